@@ -1,11 +1,14 @@
-"""A cursor as rows of a small Delta table, ``_cdc/<source>/cursors`` (SPEC P2, K3).
+"""A cursor stored as rows of a small Delta table, ``_cdc/<source>/cursors`` (K3).
 
 Rules:
-- The table is plain: no reader features, so that any engine reads it, and this module without a JVM.
-- A write appends one row in one commit: after a crash the table ends with the older or the newer cursor. The commit is
-  refused where another one came first (no retries), which makes it a compare-and-swap.
+- The table is plain: no reader features, so that any engine can read it, and this module can
+  without a JVM.
+- A write appends one row in one commit: after a crash the table ends with the older or the newer
+  cursor. The commit is refused if another one came first (no retries), which makes it a
+  compare-and-swap.
 - `entry` numbers the rows; the highest is the latest cursor.
-- The table stays small: each 64th write rewrites it in its own commit, with the newest rows in one file.
+- The table stays small: each 64th write rewrites it in its own commit, with the newest rows in one
+  file.
 """
 
 from __future__ import annotations
@@ -53,10 +56,10 @@ _NEXT_STEP = "restore the table from a backup, or remove it: the next run rebuil
 
 
 class DeltaCursorStore:
-    """The cursor of one source in a Delta table of its own.
+    """The cursor of one source in its own Delta table.
 
     Args:
-        path: of the table; `LakePaths.cursors` names it.
+        path: the table's folder, `LakePaths.cursors`.
         source: name that the cursor must carry.
         entries_kept: rows that a rewrite keeps.
     """
@@ -69,7 +72,7 @@ class DeltaCursorStore:
         self._guard = CursorGuard(source)
 
     def read(self) -> CursorState | None:
-        """The latest cursor; None where there is no table, or no row.
+        """Return the latest cursor; None if there is no table, or no row.
 
         Raises:
             CursorError: the table is damaged, of a newer form, or another source's.
@@ -100,7 +103,7 @@ class DeltaCursorStore:
                 mode="error" if table is None else "overwrite" if is_rewrite else "append",
                 commit_properties=CommitProperties(max_commit_retries=0),
                 storage_options=self._options,
-                # Both are told once, by the commit that makes the table.
+                # Both are set once, by the commit that creates the table.
                 name=self._source if table is None else None,
                 description=_DESCRIPTION.format(form=FORM_VERSION) if table is None else None,
             )
@@ -120,12 +123,12 @@ class DeltaCursorStore:
             self._vacuum()
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """The newest cursors that are kept; see `CursorStore.history`."""
+        """Return the newest cursors that are kept; see `CursorStore.history`."""
         table = self._open()
         return [] if table is None else [self._entry(row) for row in self._rows(table, limit)]
 
     def _wait_for_disk(self, *, after: int) -> None:
-        """A cursor that was written stays written. Raises CursorError if the disk does not take it."""
+        """Make a written cursor durable. Raise CursorError if the disk fails."""
         if is_object(self.path):
             return
         commits = Commits(self.path, after, log_files(self.path / LOG_FOLDER)[0])
@@ -159,13 +162,13 @@ class DeltaCursorStore:
         return table
 
     def _rows(self, table: DeltaTable, limit: int) -> list[dict[str, Any]]:
-        """The newest rows, newest first."""
+        """Return the newest rows, newest first."""
         from deltalake.exceptions import DeltaError
 
         if limit < 1:
             return []
         try:
-            # Only the newest rows' texts are wanted: the numbers are read first, without them.
+            # Only the newest rows' texts are needed: the numbers are read first, without the texts.
             numbers = table.to_pyarrow_table(columns=["entry"]).column("entry").to_pylist()
             if not numbers:
                 return []
@@ -193,7 +196,8 @@ class DeltaCursorStore:
         )
 
     def _vacuum(self) -> None:
-        """Remove files that a rewrite left behind longer ago than the table's retention. A failure costs only room."""
+        """Remove files that rewrites replaced longer ago than the table's retention. A failure only
+        costs disk space."""
         from deltalake.exceptions import DeltaError
 
         table = self._open()

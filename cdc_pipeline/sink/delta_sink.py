@@ -1,9 +1,9 @@
-"""Delta tables through Spark, and the sink that has them changed (K2, K3, K16, K21).
+"""Delta tables through Spark, and the sink that changes them (K2, K3, K16, K21).
 
 Rules:
-- `apply` alone starts a JVM, and only where a target still lacks the batch; so does what names it.
-  Everything else imports no pyspark.
-- What a cut names is on the disk before the cut is.
+- Only `apply`, and the methods that say so, start a JVM, and `apply` only if a target still lacks
+  the batch. Nothing else imports pyspark.
+- The files that a cut names are on the disk before the cut.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class DeltaTables:
         return self._spark.started
 
     def lack_of_executors(self) -> str:
-        """Why Spark's executors cannot run this package's code; empty where they can. Starts the session."""
+        """Return why Spark's executors cannot run this package's code; empty if they can. Starts
+        the session."""
         return lack_of_executors(self._spark.session())
 
     def recover(self) -> None:
@@ -81,7 +82,8 @@ class DeltaTables:
     def apply(
         self, record: BatchRecord, *, without: Mapping[str, CdcError], on_joint: Callable[[str], None]
     ) -> Applied:
-        """Merge the targets that lack the batch, several at a time; `on_joint` is told between two."""
+        """Merge the targets that lack the batch, several at a time; `on_joint` is called between
+        two."""
         logs: dict[str, TableLog] = {}
         failures: dict[str, CdcError] = {}
         number = record.batch_number
@@ -137,12 +139,12 @@ class DeltaTables:
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]
     ) -> dict[str, CdcError]:
-        """Wait for the disk to take all that the batch's targets have and the previous cut does not
-        name (K21), those that fail included: a later cut may build on what they have.
+        """Wait until all that the batch's targets have and the previous cut does not name is on the
+        disk (K21). Failed targets are included: a later cut may build on what they have.
 
         Returns:
-            The targets that it does not take, each with its error; what they have of the batch
-            is undone before they are tried again.
+            The targets that are not durable, each with its error; what they have of the batch is
+            undone before the next try.
         """
         commits = {}
         for target in record.targets:
@@ -157,10 +159,10 @@ class DeltaTables:
         return failures
 
     def register(self, record: BatchRecord, there: Mapping[str, TableVersion]) -> dict[str, CdcError]:
-        """Register the tables that the batch has made in the session's catalog, where that is asked for.
+        """Register the tables that the batch created in the session's catalog, if configured.
 
         Returns:
-            What the catalog refused, by target.
+            The catalog's refusals, by target.
         """
         refused: dict[str, CdcError] = {}
         made = [t.table for t in record.targets if t.table in there and (t.create or t.content is not None)]
@@ -175,7 +177,7 @@ class DeltaTables:
         return refused
 
     def check_machine(self, failures: Sequence[CdcError], *, is_proved: bool) -> None:
-        """Probe the lake, and Delta and the catalog as far as the failures give reason to."""
+        """Probe the lake, and Delta and the catalog if the failures point to them."""
         probe_lake(self._paths)
         if not is_proved and any(failure.retryable for failure in failures):
             probe_delta(self._spark.session(), self._paths)
@@ -183,11 +185,13 @@ class DeltaTables:
             check_answers(self._spark.session())
 
     def over_maintenance(self, cut: Cut) -> Cut:
-        """The cut with the newest version of each table that maintenance alone lies before (K15)."""
+        """Return the cut with each table at its newest version, if only maintenance lies between
+        (K15)."""
         return over_maintenance(self._paths, cut)
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
-        """Let Delta remove what its newest checkpoints sum up; those are durable, and named by a cut (K21)."""
+        """Let Delta remove the log files that its newest checkpoints cover; those are durable, and
+        named by a cut (K21)."""
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
             every = int(log.properties.get("delta.checkpointInterval", _CHECKPOINT_EVERY))
@@ -196,11 +200,12 @@ class DeltaTables:
                 remove_old_log_files(self._spark.session(), self._paths.table(name))
 
     def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
-        """What a batch records to get a table's content: a version, and the figures of its files."""
+        """Return what a batch records in order to get a table's content: a version, and its files'
+        figures."""
         return content_of(self._paths, cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Rows of a table whose seq (K1) is within [low, high]. Starts Spark."""
+        """Return the rows of a table whose seq (K1) is within [low, high]. Starts Spark."""
         from cdc_pipeline.sink.read.read import table_frame
         from cdc_pipeline.sink.spark.sql import seq_literal
 
@@ -222,7 +227,7 @@ class DeltaSink(LakeSink):
         source: the source's name.
         config: lake path, threads, Spark settings.
         on_joint: see `LakeSink`.
-        spark: a session shared with others; the sink makes its own otherwise.
+        spark: a shared session; by default the sink creates its own.
     """
 
     def __init__(
@@ -239,7 +244,8 @@ class DeltaSink(LakeSink):
         super().__init__(paths, tables=tables, cut_retention=config.cut_retention, on_joint=on_joint)
 
     def read_rows(self, table: str, *columns: str, version: int | None = None) -> pa.Table:
-        """Rows of a target as an Arrow table; all columns, or those named. Starts Spark."""
+        """Return the rows of a target as an Arrow table; all columns, or those named. Starts
+        Spark."""
         from cdc_pipeline.sink.read.read import table_frame
         from cdc_pipeline.sink.spark.sql import quoted
 
@@ -247,7 +253,7 @@ class DeltaSink(LakeSink):
         return frame.select(*map(quoted, columns)).toArrow() if columns else frame.toArrow()
 
     def count(self, table: str) -> int:
-        """Number of rows of a target. Starts Spark."""
+        """Return the number of rows of a target. Starts Spark."""
         from cdc_pipeline.sink.read.read import table_frame
 
         return int(table_frame(self.spark.session(), self.paths.table(table)).count())
@@ -260,7 +266,8 @@ def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
 
 
 def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:
-    """The version of a target that the previous cut names; -1 if there is none, or its folder holds another log now."""
+    """Return the version of a target that the previous cut names; -1 if there is none, or if its
+    folder now holds another log."""
     there = previous.cursor.targets.get(target.table) if previous is not None else None
     if previous is None or there is None or target.table not in previous.tables:
         return -1

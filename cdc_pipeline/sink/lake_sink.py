@@ -1,15 +1,14 @@
-"""A sink whose memory is the lake's own records and cuts, whatever its tables are made of (K2, K3,
+"""A sink that keeps its state in the lake's own records and cuts, for any kind of tables (K2, K3,
 K4, K16, K22).
 
-The promises are those of `protocol.Sink`; how a table is changed is the business of the `Tables`
-that it is given.
+It keeps the promises of `protocol.Sink`; its `Tables` know how a table is changed.
 
 Rules:
-- Whatever fails in the work of one target, at any step, suspends that target: the cut of the batch
-  is published without it (K4, K22). A failure that can be gone at the next try fails the batch
-  before its cut, and suspends when the recorded batch is taken up again: so every recorded batch
-  can be finished. It must be the target that fails and not the machine: nothing is suspended while
-  lake, tables or catalog do not pass a probe.
+- Any failure in the work of one target, at any step, suspends that target: the cut of the batch is
+  published without it (K4, K22). A failure that may pass fails the batch before its cut, and
+  suspends only when the recorded batch is resumed: so every recorded batch can be finished. The
+  target must fail, not the machine: nothing is suspended while lake, tables or catalog fail a
+  probe.
 - Only the holder of the lock writes.
 """
 
@@ -42,15 +41,16 @@ _RECORDS_KEPT: Final = 1000
 
 
 class LakeSink:
-    """The batches of one source, into tables of some kind.
+    """Applies the batches of one source to tables of some kind.
 
     Args:
-        paths: of the source in its lake.
+        paths: the source's paths in its lake.
         tables: the tables.
         cut_retention: how long a cut stays readable.
-        on_joint: is told "staging", "parking", "before_record", "after_record", "between_merges" (after each target)
-            and "before_cut", in the calling thread; and "before_replaced" (a loaded table's files are there, its commit
-            comes next), in a merging thread.
+        on_joint: called at each fault point with its name: "staging", "parking", "before_record",
+            "after_record", "between_merges" (after each target) and "before_cut", in the calling
+            thread; "before_replaced" (a loaded table's files exist, its commit comes next), in a
+            merging thread.
     """
 
     def __init__(
@@ -78,15 +78,16 @@ class LakeSink:
         return self._tables.spark_started
 
     def lack_of_executors(self) -> str:
-        """Why executors cannot run this package's code; empty where they can. Starts Spark, where there is one."""
+        """Return why executors cannot run this package's code; empty if they can. Starts Spark, if
+        the sink has one."""
         return self._tables.lack_of_executors()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only writer of the source.
+        """Hold the source's lock: be its only writer.
 
         Raises:
-            LockError: another process is.
+            LockError: another process holds it.
             SinkError: the lake's disk refuses a file, while the context lasts.
         """
         check_reachable(self.paths.lake)
@@ -103,25 +104,27 @@ class LakeSink:
                 self._lock_check = None
 
     def check_reachable(self) -> None:
-        """See that the lake can be read, before its emptiness is taken for a new lake. Raises CdcError."""
+        """Check that the lake can be read, before an empty listing is taken for a new lake. Raise
+        CdcError."""
         check_reachable(self.paths.lake)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def last_cut(self) -> Cut | None:
-        """The newest cut; None in a new lake. Raises LakeStateError where it is damaged."""
+        """Return the newest cut; None in a new lake. Raise LakeStateError if it is damaged."""
         return state.last_cut(self.paths)
 
     def cuts(self) -> list[int]:
-        """Numbers of the cuts that are kept, ascending."""
+        """Return the numbers of the cuts that are kept, ascending."""
         return list_numbers(self.paths.cuts)
 
     def read_cut(self, number: int) -> Cut:
-        """One cut. Raises LakeStateError where it is absent or damaged."""
+        """Return one cut. Raises LakeStateError if it is absent or damaged."""
         return state.read_cut(self.paths, number)
 
     def pending_record(self) -> BatchRecord | None:
-        """The batch that was recorded and has no cut. Raises LakeStateError where records and cuts do not join."""
+        """Return the batch that was recorded and has no cut. Raise LakeStateError if records and
+        cuts contradict each other."""
         return state.pending_record(self.paths)
 
     def check_target(self, cut: Cut, table: str) -> None:
@@ -129,11 +132,13 @@ class LakeSink:
         self._tables.check(cut, table, self.pending_record())
 
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
-        """Tables that are not as a cut says, the pending batch considered (K3), each with its error."""
+        """Return the tables that differ from a cut and the pending batch (K3), each with its
+        error."""
         return self._tables.failing(cut, self.pending_record())
 
     def discard_unrecorded(self) -> int:
-        """Remove staged files that no pending record needs, and what interrupted writes left; the number of files.
+        """Remove staged files that no pending record needs, and remains of interrupted writes;
+        return how many.
 
         Raises:
             LockError: the sink is not locked.
@@ -154,23 +159,24 @@ class LakeSink:
         return removed
 
     def discard_parked(self, *cursors: CursorState | None) -> int:
-        """Remove parked rows of XA transactions that none of these cursors refers to (K8); the number of files."""
+        """Remove parked rows of XA transactions that none of these cursors refers to (K8); return
+        how many files."""
         self._check_locked()
         return remove_unreferenced(self.paths, cursors, check=self._check_locked)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
-        """The prepared transactions of the source, from those that the cursor holds."""
+        """Return the parking of prepared transactions, with those that the cursor holds."""
         self._check_locked()
         return XaParking(self.paths, epoch=epoch, open_xa=open_xa, on_joint=self._on_joint)
 
     def begin(self, number: int) -> StagedBatch:
-        """Start staging batch `number`.
+        """Return the start staging batch `number`.
 
         Raises:
             LockError: the sink is not locked.
-            LakeStateError: it is not the batch after the last cut, or it is recorded already.
+            LakeStateError: it is not the batch after the last cut, or it is already recorded.
         """
         self._check_locked()
         cuts = self.cuts()
@@ -187,18 +193,18 @@ class LakeSink:
     def finish(
         self, record: BatchRecord, *, recovered: bool = False, given_up: Mapping[str, CdcError] | None = None
     ) -> Cut:
-        """Merge the targets of a recorded batch and publish its cut; what is done already is not done again. A target
-        that fails is suspended in the cut (K4).
+        """Merge the targets of a recorded batch and publish its cut; completed steps are not
+        repeated. A target that fails is suspended in the cut (K4).
 
         Args:
             record: the batch.
-            recovered: the batch is taken up again: a failure that could have been gone by now suspends too.
+            recovered: the batch is resumed: a failure that should have passed by now suspends too.
             given_up: targets that are suspended without a try, each with its cause.
 
         Raises:
             LockError: the sink is not locked.
-            SinkError: of a target that failed and is not suspended, after all others ended: it can be gone at the next
-                try, or it is the machine that fails.
+            SinkError: a target failed and is not suspended, because the failure may pass or is the
+                machine's; raised after all other targets ended.
             RuntimeSetupError: Spark cannot start.
         """
         self._check_locked()
@@ -214,12 +220,12 @@ class LakeSink:
         damaged = damaged_files(self.paths, record)
         failures |= unregistered | _fed_by(damaged, record, previous)
         if failures:
-            again = recovered or record.kind == "catch_up"  # who is caught up is suspended already
+            again = recovered or record.kind == "catch_up"  # a table that is caught up is already suspended
             self._check_suspendable(failures, is_proved=applied.is_proved, recovered=again)
         notes = [lost_note(file, error) for file, error in damaged if file.table not in _sources_of(record, previous)]
         for name, error in failures.items():
             if name in unregistered and _is_loaded(record, name):
-                # What a load has put in place cannot be given up any more.
+                # What a load has put in place can no longer be given up.
                 notes.append(Note(kind=UNREGISTERED_NOTE, text=cause_of(error), table=name))
             else:
                 failing[name] = error
@@ -234,21 +240,21 @@ class LakeSink:
         self._tables.published(previous, applied.there)
         for target in record.targets:
             if target.is_of_load and target.table in failing:
-                with suppress(CdcError, OSError):  # a vacuum takes what is left
+                with suppress(CdcError, OSError):  # a vacuum removes the rest
                     self._tables.forget(target)
         return cut
 
     def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
-        """What a batch in another lake records to get a table of this one (K17)."""
+        """Return what a batch in another lake records to get a table of this one (K17)."""
         return self._tables.content_of(cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Rows of a target whose seq (K1) is within [low, high]."""
+        """Return the rows of a target whose seq (K1) is within [low, high]."""
         return self._tables.rows_within(table, low=low, high=high)
 
     def cleanup(self, cut: Cut) -> None:
-        """Remove staged files of batches up to a cut, records that are older than the newest 1000, and cuts whose time
-        to be readable is over (K15).
+        """Remove staged files of batches up to a cut, records older than the newest 1000, and cuts
+        whose retention is over (K15).
 
         Raises:
             LockError: the sink is not locked.
@@ -264,10 +270,10 @@ class LakeSink:
         prune_cuts(self.paths, retention=self._cut_retention)
 
     def _check_suspendable(self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool) -> None:
-        """See that the targets failed by themselves, and would fail again.
+        """Check that the targets themselves failed, and would fail again.
 
         Raises:
-            CdcError: one of the failures: it can be gone at the next try, or it is the machine that fails.
+            CdcError: one of the failures, if it may pass by the next try or is the machine's.
         """
         found = list(failures.values())
         for failure in found:
@@ -284,7 +290,8 @@ class LakeSink:
         self._lock_check()
 
     def _on_joint(self, name: str) -> None:
-        """Each joint lies before a step that acts: the lock is looked at again (K16)."""
+        """Check the lock again and call the fault point: each one precedes a step that acts
+        (K16)."""
         if self._told is not None:
             self._told(name)
         if self._lock_check is not None:
@@ -296,7 +303,7 @@ def _is_loaded(record: BatchRecord, name: str) -> bool:
 
 
 def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]]:
-    """The targets of each source table, of the batch and of the cut before."""
+    """Return the targets of each source table, in the batch and in the previous cut."""
     found: dict[str, set[str]] = {}
     for target in record.targets:
         for source in target.sources or (target.table,):
@@ -310,6 +317,7 @@ def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]
 def _fed_by(
     damaged: Sequence[tuple[QuarantineFile, CdcError]], record: BatchRecord, previous: Cut | None
 ) -> dict[str, CdcError]:
-    """The targets whose rows for the quarantine cannot be read any more: they read the log again."""
+    """Return the targets whose rows for the quarantine cannot be read any more: they read the log
+    again."""
     sources = _sources_of(record, previous)
     return {name: error for file, error in damaged for name in sorted(sources.get(file.table, ()))}

@@ -134,8 +134,8 @@ def next_cut(
 def _stays_exact(
     record: BatchRecord, target: RecordedTarget, before: TargetState | None, planned: TargetState | None
 ) -> bool:
-    """Whether a target is exact after a batch that it has (K12). Catching up may bring it rows that
-    it has already."""
+    """Return whether a target is exact after a batch that it has (K12). Catching up may bring it
+    rows that it has already."""
     was = target.exact if before is None or before.table_version < 0 else target.exact and before.exact
     follows = planned is None or planned.suspended is None
     return was and follows and record.kind == "batch"

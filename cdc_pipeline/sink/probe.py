@@ -142,7 +142,7 @@ class SparkProbe:
 
 
 def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
-    """Start a session; write a scratch Delta table in the lake and read it back.
+    """Return the start a session; write a scratch Delta table in the lake and read it back.
 
     Raises:
         RuntimeSetupError: Spark does not start.

@@ -75,7 +75,7 @@ class Sink(Protocol):
         """Whether this sink's Spark session runs; never where it has none."""
 
     def lack_of_executors(self) -> str:
-        """Why rows must be decoded in this process; empty where executors can do it."""
+        """Return why rows must be decoded in this process; empty if executors can do it."""
 
     def lock(self) -> AbstractContextManager[None]:
         """Be the only writer of the source.
@@ -86,16 +86,16 @@ class Sink(Protocol):
         """
 
     def last_cut(self) -> Cut | None:
-        """The newest cut; None in a new lake. Raises LakeStateError where it is damaged."""
+        """Return the newest cut; None in a new lake. Raises LakeStateError if it is damaged."""
 
     def cuts(self) -> list[int]:
-        """Numbers of the cuts that are kept, ascending."""
+        """Return the numbers of the cuts that are kept, ascending."""
 
     def read_cut(self, number: int) -> Cut:
-        """One cut. Raises LakeStateError where it is absent or damaged."""
+        """One cut. Raises LakeStateError if it is absent or damaged."""
 
     def pending_record(self) -> BatchRecord | None:
-        """The batch that was recorded and has no cut.
+        """Return the batch that was recorded and has no cut.
 
         Raises:
             LakeStateError: records and cuts do not join.
@@ -114,10 +114,10 @@ class Sink(Protocol):
         """Remove parked rows of XA transactions that no such cursor refers to (K8); how many files."""
 
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
-        """The prepared transactions of the source, from those that the cursor holds."""
+        """Return the prepared transactions of the source, from those that the cursor holds."""
 
     def begin(self, number: int) -> StagedBatch:
-        """Start staging batch `number`.
+        """Return the start staging batch `number`.
 
         Raises:
             LakeStateError: it is not the next one, or recorded already.
@@ -135,7 +135,7 @@ class Sink(Protocol):
         """
 
     def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
-        """What a batch of another source's state records to get a table of this one (K17).
+        """Return what a batch of another source's state records to get a table of this one (K17).
 
         Args:
             cut, table: the table at a cut.
@@ -148,7 +148,7 @@ class Sink(Protocol):
         """
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Rows of a target whose seq (K1) is within [low, high]."""
+        """Return the rows of a target whose seq (K1) is within [low, high]."""
 
     def cleanup(self, cut: Cut) -> None:
         """Remove what batches up to a cut have left, and cuts that need not be readable now (K15)."""
@@ -220,16 +220,16 @@ class Tables(Protocol):
         """See that the targets fail, and not what they stand on. Raises what is wrong with that."""
 
     def over_maintenance(self, cut: Cut) -> Cut:
-        """The cut, with tables named as maintenance alone has left them since."""
+        """Return the cut, with tables named as maintenance alone has left them since."""
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """A cut names what is there: what only earlier states need may go."""
 
     def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
-        """What a batch records to get a table's content; see `Sink.content_of`."""
+        """Return what a batch records to get a table's content; see `Sink.content_of`."""
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Rows of a table whose seq (K1) is within [low, high]."""
+        """Return the rows of a table whose seq (K1) is within [low, high]."""
 
     def forget(self, target: RecordedTarget) -> None:
         """Remove what a replacement that is given up left in the target's place."""

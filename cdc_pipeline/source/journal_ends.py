@@ -97,10 +97,11 @@ class JournalEndProof:
         self._executed = _Executed(start.gtid_set)
 
     def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """The same chunks.
+        """Yield the same chunks.
 
         Raises:
-            DamagedJournalError: a journal's end is not proved; everything before the next one was delivered.
+            DamagedJournalError: a journal's end is not proved; everything before the next one was
+                delivered.
         """
         held: list[Chunk] = []
         for chunk in chunks:
@@ -286,7 +287,7 @@ class _Executed:
 
 
 def _head_set(chunk: Chunk) -> tuple[bool, str | None]:
-    """(whether the head of the chunk's journal is told, its set or None where it has none)."""
+    """(whether the head of the chunk's journal is told, its set or None if it has none)."""
     types = chunk.events["event_type"]
     rows = np.flatnonzero(np.isin(types, _SETS))
     if len(rows):

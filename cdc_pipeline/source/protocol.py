@@ -57,7 +57,7 @@ class Source(Protocol):
         """Whether `journal_created_s` costs no connection, so that every journal may be asked for."""
 
     def journal_created_s(self, journal: str) -> int:
-        """Creation time in the format description of `journal`, seconds since 1970.
+        """Return the creation time in the format description of `journal`, seconds since 1970.
 
         Raises:
             JournalMissingError: purged, deleted or never there.
@@ -71,13 +71,14 @@ class Source(Protocol):
         """
 
     def journals(self) -> list[JournalInfo]:
-        """All journals that can be read, oldest first."""
+        """Return all journals that can be read, oldest first."""
 
     def end_position(self) -> Position:
-        """Current end of the log with the executed GTIDs; of an archive the end of its last whole transaction."""
+        """Return the current end of the log with the executed GTIDs; of an archive the end of its
+        last whole transaction."""
 
     def earliest_position(self) -> Position:
-        """Start of the oldest journal, with the GTID set that precedes it."""
+        """Return the start of the oldest journal, with the GTID set that precedes it."""
 
     def validate_position(self, position: Position) -> None:
         """Check that `position` is an event boundary of a journal that still exists.
@@ -89,33 +90,37 @@ class Source(Protocol):
         """
 
     def reasons(self, start: Position) -> tuple[str, ...]:
-        """What a plan says about how `start` is read, beyond the start's own reasons; mostly nothing."""
+        """Return what a plan says about how `start` is read, beyond the start's own reasons; mostly
+        nothing."""
 
     def tables(self) -> list[str] | None:
-        """Names ``schema.table`` of the base tables that the account can see; None where the source cannot tell."""
+        """Return the names ``schema.table`` of the base tables that the account can see; None if
+        the source cannot tell."""
 
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
-        """Columns of the captured tables, with the DDL between `since` and now; None where the source cannot tell.
+        """Return the columns of the captured tables, with the DDL between `since` and now; None if
+        the source cannot tell.
 
         May be called while `chunks` runs.
         """
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """What of `tables` (captured, ``schema.table``) cannot be seen in the log, and settings that would help: a
-        sentence each; mostly nothing."""
+        """Return what of `tables` (captured, ``schema.table``) cannot be seen in the log, and
+        settings that would help: a sentence each; mostly nothing."""
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
-        """Chunks of all events from `start` up to `end`.
+        """Yield the chunks of all events from `start` up to `end`.
 
-        With a GTID set in `start` and a live server that has GTIDs, the dump is by GTID set, else by journal and
-        offset. The iterator ends when `end` is reached.
+        With a GTID set in `start` and a live server that has GTIDs, the dump is by GTID set, else
+        by journal and offset. The iterator ends when `end` is reached.
 
         Raises:
             BinlogError, SourceError: with journal and offset; everything before was delivered.
         """
 
     def ends_closed(self, position: Position) -> bool:
-        """Whether the event that ends at `position`, the end of its journal, is ROTATE or STOP (K5)."""
+        """Return whether the event that ends at `position`, the end of its journal, is ROTATE or
+        STOP (K5)."""
 
     def close(self) -> None:
         """Release connections and files. May be called twice, and from another thread to stop `chunks`."""

@@ -1,1 +1,1 @@
-"""A recorded batch into the tables, each step exactly once."""
+"""Apply a recorded batch to the tables, each step exactly once."""

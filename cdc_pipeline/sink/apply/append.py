@@ -1,11 +1,14 @@
-"""Net inserts as plain appends: rows that no row of the target can stand in the way of (K12).
+"""Apply net inserts as plain appends, if no row of the target can have their keys (K12: only an
+exact target proves that).
 
 Rules:
-- Inserts alone, into a target that is *exact*: what the source inserted was not there, so that it is not here either.
-  `RecordedTarget.exact` says so; who clears it, and why, is in `position.cursor.TargetState` and `pipeline.targets`.
-- The rows of a load are such inserts where its plan calls the target exact: each of its keys is read once.
-- Any batch of whole images into a table that has had nothing but its own CREATE: there is no row at all.
-- One commit with the batch's transaction id, as the MERGE's would be: after a crash it is not done twice.
+- A batch of inserts alone, into an *exact* target: a row that the source inserted did not exist
+  there, so it does not exist here either. `RecordedTarget.exact` says so; who clears it, and why,
+  is in `position.cursor.TargetState` and `pipeline.targets`.
+- The rows of a load are such inserts if its plan calls the target exact: each key is read once.
+- Any batch of whole images into a table that only its own CREATE has committed to: it has no rows.
+- One commit with the batch's transaction id, as the MERGE's would be: after a crash it is not
+  repeated.
 """
 
 from __future__ import annotations
@@ -38,11 +41,11 @@ from cdc_pipeline.sink.spark.sql import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CREATED_VERSION: Final = 0  # of a table that its CREATE alone has committed to
+_CREATED_VERSION: Final = 0  # of a table that only its CREATE has committed to
 
 
 def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
-    """Whether no row of the target can have a key of the batch's rows."""
+    """Return whether no row of the target can have a key of the batch's rows."""
     if not target.all_present or target.partial_key_updates:
         return False
     if there.version == _CREATED_VERSION and there.transaction_version < 0:
@@ -83,8 +86,8 @@ def append(
 def _without_spark(
     commit: TableCommit, path: Path, target: RecordedTarget, files: list[Path], there: TableLog, *, codec: str
 ) -> bool:
-    """Write the rows of a plain table here and add their files to the commit; False, and nothing written, where that is
-    Spark's to do."""
+    """Write the rows of a plain table here and add their files to the commit. Return False, with
+    nothing written, if Spark must do it."""
     types = plain_types(target, there, codec=codec)
     if types is None or needs_shaping(target) or commit.version != there.version:
         return False
@@ -95,7 +98,7 @@ def _without_spark(
     else:
         return False
     rows = (mirror_rows(piece, target) for piece in pieces)
-    bounded = (*target.key, SEQ_COLUMN)  # what the next look asks for, in wide tables too
+    bounded = (*target.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
     for add in write_data_files(path, rows, types, properties=there.properties, bounded=bounded, codec=codec):
         commit.add_file(add)
     return True

@@ -1,7 +1,7 @@
 """Whether Spark's executors can run this package's code.
 
-A cluster's workers have Pythons of their own. What would fail there is found by one small task beforehand: a recorded
-batch that only executors can finish must not wait for somebody who installs a package.
+A cluster's workers have their own Pythons. One small task finds beforehand what would fail there: a
+recorded batch that only executors can finish must not wait until a package is installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TASKS: Final = 2  # more than one machine may answer
 
 
 def lack_of_executors(session: SparkSession) -> str:
-    """Why executors cannot run this package's code, in one sentence; empty where they can."""
+    """Return why executors cannot run this package's code, in one sentence; empty if they can."""
     try:
         versions = set(run_tasks(session, [""] * _TASKS, _version))
     except RuntimeSetupError as error:
@@ -31,7 +31,7 @@ def lack_of_executors(session: SparkSession) -> str:
 
 
 def _version(_task: str) -> str:
-    """On an executor: by what is decoded there."""
+    """Return the package's version on an executor, after importing what decoding needs there."""
     from cdc_pipeline.sink.apply import raw_decode  # noqa: F401  (with all that it needs)
 
     return cdc_pipeline.__version__

@@ -1,12 +1,16 @@
-"""Commits of other programs in a target's Delta table: found, and taken back (K3).
+"""Find commits of other programs in a target's Delta table, and undo them (K3: a cut names exactly
+what its tables hold).
 
 Rules:
-- After the version of the last cut a target holds only our own and maintenance commits. Any other stops the target.
-  What it changed is the difference between two versions of one table, and needs no source to be told.
-- Taking it back is a batch of its own: RESTORE to the version of the cut, which is a commit like any other, with the
-  batch's note, so that a repeated one does nothing. It holds exactly what the cut says, in every mode. Delta keeps the
-  transaction ids that the table has; no batch number comes twice, so that no replay is skipped for it.
-- What cannot be taken back: a table that is gone, was made anew or set back, or whose rows of that version are gone.
+- After the version of the last cut a target holds only our own and maintenance commits. Any other
+  commit stops the target. What it changed is the difference between two versions of one table,
+  which can be computed without the source.
+- The undo is a separate batch: RESTORE to the version of the cut, which is a commit like any other,
+  with the batch's note, so that a repeated one does nothing. The table then holds exactly what the
+  cut says, in every mode. Delta keeps the transaction ids that the table has; no batch number
+  occurs twice, so no replay is skipped because of them.
+- No undo is possible if the table is gone, was created again or set back, or if the rows of that
+  version are gone.
 """
 
 from __future__ import annotations
@@ -31,13 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Foreign:
-    """A table that is not as the last cut says.
+    """A table that differs from the last cut.
 
     Attributes:
         error: how it differs.
-        versions: commits of others behind the cut's version, by what they did.
-        newest: Delta version that the table has now; -1 where it is gone.
-        is_restorable: what the cut says can be put back.
+        versions: commits of other programs after the cut's version, by operation.
+        newest: the table's Delta version now; -1 if the table is gone.
+        is_restorable: the table can be restored to what the cut says.
     """
 
     table: str
@@ -48,7 +52,8 @@ class Foreign:
 
 
 def foreign_change(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None = None) -> Foreign | None:
-    """What others did to a target since the last cut; None where it is as it should be. Needs no JVM."""
+    """Return what other programs did to a target since the last cut; None if nothing. Needs no
+    JVM."""
     try:
         table_checks.check_target(paths, cut, name, pending)
         return None
@@ -73,7 +78,7 @@ def foreign_change(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord |
 
 
 def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
-    """Whether the batch has put the table's rows back."""
+    """Return whether the batch has restored the table's rows."""
     for version in range(there.version, target.restores, -1):
         commit = read_commit(path, version)
         if commit is not None and is_of_batch(commit, app_id=target.app_id, batch_number=record.batch_number):
@@ -82,7 +87,7 @@ def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: 
 
 
 def restore(session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
-    """Put the rows of version `target.restores` back, once."""
+    """Restore the rows of version `target.restores`, once."""
     if is_restored(path, record, target, there):
         return
     with old_commits_readable(session):

@@ -1,9 +1,11 @@
-"""What one target's work failed with, as the error that suspends the target (K22).
+"""The error that suspends a target whose work failed (K22: a failure is contained in its table).
 
 Rules:
-- Whatever is raised in the work of one target becomes a `CdcError` of that table; nothing else leaves the sink.
-- What would be refused again is told apart from what can be gone at the next try: the first suspends at once.
-- A full disk is no target's failure: it stops the batch until there is room.
+- Any exception raised in the work of one target becomes a `CdcError` of that table; nothing else
+  leaves the sink.
+- A failure that would recur is distinguished from one that may have passed by the next try: the
+  first kind suspends at once.
+- A full disk is not a target's failure: it stops the batch until there is room.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.text.server_messages import said_by
 
-# Spark's own names for statements that it does not take, and Delta's for rows that the table does not.
+# Spark's names for statements that it rejects, and Delta's for rows that the table rejects.
 _REFUSED: Final = re.compile(
     r"AnalysisException|ParseException|InvariantViolation|DELTA_VIOLATE_|DELTA_NOT_NULL_CONSTRAINT|CHECK_CONSTRAINT_"
 )
@@ -29,7 +31,8 @@ _MACHINE: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-
 
 
 def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
-    """Return what `error`, raised while a batch was applied to one target, means for that target."""
+    """Return the error for a target from `error`, which was raised while a batch was applied to
+    it."""
     if isinstance(error, CdcError):
         error.table = error.table or table
         return error
@@ -60,7 +63,8 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
 
 
 def is_of_the_machine(error: CdcError) -> bool:
-    """Return whether an error is no target's: a disk without room, a lost lock, a machine that is not set up."""
+    """Return whether an error belongs to no target: a full disk, a lost lock, a machine that is not
+    set up."""
     if isinstance(error, LockError | RuntimeSetupError | LakeFullError):
         return True
     return _MACHINE.search(str(error)) is not None

@@ -1,13 +1,15 @@
-"""Where a plain table's data files have the keys of a batch, by reading no more than their key columns (K10, K11).
+"""Find the keys of a batch in a plain table's data files by reading only their key columns (K10,
+K11).
 
-The same answer as Spark's join in `upsert`, without a job: for tables whose files that can hold the keys are few.
+The answer is that of Spark's join in `upsert`, without a job. It is for tables in which only a few
+files can hold the keys.
 
 Rules:
-- Of a row that is marked as deleted already the answer may say that it has the key: marking it again changes nothing.
-- A file is left out only where its statistics prove that it has none of the keys; whole numbers and texts alone are
-  compared with them.
-- What this module may not judge is `None`, and Spark looks: too many rows, files elsewhere, a file without statistics,
-  or one that may have a row that is newer than its change.
+- The answer may include a row that is already marked as deleted: marking it again changes nothing.
+- A file is skipped only if its statistics prove that it has none of the keys; only integers and
+  text are compared with them.
+- If this module cannot decide, the answer is `None` and Spark does the lookup: too many rows, files
+  elsewhere, a file without statistics, or a file that may have a row newer than its change.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _ROW: Final = "_cdc_row"
 def rows_with_keys(
     path: Path, version: int, keys: pa.Table, *, lowest_seq: int
 ) -> list[tuple[DataFile, NDArray[np.int64]]] | None:
-    """The rows of a version of the table in `path` that have one of the keys: their numbers in each file.
+    """Return the rows of a version of the table in `path` that have one of the keys: row numbers by
+    file.
 
     Args:
         keys: the key columns under the table's names, no NULL in them, each key once.
@@ -96,7 +99,8 @@ def _can_have(statistics: dict[str, Any], keys: pa.Table) -> bool:
 
 
 def _rows_of(file: Path, keys: pa.Table) -> NDArray[np.int64] | None:
-    """Numbers of the rows of a file that have one of the keys; None where its key columns are not as the table's."""
+    """Return the numbers of the rows of a file that have one of the keys; None if its key columns
+    are not as the table's."""
     found = [np.zeros(0, np.int64)]
     first = 0
     try:
@@ -108,7 +112,7 @@ def _rows_of(file: Path, keys: pa.Table) -> NDArray[np.int64] | None:
                 found.append(first + _matches(there.select(keys.column_names).cast(keys.schema), keys))
                 first += len(there)
     except (OSError, pa.ArrowException):
-        return None  # Spark tells what is wrong with it
+        return None  # Spark reports what is wrong with it
     return np.concatenate(found)
 
 

@@ -1,17 +1,18 @@
-"""What a recorded batch does to one target, as often as it is asked to (K2, K10, K11, K13).
+"""Apply a recorded batch to one target. Idempotent: committed steps are skipped (K2, K10, K11,
+K13).
 
 Rules:
-- Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, those of a DDL follow
-  (`sink/apply/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for
-  a target, never both.
+- Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0,
+  those of a DDL follow (`sink/apply/schema_steps.py`). A step that is already committed is skipped.
+  A batch has rows or a DDL for a target, never both.
 - Each mode has one statement that applies a batch (`sink/modes/`). It changes a row only if its
-  change is newer than the row: a batch that comes again must not move a row back.
-- Small batches of whole images of a mirror do the same without it (`upsert`); inserts that meet no
-  row are appended (`append`).
-- A batch that brings the content of a side table does nothing else to the target (`replace`); one that brings that of a
-  renamed table may change its columns after that, if one statement did both (K28).
-- The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
-  would be skipped in silence.
+  change is newer than the row: a batch that is applied again must not move a row back.
+- Small batches of whole images of a mirror do the same without a MERGE (`upsert`); inserts whose
+  keys no row has are appended (`append`).
+- A batch that brings a side table's content does nothing else to the target (`replace`). One that
+  brings a renamed table's content may then change its columns, if one statement did both (K28).
+- The id and the note are settings of a separate session and are always unset afterwards: a second
+  statement under the same id would be skipped silently.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> bool:
-    """Whether the target has all that the batch does to it. Needs no JVM.
+    """Return whether the batch is fully applied to the target. Needs no JVM.
 
     Raises:
         LakeStateError: another table lies in the target's place.
@@ -82,9 +83,10 @@ def apply_target(
     fixed: Mapping[str, str] = MappingProxyType({}),
     on_joint: Callable[[str], None] = lambda _name: None,
 ) -> TableLog:
-    """Bring one target to the state after the batch; its log afterwards. Safe to call again, and in several threads for
-    different targets. A table that is created gets `properties`; the settings in `fixed` are the configuration's own.
-    `on_joint` is told of the joint of `replace_content`.
+    """Bring one target to the state after the batch and return its log. Safe to call again, and
+    from several threads for different targets. A new table gets `properties`; the settings in
+    `fixed` are the configuration's own. `on_joint` is called at the fault point of
+    `replace_content`.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -94,7 +96,8 @@ def apply_target(
     path, recorded, target = paths.table(target.table), target, with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
     has_rows = bool(files or target.raw_files)
-    # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
+    # Jobs queue up within a pool. Each merging thread has its own, so a small table never waits
+    # for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
     session = new_session(spark)
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
@@ -125,7 +128,7 @@ def apply_target(
         run_steps(session, path, record, target, there)
         if has_rows and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
             if target.raw_files:
-                # it brings the decoder, which nobody who only asks for a target's state shall load
+                # imports the decoder, which a mere look at a target's state must not load
                 from cdc_pipeline.sink.apply.raw_decode import with_decoded
 
                 target = with_rescued_column(with_decoded(session, record, recorded, paths=paths))
@@ -148,7 +151,7 @@ def _apply_rows(
     *,
     settings: MergeSettings,
 ) -> None:
-    """The target's staged rows, in one commit with the id of the MERGE step."""
+    """Apply the target's staged rows in one commit with the id of the MERGE step."""
     mode = SINK_MODES[target.mode]
     facts = KeyFacts(target, files) if target.key and MODES[target.mode].has_key else None
     version = transaction_version(record.batch_number, MERGE_STEP)

@@ -1,4 +1,5 @@
-"""Staged rows of a mirror by key as the rows of its table, in Arrow: what `data_file` writes where Spark need not."""
+"""Turn the staged rows of a keyed mirror into rows of its table, in Arrow, for `data_file` to write
+if Spark is not needed."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _KEY_TYPES: Final = re.compile(
 
 
 def may_reduce_in_memory(target: RecordedTarget) -> bool:
-    """Whether `last_rows` gives the rows that Spark would, in memory that a batch may take."""
+    """Return whether `last_rows` yields the rows that Spark would, within the memory that a batch
+    may use."""
     types = {column.name: column.delta_type for column in target.columns}
     return (
         sum(file.rows for file in target.files) <= ROWS_MAX
@@ -40,7 +42,8 @@ def may_reduce_in_memory(target: RecordedTarget) -> bool:
 
 
 def plain_types(target: RecordedTarget, there: TableLog, *, codec: str) -> dict[str, pa.DataType] | None:
-    """Arrow types of the columns of a plain table by name, our own last; None where its files are Spark's to write."""
+    """Return the Arrow types of the columns of a plain table by name, our own last; None if its
+    files are Spark's to write."""
     if not there.is_plain or codec not in CODECS:
         return None
     found: dict[str, pa.DataType] = {}
@@ -53,7 +56,8 @@ def plain_types(target: RecordedTarget, there: TableLog, *, codec: str) -> dict[
 
 
 def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
-    """The rows that are there after n staged ones, each key at most once among them: inserts and updates."""
+    """Return the rows of the table after n staged inserts and updates, in which each key occurs at
+    most once."""
     op = staged.column("_op").to_numpy()
     gone = np.isin(op, (DELETE, LEAVE))
     if gone.any():
@@ -71,7 +75,7 @@ def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
 
 
 def staged_pieces(files: list[Path]) -> Iterator[pa.Table]:
-    """The staged rows in order, one row group after the other."""
+    """Yield the staged rows in order, one row group after the other."""
     for file in files:
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             for group in range(opened.num_row_groups):
@@ -79,20 +83,20 @@ def staged_pieces(files: list[Path]) -> Iterator[pa.Table]:
 
 
 def read_staged(files: list[Path]) -> pa.Table:
-    """The staged rows; columns that a file lacks are NULL."""
+    """Return the staged rows; columns that a file lacks are NULL."""
     tables = [pq.read_table(storage_of(file).arrow_source(file)) for file in files]
     tables = [_plain(table) for table in tables]
     return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The same without dictionaries, which Spark takes from no Arrow table."""
+    """Return the table without dictionaries, which Spark accepts in no Arrow table."""
     fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
     return table.cast(pa.schema(fields))
 
 
 def last_rows(rows: pa.Table, layout: Layout) -> pa.Table:
-    """The row of each key with the highest seq."""
+    """Return the row of each key with the highest seq."""
     order = pc.sort_indices(rows, sort_keys=[("_seq", "descending")])
     rows = rows.take(order)
     keyed = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))

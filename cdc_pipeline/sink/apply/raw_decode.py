@@ -1,12 +1,14 @@
-"""Raw rows events of a recorded batch to its staged rows, on Spark's executors.
+"""Decode the raw rows events of a recorded batch into its staged rows, on Spark's executors.
 
 Rules:
-- What is done with an event is what the driver does: `decode_rows`, `fitted`, `SinkMode.stage`.
-- The staged rows are written once, as Parquet beside the raw files, before anything reads them: a MERGE reads its rows
-  more than once. Files of an earlier try are overwritten; a batch can always be finished from its raw files (K2).
-- A value that its Delta type cannot hold fails the target by name, journal and offset: what becomes of it depends on
-  policies that need the record. Such tables are decoded in the driver while they catch up (K4).
-- Errors come back from the executors as what they are there.
+- An event is processed as in the driver: `decode_rows`, `fitted`, `SinkMode.stage`.
+- The staged rows are written once, as Parquet beside the raw files, before anything reads them: a
+  MERGE reads its rows more than once. Files of an earlier try are overwritten; a batch can always
+  be finished from its raw files (K2).
+- A value that its Delta type cannot hold fails the target with name, journal and offset: how to
+  handle it depends on policies that need the record. Such tables are decoded in the driver while
+  they catch up (K4).
+- Errors keep their class on the way back from the executors.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ _BATCH: Final = {
 def with_decoded(
     session: SparkSession, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths
 ) -> RecordedTarget:
-    """The target with its raw files decoded: all of its rows are in `files`.
+    """Return the target with its raw files decoded; all of its rows are then in `files`.
 
     Raises:
         StagingError: a raw file is not as recorded.
@@ -80,7 +82,7 @@ def _decode(
 ) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    session = new_session(session)  # these settings are none of the target's
+    session = new_session(session)  # these settings are not for the target
     for name, value in _BATCH.items():
         session.conf.set(name, value)
     # Images are whole: no presence columns.
@@ -106,7 +108,7 @@ def _decode(
 def _decoded_batches(
     batches: Iterator[pa.RecordBatch], *, target: str, source_schema: str, epoch: int, staged_schema: bytes
 ) -> Iterator[pa.RecordBatch]:
-    """On an executor: staged rows of raw events."""
+    """Yield the staged rows of raw events, on an executor."""
     recorded = RecordedTarget.model_validate_json(target)
     table_schema = TableSchema.from_json(source_schema)
     wanted = pa.ipc.read_schema(pa.py_buffer(staged_schema))
@@ -126,7 +128,8 @@ def _decoded_batches(
 
 
 def staged_of(events: pa.Table, target: RecordedTarget, table_schema: TableSchema, *, epoch: int) -> pa.Table | None:
-    """Staged rows of raw events (rows of `raw_files.SCHEMA`); None of no events.
+    """Return the staged rows of raw events (rows of `raw_files.SCHEMA`); None if there are no
+    events.
 
     Raises:
         UnrepresentableValueError: a value cannot be held.
@@ -164,12 +167,13 @@ def _unrepresentable(rows: DecodedRows, events: pa.Table) -> UnrepresentableValu
 
 
 def _told(error: CdcError) -> str:
-    """What an executor says of an error, in one line."""
+    """Return an error as one line of text, as an executor reports it."""
     return _MARK + json.dumps(error.as_dict())
 
 
 def told_by_executor(error: BaseException) -> CdcError | None:
-    """The error that an executor's decoder raised, from what Spark tells of it; None where it is another failure."""
+    """Return the error that an executor's decoder raised, from Spark's text of it; None if it is
+    another failure."""
     texts = [str(error)]
     cause: Any = getattr(error, "_origin", None)
     while cause is not None and len(texts) < 10:
@@ -183,14 +187,15 @@ def told_by_executor(error: BaseException) -> CdcError | None:
             parts.pop("retryable", None)
             try:
                 told: CdcError = kind(parts.pop("what"), **parts)
-            except TypeError:  # one with parts of its own
+            except TypeError:  # a class with its own parameters
                 return None
             return told
     return None
 
 
 def _staged(path: Path, *, lake: Path) -> StagedFile:
-    """A decoded file as the staged files of the driver are recorded; nobody compares its checksum."""
+    """Return a decoded file in the form in which the driver's staged files are recorded. Its
+    checksum is never compared."""
     metadata = pq.read_metadata(storage_of(path).arrow_source(path))
     size_bytes = sum(
         metadata.row_group(group).column(column).total_compressed_size

@@ -1,11 +1,14 @@
-"""The steps of a DDL on a target's Delta table, as often as asked (K13).
+"""Apply the steps of a DDL to a target's Delta table, idempotently (K13).
 
 Rules:
-- Structure: the recorded steps lead through lists of columns, all different. What is there is looked up among them, and
-  only what comes after it is done. Columns that no step touches do not matter.
-- Rows: the n-th DML of the batch commits the transaction id ``16 * batch + n`` (`sink/delta/transactions.py`).
-- A check reads, and stops the target for good where a row fails it. It runs before anything else is changed.
-- Delta's features (column mapping, type widening, TIMESTAMP_NTZ) come on with the first step that needs them.
+- Structure: the recorded steps lead through lists of columns, all different. The table's columns
+  are looked up among them, and only the steps after that point are done. Columns that no step
+  touches do not matter.
+- Rows: the n-th DML of the batch commits the transaction id ``16 * batch + n``
+  (`sink/delta/transactions.py`).
+- A check only reads, and stops the target for good if a row fails it. It runs before any change.
+- Delta's features (column mapping, type widening, TIMESTAMP_NTZ) are switched on by the first step
+  that needs them.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -48,12 +51,12 @@ _Columns = tuple[TargetColumn, ...]
 
 
 def has_steps(target: RecordedTarget) -> bool:
-    """Whether a DDL changes the target in this batch."""
+    """Return whether a DDL changes the target in this batch."""
     return bool(target.schema_steps or target.add_columns)
 
 
 def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bool:
-    """Whether the table has all that the steps lead to. Needs no JVM."""
+    """Return whether all steps are done in the table. Needs no JVM."""
     before, steps = _steps(target)
     if not steps:
         return True
@@ -68,10 +71,10 @@ def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bo
 
 
 def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
-    """Do what is missing of the steps.
+    """Do the steps that the table does not have yet.
 
     Raises:
-        LakeStateError: the table has other columns than any that the steps lead through.
+        LakeStateError: the table's columns match no state on the way.
         UnsupportedDdlError: a row fails a check.
     """
     before, steps = _steps(target)
@@ -112,8 +115,9 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
 
 
 def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
-    """The steps and the columns before them; records of earlier versions hold added columns instead. The rows of a
-    changelog tell of changes: no default is filled into them, and nothing is checked."""
+    """Return the steps and the columns before them; records of earlier versions hold added columns
+    instead. A changelog's rows are changes: no default is filled into them, and nothing is
+    checked."""
     if not target.add_columns:
         steps_of = target.schema_steps
         if MODES[target.mode].rows_are_changes:
@@ -131,13 +135,14 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
 
 
 def _made_of_columns(step: FillColumns) -> FillColumns | None:
-    """What a fill makes of columns that were there; None where it only gives defaults to new ones."""
+    """Return the part of a fill that computes from existing columns; None if it only sets defaults
+    of new ones."""
     values = tuple(value for value in step.values if value[0] not in step.defaults)
     return step.model_copy(update={"values": values}) if values else None
 
 
 def _path(before: _Columns, steps: tuple[Step, ...]) -> list[_Columns]:
-    """The lists of columns on the way; one more than there are steps that change any."""
+    """Return the lists of columns on the way; one more than there are steps that change any."""
     path = [before]
     for step in steps:
         if not isinstance(step, (*_DML, CheckRows)):
@@ -146,7 +151,8 @@ def _path(before: _Columns, steps: tuple[Step, ...]) -> list[_Columns]:
 
 
 def _reached(path: list[_Columns], present: list[TargetColumn]) -> int | None:
-    """How many steps of a path what is there has behind it; None where it is not on the path."""
+    """Return how many steps of a path the present columns have behind them; None if they are not on
+    it."""
     moving = {c.name.lower() for a, b in pairwise(path) for c in set(a) ^ set(b)}
 
     def shown(columns: list[TargetColumn] | _Columns) -> list[tuple[str, str]]:
@@ -155,7 +161,7 @@ def _reached(path: list[_Columns], present: list[TargetColumn]) -> int | None:
     there = shown(present)
     for number in range(len(path) - 1, -1, -1):
         on_path = shown(path[number])
-        # A log read without a JVM does not tell nested types.
+        # A log read without a JVM has no nested types.
         if len(on_path) == len(there) and all(
             name == other and (kind == found or "" in (kind, found))
             for (name, kind), (other, found) in zip(on_path, there, strict=True)
@@ -179,7 +185,8 @@ def _dml_done(there: TableLog, record: BatchRecord, steps: tuple[Step, ...]) -> 
 def _change(
     session: SparkSession, path: Path, step: Step, present: list[TargetColumn], *, within: str = "", place: str = ""
 ) -> None:
-    """One step of structure: on the table's columns, or on the fields `within` one (``name.``)."""
+    """Apply one step of structure to the table's columns, or to the fields `within` one
+    (``name.``)."""
     table, name = table_at(path), f"{within}{quoted(getattr(step, 'name', ''))}"
     if isinstance(step, AddColumn):
         if "timestamp_ntz" in step.delta_type:
@@ -199,7 +206,8 @@ def _change(
 
 
 def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
-    """Whether the images before the change, which a step changes first, have it behind them: it may come again."""
+    """Return whether a step is already done in the before images, which it changes first: it may be
+    repeated."""
     fields = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
     there = {field.name: field.dataType.simpleString() for field in cast("StructType", fields).fields}
     if isinstance(step, AddColumn):
@@ -210,8 +218,8 @@ def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
 
 
 def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
-    """Whoever decided the step has asked whether the feature is permitted. The table's properties are read anew, since
-    each statement may change them."""
+    """Switch on a feature; the planner of the step has checked that it is permitted. The table's
+    properties are read again, since each statement may change them."""
     name, value = PROPERTIES[feature]
     there = read_table_log(path)
     if there is None or there.properties.get(name) != value:

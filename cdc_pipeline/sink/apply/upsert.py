@@ -1,15 +1,19 @@
-"""A batch of whole images without MERGE: one look for its keys, then rows are marked and others added (K10, K11).
+"""Upsert without MERGE: find the batch's keys once, delete the matching rows with deletion vectors,
+append the new ones (K10, K11).
 
-Where every image is complete, the new row of a key needs nothing of the old one: the old row, if there is one, is
-marked as deleted, and the new one is written beside it. What the target must tell is only where the batch's keys stand.
+If every image is complete, the new row of a key needs nothing of the old one: the old row, if there
+is one, is marked as deleted, and the new one is written beside it. All that is needed of the target
+is where the batch's keys are.
 
 Rules:
 - One commit with the batch's transaction id, as the MERGE's would be (see `sink/delta/commit.py`).
-- Only if newer, so that a batch that comes again moves no row back: the highest seq of a file, by
-  its statistics, lies below the batch's lowest; where they do not prove it, each row's seq is read,
-  and a change that is not newer than its row neither marks nor adds anything.
-- The batch is reduced in memory, so it must be small; keys are compared by value here and by Spark, so their types must
-  be such that both mean the same by "equal". Everything else is left to MERGE (`suits`).
+- A row changes only if the change is newer, so that a batch that is applied again moves no row
+  back: the highest seq of a file, by its statistics, is below the batch's lowest. If they do not
+  prove it, each row's seq is read, and a change that is not newer than its row neither marks nor
+  adds anything.
+- The batch is reduced in memory, so it must be small; keys are compared by value here and by Spark,
+  so their types must be such that both mean the same by "equal". MERGE handles everything else
+  (`suits`).
 """
 
 from __future__ import annotations
@@ -40,14 +44,14 @@ from cdc_pipeline.sink.spark.sql import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What a table may have switched on by its owner that a hand-made commit would have to keep up.
+# Features that the table's owner may have switched on and that a commit made here does not support.
 _UNKNOWN_PROPERTIES: Final = re.compile(
     r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|appendOnly|enableIcebergCompat.*|universalFormat.*)"
 )
 
 
 def suits(target: RecordedTarget, there: TableLog) -> bool:
-    """Whether this module may apply the target's rows."""
+    """Return whether this module may apply the target's rows."""
     odd = [name for name, value in there.properties.items() if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)]
     return (
         not needs_shaping(target)
@@ -73,7 +77,8 @@ def upsert(
     """Apply the staged rows in one commit with the transaction id `version`.
 
     Args:
-        predicate: what every row with one of the batch's keys satisfies, as SQL text; None for nothing known.
+        predicate: SQL text that every row with one of the batch's keys satisfies; None if nothing
+            is known.
         there: the table's log.
     """
     app_id = there.app_id
@@ -117,8 +122,8 @@ def upsert(
 def _without_spark(
     commit: TableCommit, path: Path, rows: pa.Table, target: RecordedTarget, there: TableLog, *, codec: str
 ) -> bool:
-    """Add to a commit what the reduced rows make of a plain table, by looking and writing here; False, and nothing
-    added, where that is Spark's to do."""
+    """Look up keys and write rows of a plain table here, and add the result to the commit. Return
+    False, with nothing added, if Spark must do it."""
     types = plain_types(target, there, codec=codec)
     if types is None or commit.version != there.version:
         return False
@@ -130,7 +135,7 @@ def _without_spark(
         return False
     commit.read_whole_table()
     commit.mark_deleted(found)
-    bounded = (*target.key, SEQ_COLUMN)  # what the next look asks for, in wide tables too
+    bounded = (*target.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
     for add in write_data_files(
         path, [mirror_rows(rows, target)], types, properties=there.properties, bounded=bounded, codec=codec
     ):
@@ -141,8 +146,8 @@ def _without_spark(
 def _places(
     session: SparkSession, frame: DataFrame | None, rows: pa.Table, target: RecordedTarget, *, with_seq: bool = False
 ) -> pa.Table:
-    """Where the target has the rows' keys: ``_row`` (index in `rows`), ``file``, ``index`` (of the row in it), and with
-    `with_seq` ``seq``."""
+    """Return where the target has the rows' keys, with columns ``_row`` (index in `rows`),
+    ``file``, ``index`` (of the row in it), and with `with_seq` ``seq``."""
     if frame is None:
         return pa.table({"_row": pa.array([], pa.int64()), "file": pa.array([], pa.string())})
     layout = Layout(target)
@@ -159,7 +164,7 @@ def _places(
 
 
 def _is_older(file: DataFile, seq: int) -> bool:
-    """Whether statistics prove that all rows of a file have a seq below `seq`."""
+    """Return whether statistics prove that all rows of a file have a seq below `seq`."""
     highest = file.statistics.get("maxValues", {}).get(SEQ_COLUMN)
     return isinstance(highest, int) and highest < seq
 
@@ -172,7 +177,7 @@ def _by_file(found: pa.Table, files: dict[str, DataFile]) -> list[tuple[DataFile
 
 
 def _new_rows(session: SparkSession, rows: pa.Table, target: RecordedTarget) -> Any:
-    """Rows of the target as a frame in one partition."""
+    """Return the rows of the target as a frame in one partition."""
     from pyspark.sql import functions
 
     operation = pc.if_else(pc.equal(rows.column("_op"), INSERT), "insert", "update")

@@ -1,9 +1,11 @@
-"""The active data files of a table, each in the log's own words, without a JVM, for commits that repeat them.
+"""The active data files of a table as the log's own actions, without a JVM, for commits that repeat
+them.
 
 Rules:
-- The same replay as `row_count`'s: the newest checkpoint at or below the version, and the commits after it.
-- For tables of few files: where there are many, or the checkpoint is not one plain Parquet file with statistics as
-  text, the answer is that this is not known here.
+- The same replay as `row_count`'s: the newest checkpoint at or below the version, and the commits
+  after it.
+- Only for tables of few files: if there are many, or if the checkpoint is not one plain Parquet
+  file with statistics as text, the answer is None.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ _FIELDS: Final = (
 
 
 def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
-    """The ``add`` actions of the files that a version of the table in `path` consists of; None where they are too many
-    or cannot be told.
+    """Return the ``add`` actions of the files that a version of the table in `path` consists of;
+    None if there are too many or if they cannot be determined.
 
     Raises:
         LakeStateError: a file of the log is damaged.

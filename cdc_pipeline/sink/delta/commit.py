@@ -1,18 +1,19 @@
-"""One Delta commit put together by hand: rows marked as deleted and rows added, under one transaction id.
+"""Build one Delta commit directly: rows marked as deleted and rows added, under one transaction id.
 
-Delta's own MERGE reads the target three times (which files, which rows to write, which rows to mark) and joins it each
-time. Where the new rows need nothing of the old ones one read is enough, and this module makes the commit of what that
-read found.
+Delta's own MERGE reads the target three times (which files, which rows to write, which rows to
+mark) and joins it each time. If the new rows need nothing of the old ones, one read is enough, and
+this module makes the commit from its result.
 
 Rules:
-- What decides the meaning of a commit is Delta's own code, called through the JVM: the snapshot, the choice of files by
-  statistics, the data files, the bitmaps on disk, conflicts with other writers, the log. It is of the one
-  version of Delta that `jars` fetches; a test compares what comes out with a plain model.
+- Delta's own code, called through the JVM, decides the meaning of a commit: the snapshot, the
+  choice of files by statistics, the data files, the bitmaps on disk, conflicts with other writers,
+  the log. The calls fit the one version of Delta that `jars` fetches; a test compares the results
+  with a plain model.
 - A commit carries its transaction id as an action, never by a setting of the session.
-- What a file's statistics say of its rows stays true: bounds become wide where rows are marked (`tightBounds`).
+- A file's statistics stay true: bounds become wide when rows are marked (`tightBounds`).
 
-Source: Delta's protocol: "Add File and Remove File", "Deletion Vectors", "Per-file Statistics", "Transaction
-Identifiers".
+Source: Delta's protocol: "Add File and Remove File", "Deletion Vectors", "Per-file Statistics",
+"Transaction Identifiers".
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def forget_logs(session: SparkSession) -> None:
-    """Let Delta read the logs of all tables again: some were set back behind its back."""
+    """Make Delta read the logs of all tables again: some were set back without its knowledge."""
     context: Any = session
     context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
@@ -46,9 +47,9 @@ class DataFile:
     """One data file of the snapshot.
 
     Attributes:
-        name: of the file, without its folders.
-        action: the log's own words for it, statistics as text.
-        statistics: the same, read; {} where there are none.
+        name: the file's name, without its folders.
+        action: its action in the log, statistics as text.
+        statistics: the same, parsed; {} if there are none.
     """
 
     name: str
@@ -57,13 +58,14 @@ class DataFile:
 
     @property
     def rows(self) -> int | None:
-        """Rows in the file, those marked as deleted included; None where nobody counted."""
+        """Rows in the file, those marked as deleted included; None if they were not counted."""
         found = self.statistics.get("numRecords")
         return None if found is None else int(found)
 
 
 class TableCommit:
-    """A commit under way on the table in `path`, on the snapshot that is the latest as it begins."""
+    """A commit under way on the table in `path`, based on the snapshot that is the latest when it
+    begins."""
 
     def __init__(self, session: SparkSession, path: Path) -> None:
         context: Any = session
@@ -85,28 +87,31 @@ class TableCommit:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """The log's own words for the table as it is; None where there is none."""
+        """The log's own words for the table as it is; None if there is none."""
         if self.version < 0:
             return None
         found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())["metaData"]
         return found
 
     def transaction_version(self, app_id: str) -> int:
-        """Transaction id that the table has under `app_id`; -1 where none. A job over the log."""
+        """Return the transaction id that the table has under `app_id`; -1 if there is none. Runs a
+        job over the log."""
         return int(self._transaction.txnVersion(app_id))
 
     def has_transaction(self, app_id: str, version: int, *, there: TableLog) -> bool:
-        """Whether the snapshot has a transaction id, or a later one. Another commit of `app_id` from now on conflicts.
-        `there` tells without a job, where it is of the same version."""
+        """Return whether the snapshot has a transaction id, or a later one. Another commit of
+        `app_id` from now on conflicts. `there` answers without a job if it is of the same
+        version."""
         if there.version != self.version or there.app_id != app_id:
             return self.transaction_version(app_id) >= version
         self._transaction.readTxn().addOne(app_id)
         return there.transaction_version >= version
 
     def scan(self, predicate: str | None) -> DataFrame | None:
-        """The table's rows in those files that may hold rows for the predicate (SQL text over its columns), with the
-        columns ``_metadata.file_name`` and ``_metadata.row_index``; None where there are no such files. Other writers'
-        changes of these files conflict. `scanned_bytes` is their size."""
+        """Return the table's rows in the files that may hold rows for the predicate (SQL text over
+        its columns), with the columns ``_metadata.file_name`` and ``_metadata.row_index``; None if
+        there are no such files. Other writers' changes of these files conflict. `scanned_bytes` is
+        their size."""
         from pyspark.sql import DataFrame
 
         snapshot = self._transaction.snapshot()
@@ -123,7 +128,7 @@ class TableCommit:
         return DataFrame(self._log.createDataFrame(snapshot, files, False, none), self._session)
 
     def data_files(self, names: list[str]) -> dict[str, DataFile]:
-        """The snapshot's files of these names."""
+        """Return the snapshot's files of these names."""
         from pyspark.sql import DataFrame, functions
 
         listed = DataFrame(self._transaction.snapshot().allFiles().toDF(), self._session)
@@ -137,8 +142,8 @@ class TableCommit:
         return found
 
     def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> int:
-        """Mark rows (by their numbers in the file) of files as deleted; how many were not marked before. Every file has
-        `rows`."""
+        """Mark rows of files (by their numbers in the file) as deleted; return how many were not
+        marked before. Every file must have `rows`."""
         now_ms = int(time.time() * 1000)
         writer: Any = None
         newly = 0
@@ -169,7 +174,8 @@ class TableCommit:
                 "cardinality": cardinality,
                 "maxRowIndex": int(bitmap.last().get()),
             }
-            # By way of JSON: only Delta's own reader makes the optional numbers of the types that Scala expects.
+            # Through JSON: only Delta's own reader makes the optional numbers of the types that Scala
+            # expects.
             descriptor = self._action("add", {**wide, "deletionVector": described}).deletionVector()
             both = add.removeRows(descriptor, False, True)
             self._actions += [both._1(), both._2()]
@@ -178,30 +184,31 @@ class TableCommit:
         return newly
 
     def read_whole_table(self) -> None:
-        """What the commit does rests on all rows of the snapshot: other writers' rows conflict."""
+        """Declare that the commit depends on all rows of the snapshot: other writers' rows
+        conflict."""
         self._transaction.readWholeTable()
 
     def add_file(self, add: dict[str, Any]) -> None:
-        """A data file that is written already, as the fields of its ``add`` action say."""
+        """Add a data file that is already written, by the fields of its ``add`` action."""
         self._actions.append(self._action("add", add))
 
     def append(self, rows: DataFrame) -> None:
-        """Write data files with these rows; their columns are the table's, by name."""
+        """Write data files with these rows, whose columns match the table's by name."""
         written = self._transaction.writeFiles(rows._jdf)
         self._actions += [written.apply(index) for index in range(written.size())]
 
     def adopt(self, files: list[dict[str, Any]]) -> None:
-        """Add files as they are, which lie in the table's folder."""
+        """Add existing files in the table's folder as they are."""
         now_ms = int(time.time() * 1000)
         for file in files:
             self._actions.append(self._action("add", {**file, "modificationTime": now_ms, "dataChange": True}))
 
     def commit(self, *, app_id: str, version: int, operation: Any = None) -> int:
-        """Commit all of it under a transaction id; the table's new version. `operation` is what the table's history
-        calls it.
+        """Commit everything under a transaction id and return the table's new version. `operation`
+        is its name in the table's history.
 
         Raises:
-            Py4JJavaError: another writer was first and what it did conflicts, or the log cannot be written.
+            Py4JJavaError: another writer's earlier commit conflicts, or the log cannot be written.
         """
         now_ms = self._some(int(time.time() * 1000))
         actions = self._jvm.org.apache.spark.sql.delta.actions
@@ -245,7 +252,7 @@ class TableCommit:
         return module.create(descriptor, self._log.dataPath()).load(self._bitmap_store())
 
     def _new_bitmap_file(self) -> tuple[Any, str]:
-        """Its writer, and its name as descriptors have it."""
+        """Return the writer of a new bitmap file, and its name as descriptors hold it."""
         identity = self._jvm.java.util.UUID.randomUUID()
         store = self._bitmap_store()
         path = store.generateFileNameInTable(store.pathWithFileSystem(self._log.dataPath()), identity, "")

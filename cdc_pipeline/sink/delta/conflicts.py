@@ -1,8 +1,10 @@
-"""Commits that met another writer's: maintenance and a batch may rewrite the same files.
+"""Retry commits that conflict with another writer's: maintenance and a batch may rewrite the same
+files.
 
 Rules:
-- Delta lets the first commit stand and refuses the second, which has changed nothing. What a batch does to a table is
-  safe to do again (K2): it is, a few times, and then stops with the name of the table and what to do.
+- Delta accepts the first commit and refuses the second, which has changed nothing. A batch's work
+  on a table is safe to repeat (K2: each step commits once). It is repeated a few times, then fails
+  with the name of the table and what to do.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ T = TypeVar("T")
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether Delta refused a commit because another one came first."""
+    """Return whether Delta refused a commit because another one came first."""
     text = f"{type(error).__name__} {error}"
     cause = error.__cause__
     return any(mark in text for mark in _MARKS) or (cause is not None and is_conflict(cause))
 
 
 def again_on_conflict(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`work`, done again where another writer's commit came first.
+    """Run `work`; run it again if another writer's commit came first.
 
     Raises:
         Whatever `work` raises.

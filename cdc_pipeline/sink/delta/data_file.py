@@ -1,17 +1,19 @@
-"""Delta data files written here by Arrow, with the statistics that readers leave files out by.
+"""Write Delta data files with Arrow, with the statistics by which readers skip files.
 
-Spark spends ten times the CPU on the same rows: it makes a row of each and a Parquet value of each of its fields. So
-the rows of tables that ask for nothing but columns of plain types (`TableLog.is_plain`) are written here, and Delta's
-own classes commit the file (`commit`).
+Spark spends ten times the CPU on the same rows: it makes a row of each and a Parquet value of each
+of its fields. So the rows of tables that need only columns of plain types (`TableLog.is_plain`) are
+written here, and Delta's own classes commit the file (`commit`).
 
 Rules:
-- A value is stored as the column's Delta type has it, or the write fails: never another value.
-- A bound may be wide and is never narrow: texts are cut to 32 characters and the highest is raised, times become
-  milliseconds downwards and upwards. What has no such bound (NaN among the values, a text that cannot be raised, a year
-  that ISO 8601 has no four digits for) has none.
-- Nothing refers to a file before its commit; one that is never committed is garbage that VACUUM removes.
+- A value is stored exactly as the column's Delta type represents it, or the write fails.
+- A bound may be wide and is never narrow: texts are cut to 32 characters and the highest is raised,
+  times are rounded to milliseconds, down and up. Columns that allow no such bound (NaN among the
+  values, a text that cannot be raised, a year without four digits in ISO 8601) have none.
+- Nothing refers to a file before its commit; a file that is never committed is garbage that VACUUM
+  removes.
 
-Source: Delta's protocol, "Add File and Remove File", "Per-file Statistics"; Apache Parquet, "Logical Types".
+Source: Delta's protocol, "Add File and Remove File", "Per-file Statistics"; Apache Parquet,
+"Logical Types".
 """
 
 from __future__ import annotations
@@ -47,13 +49,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INDEXED_COLUMNS: Final = 32
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
-# Readers take dates before 1582 of files without it for those of the Julian calendar, or refuse them.
+# Without it readers take dates before 1582 for dates of the Julian calendar, or refuse them.
 _PROLEPTIC: Final = {b"org.apache.spark.version": b"4.2.0"}
 
 
 def plain_type(delta_type: str) -> pa.DataType | None:
-    """Arrow type that holds the values of a Delta type (DDL text) as its Parquet files do; None for nested and other
-    types."""
+    """Return the Arrow type that holds the values of a Delta type (DDL text) as its Parquet files
+    do; None for nested and other types."""
     found = arrow_of_delta(delta_type)
     return None if found is None or pa.types.is_nested(found) else found
 
@@ -71,12 +73,13 @@ def write_data_files(
 
     Args:
         pieces: tables with the columns `types`, in any order and of types that cast to them.
-        properties: the table's: of how many columns there are statistics, and whether these say that they are tight.
+        properties: the table's: they say how many columns have statistics, and whether these state
+            that bounds are tight.
         bounded: columns that have statistics in any case.
         codec: one of `CODECS`.
 
     Returns:
-        the ``add`` action of each file; none where there are no rows.
+        the ``add`` action of each file; none if there are no rows.
 
     Raises:
         pa.ArrowInvalid: a value does not fit its column.
@@ -105,7 +108,7 @@ def write_data_files(
 
 
 def _groups(pieces: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows in pieces as large as row groups."""
+    """Yield the rows in pieces as large as row groups."""
     waiting: list[pa.Table] = []
     for piece in pieces:
         if not len(piece):
@@ -132,7 +135,7 @@ class _DataFileWriter:
         self._marks = marks
         self._bounds = {name: _Bounds(schema.field(name).type) for name in indexed}
         sample = first.slice(0, _SAMPLE_ROWS)
-        # Whoever reads the file sees plain Parquet: Arrow's own schema is not stored beside it.
+        # Readers see plain Parquet: Arrow's own schema is not stored in the file.
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._file, mode="w"),
             schema,
@@ -175,7 +178,7 @@ class _DataFileWriter:
         }
 
     def discard(self) -> None:
-        with suppress(Exception):  # what went wrong before is told, and not what it left in its way
+        with suppress(Exception):  # the first error is reported, not its consequences here
             self._writer.close()
             self._file.finish()
         self._path.unlink(missing_ok=True)
@@ -188,7 +191,7 @@ def _repeats(sample: pa.ChunkedArray) -> bool:
 
 
 class _Bounds:
-    """Lowest and highest value of one column, as far as it went, and how many of its values are NULL."""
+    """Lowest and highest value of one column so far, and how many of its values are NULL."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.nulls = 0
@@ -215,7 +218,7 @@ class _Bounds:
         self._high = found["max"] if self._high is None else max(self._high, found["max"])
 
     def texts(self) -> tuple[str, str] | None:
-        """Both bounds as JSON text; None where there are none."""
+        """Return both bounds as JSON text; None if there are none."""
         if not self._has_bounds or self._low is None:
             return None
         low, high = (self._text(self._low, up=False), self._text(self._high, up=True))
@@ -251,14 +254,14 @@ def _object(fields: dict[str, str]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """JSON of plain values, numbers that are `Decimal` digit by digit: see `read_statistics`."""
+    """Return plain values as JSON, with each `Decimal` digit by digit (see `read_statistics`)."""
     if isinstance(value, dict):
         return _object({name: json_text(part) for name, part in value.items()})
     return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)
 
 
 def read_statistics(text: str | None) -> dict[str, Any]:
-    """Statistics of a data file; {} where there are none. Numbers that are not whole are `Decimal`: a bound that went
-    through a binary fraction could come out narrower than it was."""
+    """Return the statistics of a data file; {} if there are none. Numbers that are not whole are
+    `Decimal`: a binary fraction could make a bound narrower."""
     found = json.loads(text or "{}", parse_float=Decimal)
     return found if isinstance(found, dict) else {}

@@ -1,4 +1,5 @@
-"""Bitmaps of deleted rows, as Delta keeps them beside its data files, made from row numbers without a loop over rows.
+"""Build bitmaps of deleted rows, as Delta keeps them beside its data files, from row numbers
+without a loop over rows.
 
 Source: Delta's protocol, "Deletion Vectors"; the portable serialization of Roaring bitmaps.
 """
@@ -17,7 +18,8 @@ _ARRAY_ROWS_MAX: Final = 4096  # above it a container is 65,536 bits
 
 
 def bitmap_bytes(rows: NDArray[np.int64]) -> bytes:
-    """The 64-bit bitmap array of the given row numbers (any order, any number of times), portable serialization."""
+    """Return the 64-bit bitmap array of the given row numbers (any order, any number of times),
+    portable serialization."""
     values = np.unique(rows)
     high, first = np.unique(values >> 32, return_index=True)
     stop = np.append(first[1:], len(values))
@@ -28,7 +30,7 @@ def bitmap_bytes(rows: NDArray[np.int64]) -> bytes:
 
 
 def _roaring(values: NDArray[np.int64]) -> bytes:
-    """A 32-bit bitmap of ascending values, in containers of 65,536 values each."""
+    """Return a 32-bit bitmap of ascending values, in containers of 65,536 values each."""
     low = (values & 0xFFFF).astype("<u2")
     keys, first = np.unique(values >> 16, return_index=True)
     sizes = np.diff(np.append(first, len(values)))

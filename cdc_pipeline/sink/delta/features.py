@@ -1,14 +1,17 @@
 """Which Delta features may be switched on, and who can read a table that has them.
 
 Rules:
-- A reader refuses a table with a reader feature that it does not know. So each one comes on only where a table needs
-  it, and only if ``sink.reader_features`` permits it; what is needed and not permitted stops that table by name.
-- A value is never stored as another type to get around a feature: DATETIME without the permission for ``timestampNtz``
-  stops (a timestamp with a zone would be another moment for another reader); a type override in the targets' rules is
-  the way to store it otherwise.
-- Features of writers alone (clustering, change data feed ...) keep no reader out and are always permitted.
+- A reader refuses a table with a reader feature that it does not know. So each is switched on only
+  when a table needs it, and only if ``sink.reader_features`` permits it. A feature that is needed
+  and not permitted stops that table by name.
+- A value is never stored as another type to get around a feature: DATETIME without permission for
+  ``timestampNtz`` stops the table (a timestamp with a zone would be another moment for another
+  reader). To store it otherwise, use a type override in the targets' rules.
+- Writer-only features (clustering, change data feed ...) exclude no reader and are always
+  permitted.
 
-Names are those of the Delta protocol. What the presets know, with sources and dates, is in docs/lake.md.
+Names are those of the Delta protocol. The features that each preset knows, with sources and dates,
+are in docs/lake.md.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from cdc_pipeline.errors import FeatureNotAllowedError
 
 _SETTING: Final = "sink.reader_features"
 
-# Feature -> the table property that switches it on, for what is switched on by a property.
+# Feature -> the table property that switches it on, for features that have one.
 PROPERTIES: Final = {
     "deletionVectors": ("delta.enableDeletionVectors", "true"),
     "columnMapping": ("delta.columnMapping.mode", "name"),
@@ -33,26 +36,27 @@ PROPERTIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What one pipeline's setting permits.
+    """The features that one pipeline's configuration permits.
 
     Attributes:
-        features: reader features that may come on; None for all.
+        features: reader features that may be switched on; None for all.
     """
 
     features: frozenset[str] | None = None
 
     def permits(self, feature: str) -> bool:
-        """Whether a feature may be switched on. Features that keep no reader out always may."""
+        """Return whether a feature may be switched on. Features that exclude no reader always
+        may."""
         return self.features is None or feature not in READER_FEATURES or feature in self.features
 
     def require(self, feature: str, why: str, *, table: str | None = None, way_out: str = "") -> None:
-        """Nothing, if the feature is permitted.
+        """Check that a feature is permitted.
 
         Args:
             feature: name in the Delta protocol, such as ``columnMapping``.
-            why: what needs it, as the begin of a sentence: ``column `at` is a DATETIME``.
+            why: what needs it, as the beginning of a sentence: ``column `at` is a DATETIME``.
             table: the target that it is needed for.
-            way_out: what else a person can do than permit it, as an imperative.
+            way_out: the alternative to permitting it, as an imperative.
 
         Raises:
             FeatureNotAllowedError: it is not.
@@ -70,10 +74,11 @@ class Allowed:
         )
 
     def check_types(self, columns: Iterable[tuple[str, str]], *, table: str) -> None:
-        """Require what the types of columns (name, Delta type as DDL text) need.
+        """Require the features that the types of columns (name, Delta type as DDL text) need.
 
         Raises:
-            FeatureNotAllowedError: a type needs a feature that is not permitted; of the first such column.
+            FeatureNotAllowedError: the type of a column (the first such) needs a feature that is
+                not permitted.
         """
         for name, delta_type in columns:
             for feature in features_of_type(delta_type):
@@ -89,7 +94,8 @@ ALL_ALLOWED: Final = Allowed()
 
 
 def allowed(config: SinkConfig) -> Allowed:
-    """What a configuration permits: everything, or what all readers of its presets know and the features it names."""
+    """Return what a configuration permits: everything, or the features that all readers of its
+    presets know and those that it names."""
     if config.reader_features == "all":
         return ALL_ALLOWED
     presets = [READER_PRESETS[name] for name in config.reader_features if name in READER_PRESETS]
@@ -98,25 +104,29 @@ def allowed(config: SinkConfig) -> Allowed:
 
 
 def features_of_type(delta_type: str) -> tuple[str, ...]:
-    """Reader features that a column of a type (DDL text, nested ones too) brings on by itself."""
+    """Return the reader features that a column of a type (DDL text, nested ones too) requires by
+    itself."""
     text = delta_type.lower()
     found = ("timestampNtz",) if "timestamp_ntz" in text else ()
     return (*found, "variantType") if "variant" in text else found
 
 
 def excluded(*features: str) -> tuple[str, ...]:
-    """Readers, by the names of the presets, that cannot read a table with these features."""
+    """Return the readers, by the names of the presets, that cannot read a table with these
+    features."""
     needed = READER_FEATURES.intersection(features)
     return tuple(name for name, known in READER_PRESETS.items() if not needed <= known)
 
 
 def creation_properties(permitted: Allowed) -> dict[str, str]:
-    """Properties of every new table: deletion vectors, where they may come on (rows change without rewriting files)."""
+    """Return the properties of every new table: deletion vectors, if they are permitted (rows
+    change without rewriting files)."""
     return dict([PROPERTIES["deletionVectors"]]) if permitted.permits("deletionVectors") else {}
 
 
 def features_of_table(delta_types: Iterable[str], permitted: Allowed) -> tuple[str, ...]:
-    """Reader features that a new table with columns of these types has from the start, by name."""
+    """Return the reader features that a new table with columns of these types has from the start,
+    by name."""
     found = {feature for text in delta_types for feature in features_of_type(text)}
     if permitted.permits("deletionVectors"):
         found.add("deletionVectors")

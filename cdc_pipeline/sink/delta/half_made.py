@@ -1,9 +1,10 @@
 """What an interrupted CREATE leaves in a table's folder (K22).
 
 Rules:
-- A log in which nothing was ever committed is no table: nobody can have read it, and no row can be in it.
-- What such a CREATE left is removed before the table is made, by the holder of the source's lock. Anything else in the
-  folder is somebody's: it stays, and the table is not made.
+- A log in which nothing was ever committed is no table: it cannot have been read, and it holds no
+  row.
+- The holder of the source's lock removes what such a CREATE left before the table is created.
+  Anything else in the folder may belong to a user: it stays, and the table is not created.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _FIRST_COMMIT: Final = f"{0:020d}.json"
 
 
 def is_half_made(path: Path) -> bool:
-    """Return whether the folder of a table has a log in which nothing was ever committed. A first commit without any
-    content is none: a power cut leaves that of a file that was never written through."""
+    """Return whether the folder of a table has a log in which nothing was ever committed. An empty
+    first commit does not count: a power cut leaves one if the file was never flushed to the
+    disk."""
     log = path / LOG_FOLDER
     if not log.is_dir():
         return False
@@ -37,10 +39,11 @@ def is_half_made(path: Path) -> bool:
 
 
 def clear_half_made(path: Path, *, table: str, known: Collection[str] = ()) -> None:
-    """Make the folder of a new table empty but for the names in `known`, if only an interrupted CREATE was there.
+    """Empty the folder of a new table except for the names in `known`, if it holds only an
+    interrupted CREATE.
 
     Raises:
-        LakeStateError: something else lies there.
+        LakeStateError: the folder holds something else.
     """
     left, others = [], []
     if path.exists() and not path.is_dir():

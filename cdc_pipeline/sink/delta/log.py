@@ -1,8 +1,11 @@
-"""Delta tables as their logs tell, read without a JVM: versions, properties, transaction ids, commits (K3).
+"""Read Delta tables from their logs without a JVM: versions, properties, transaction ids, commits
+(K3).
 
 Rules:
-- deltalake is used for versions, metadata and transaction ids only: it cannot read rows under deletion vectors.
-- Commits are read from the log's own JSON files: only they say which transaction ids a commit carries.
+- deltalake is used for versions, metadata and transaction ids only: it cannot read rows under
+  deletion vectors.
+- Commits are read from the log's own JSON files: only they say which transaction ids a commit
+  carries.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
 APP_ID_PROPERTY: Final = "cdc.app_id"
 
-# How failures of the store itself read in what `deltalake` raises.
+# Texts in the exceptions of `deltalake` that mean a failure of the store itself.
 _OF_THE_STORE: Final = re.compile(r"Generic \w+ error|error sending request|timed? ?out|Forbidden|ermissionDenied")
 
 _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
@@ -44,11 +47,12 @@ class TableLog:
 
     Attributes:
         version: latest version.
-        app_id: the pipeline's transaction application id, from the table's properties; "" in a foreign table.
-        transaction_version: Delta's transaction id under `app_id`; -1 where none was committed.
+        app_id: the pipeline's transaction application id, from the table's properties; "" in a
+            table that the pipeline did not create.
+        transaction_version: Delta's transaction id under `app_id`; -1 if none was committed.
         columns: column name -> Delta type as DDL text, "" for nested types.
         properties: as in the table's metadata.
-        is_plain: its files hold its columns under their own names and nothing else decides what they must hold (see
+        is_plain: only the names and types of its columns decide what its files hold (see
             `plain_table.is_plain`).
     """
 
@@ -70,12 +74,12 @@ class Commit:
 
 
 def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
-    """State of the Delta table in `path`, at `version` or now; None where there is none, or only the beginning of one
-    (`half_made`).
+    """Return the state of the Delta table in `path`, at `version` or now; None if there is none, or
+    only the beginning of one (`half_made`).
 
     Raises:
         LakeStateError: its log cannot be read.
-        LakeUnreachableError: the object store that it lies in does not answer.
+        LakeUnreachableError: its object store does not answer.
     """
     from deltalake import DeltaTable
 
@@ -99,22 +103,23 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
         )
     except CdcError:
         raise
-    except Exception as error:  # whatever the library says of a log, it is this table's
+    except Exception as error:  # whatever the library says of a log concerns this table only
         if is_half_made(path):
             return None
         raise unreadable_log(path, error) from None
 
 
 def open_delta(path: Path, *, version: int | None = None) -> DeltaTable:
-    """The Delta table in `path`, at `version` or now, wherever that lies. Raises what `deltalake` raises: see
-    `unreadable_log`."""
+    """Return the Delta table in `path`, at `version` or now, on a disk or in an object store.
+    Raises what `deltalake` raises: see `unreadable_log`."""
     from deltalake import DeltaTable
 
     return DeltaTable(str(path), version=version, storage_options=_log_options(path))
 
 
 def unreadable_log(path: Path, error: Exception) -> CdcError:
-    """The error for a table's log that could not be read: damaged, or in a store that did not answer."""
+    """Return the error for a table's log that could not be read: damaged, or in a store that did
+    not answer."""
     got = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     if is_object(path) and _OF_THE_STORE.search(got):
         for secret in path.storage.secrets:
@@ -133,12 +138,14 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
 
 
 def _log_options(path: Path) -> dict[str, str] | None:
-    """What deltalake needs to open the log of the table in `path`; None on the local disk."""
+    """Return what deltalake needs to open the log of the table in `path`; None on the local
+    disk."""
     return delta_options(path) if is_object(path) else None
 
 
 def reader_features(path: Path) -> tuple[str, ...]:
-    """Features that readers of the Delta table in `path` must know, by name; none where there is no table.
+    """Return the features that readers of the Delta table in `path` must know, by name; none if
+    there is no table.
 
     Raises:
         LakeStateError: its log cannot be read.
@@ -157,13 +164,13 @@ def reader_features(path: Path) -> tuple[str, ...]:
 
 
 def _ddl_type(text: str) -> str:
-    """DDL text of a type as the log's JSON has it; "" for nested ones."""
+    """Return the DDL text of a type from the log's JSON; "" for nested types."""
     found = json.loads(text)
     return _DDL_NAMES.get(found, found) if isinstance(found, str) else ""
 
 
 def read_commit(path: Path, version: int) -> Commit | None:
-    """One commit of the table in `path`; None where the log's retention has removed it.
+    """Return one commit of the table in `path`; None if the log's retention has removed it.
 
     Raises:
         LakeStateError: the commit's file is damaged.
@@ -186,12 +193,13 @@ def read_commit(path: Path, version: int) -> Commit | None:
 
 
 def commit_file(path: Path, version: int) -> Path:
-    """Where the table in `path` keeps the commit that made `version`."""
+    """Return where the table in `path` keeps the commit that made `version`."""
     return path / LOG_FOLDER / f"{version:020d}.json"
 
 
 def read_commit_lines(path: Path, version: int) -> list[str] | None:
-    """The actions of one commit, a JSON text each; None where the log's retention has removed it.
+    """Return the actions of one commit, a JSON text each; None if the log's retention has removed
+    it.
 
     Raises:
         LakeStateError: the commit's file cannot be read as text.
@@ -206,16 +214,16 @@ def read_commit_lines(path: Path, version: int) -> list[str] | None:
 
 
 def json_lines(text: str) -> list[str]:
-    """The JSON texts of a log's file, a line each.
+    """Return the JSON texts of a log's file, a line each.
 
-    Names and values of rows stand in them as they are. `splitlines` would also end a line at U+0085
+    They contain names and values of rows unescaped: `splitlines` would also end a line at U+0085
     and U+2028.
     """
     return [line for line in text.split("\n") if line]
 
 
 def damaged_log(file: Path, error: Exception) -> LakeStateError:
-    """The error for a file of a table's log that cannot be read."""
+    """Return the error for a file of a table's log that cannot be read."""
     return LakeStateError(
         f"a file of a Delta table's log cannot be read: {file}",
         got=said_by(error),
@@ -234,12 +242,13 @@ def maintenance_note(app_id: str) -> str:
 
 
 def is_maintenance(commit: Commit, *, app_id: str) -> bool:
-    """Whether a commit left all rows as they are: Delta's own maintenance, or our change of properties."""
+    """Return whether a commit changed no row: Delta's own maintenance, or our change of
+    properties."""
     if commit.operation == _PROPERTIES_OPERATION:
         return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
     return commit.operation in MAINTENANCE
 
 
 def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:
-    """Whether a commit was made by a batch (see `commit_note`)."""
+    """Return whether a commit was made by a batch (see `commit_note`)."""
     return commit.user_metadata == {"cdc_app_id": app_id, "cdc_batch": batch_number}

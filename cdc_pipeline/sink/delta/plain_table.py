@@ -1,9 +1,11 @@
-"""Whether a table's data files can be read and written without Delta's own code (`data_file`, `key_lookup`).
+"""Decide whether a table's data files can be read and written without Delta's own code
+(`data_file`, `key_lookup`).
 
 Rules:
-- What is not known to ask for nothing of a data file makes a table not plain: writer features by name, properties by
-  pattern, and whatever a column's metadata says.
-- Its columns lie in its files under their own names, as plain Parquet values, all rows of all partitions together.
+- A table is plain only if everything it has is known not to affect data files: writer features by
+  name, properties by pattern, and whatever a column's metadata says.
+- The files hold its columns under their own names, as plain Parquet values, rows of all partitions
+  together.
 
 Source: Delta's protocol, "Table Features", "Column Metadata", "Column Mapping".
 """
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-# Of these only the marks that a commit makes concern us, or what properties and columns say of them.
+# These affect only the marks that a commit makes, or what properties and columns say.
 _WRITER_FEATURES: Final = frozenset(
     {
         "appendOnly",
@@ -42,7 +44,8 @@ _PROPERTIES: Final = re.compile(
 
 
 def is_plain(table: DeltaTable) -> bool:
-    """Whether nothing but the names and types of its columns decides what the data files of a table hold."""
+    """Return whether only the names and types of its columns decide what the data files of a table
+    hold."""
     protocol, metadata = table.protocol(), table.metadata()
     features = set(protocol.writer_features or ()) | set(protocol.reader_features or ())
     switched_on = [

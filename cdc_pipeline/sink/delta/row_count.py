@@ -1,13 +1,16 @@
-"""Rows of a Delta table as its log tells, without a JVM.
+"""Count the rows of a Delta table from its log, without a JVM.
 
 Rules:
-- The rows of a version are those of its active files (`numRecords` of their statistics), less those that deletion
-  vectors mark (`cardinality`). No data file is opened.
-- The newest whole checkpoint at or below the version gives the files, the commits after it change them. The folder's
-  listing tells which checkpoints there are: `_last_checkpoint` may be stale, or be of a later version than asked for.
-- A file is named by its path together with its deletion vector (Delta's protocol, "Action Reconciliation"): a DELETE
-  removes the file under its old name and adds it under a new one, in any order within one commit.
-- Never an estimate: where a file has no statistics, or the log no longer reaches back, there is no count.
+- The rows of a version are those of its active files (`numRecords` of their statistics), less those
+  that deletion vectors mark (`cardinality`). No data file is opened.
+- The newest complete checkpoint at or below the version lists the files, and the commits after it
+  change them. Checkpoints are found by listing the folder: `_last_checkpoint` may be stale, or of a
+  later version than the requested one.
+- A file is identified by its path together with its deletion vector (Delta's protocol, "Action
+  Reconciliation"): a DELETE removes the file under its old name and adds it under a new one, in any
+  order within one commit.
+- Never an estimate: if a file has no statistics, or the log no longer reaches back, there is no
+  count.
 """
 
 from __future__ import annotations
@@ -29,17 +32,17 @@ if TYPE_CHECKING:
 # 00000000000000000010.json; .checkpoint.parquet; .checkpoint.<part>.<parts>.parquet; .checkpoint.<uuid>.json|parquet
 _LOG_NAME: Final = re.compile(r"(?P<version>\d{20})\.(?:json|checkpoint\.(?:(?P<middle>[\w.-]+)\.)?(?:parquet|json))")
 _PART: Final = re.compile(r"(\d{10})\.(\d{10})")
-# Spark writes the count first; statistics of other writers are parsed as the JSON that they are.
+# Spark writes the count first; statistics of other writers are parsed as JSON.
 _COUNT_FIRST: Final = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d+)\s*[,}]'
 _NAME_PARTS: Final = "\0"
 
 
 def row_count(path: Path, *, version: int | None = None) -> int | None:
-    """Number of rows of the Delta table in `path` at `version`, the latest by default.
+    """Return the number of rows of the Delta table in `path` at `version`, the latest by default.
 
     Returns:
-        None where there is no such table or version, where the log's retention has removed what is needed, or where a
-        file has no statistics.
+        None if there is no such table or version, if the log's retention has removed what is
+        needed, or if a file has no statistics.
 
     Raises:
         LakeStateError: a file of the log is damaged.
@@ -59,11 +62,12 @@ def row_count(path: Path, *, version: int | None = None) -> int | None:
 
 
 def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ...]] | None:
-    """Names of the active files of a version, the latest by default: path as the log has it, and storage type, path or
-    text, and offset of its deletion vector, "" each where it has none.
+    """Return the names of the active files of a version, the latest by default: the path as the log
+    has it, and storage type, path or text, and offset of the deletion vector, each "" if there is
+    none.
 
     Returns:
-        None where there is no such version, or where the log's retention has removed what is needed.
+        None if there is no such version, or if the log's retention has removed what is needed.
 
     Raises:
         LakeStateError: a file of the log is damaged.
@@ -79,8 +83,9 @@ def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ..
 
 
 def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], set[str], tuple[Path, ...]] | None:
-    """What the commits behind the newest checkpoint at or below `version` say: the files that they added and that are
-    active, by name with their rows; all names that they speak of; and the checkpoint's files."""
+    """Return what the commits after the newest checkpoint at or below `version` say: the files that
+    they added and that are active, by name with their rows; all names that they mention; and the
+    checkpoint's files."""
     newest, checkpoints = log_files(path / LOG_FOLDER)
     if version is None:
         version = newest
@@ -88,7 +93,7 @@ def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], s
         return None
     start = max((number for number in checkpoints if number <= version), default=-1)
     known: dict[str, int | None] = {}  # files by name that commits, or the checkpoint's own JSON, have added
-    touched: set[str] = set()  # names that commits after the checkpoint have spoken of
+    touched: set[str] = set()  # names that commits after the checkpoint mention
     for number in range(start + 1, version + 1):
         lines = read_commit_lines(path, number)
         if lines is None:
@@ -98,7 +103,8 @@ def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], s
 
 
 def log_files(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
-    """The newest version in a log's folder, -1 where there is none, and the files of each whole checkpoint."""
+    """Return the newest version in a log's folder, -1 if there is none, and the files of each
+    complete checkpoint."""
     newest = -1
     whole: dict[int, tuple[Path, ...]] = {}
     parts: dict[tuple[int, int], list[Path]] = defaultdict(list)
@@ -120,7 +126,7 @@ def log_files(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
 
 
 def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
-    """The actions of a log's file. Raises LakeStateError where it is damaged."""
+    """Yield the actions of a log's file. Raise LakeStateError if it is damaged."""
     try:
         for line in lines:
             if line.strip():
@@ -130,7 +136,8 @@ def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _apply(actions: Iterator[dict[str, Any]], known: dict[str, int | None], touched: set[str]) -> None:
-    """One commit: what it removes leaves `known`, what it adds enters, and both are `touched`."""
+    """Apply one commit: drop what it removes from `known`, add what it adds, and put both into
+    `touched`."""
     added: dict[str, int | None] = {}
     for action in actions:
         if "add" in action:
@@ -144,7 +151,8 @@ def _apply(actions: Iterator[dict[str, Any]], known: dict[str, int | None], touc
 
 
 def file_name(action: dict[str, Any]) -> str:
-    """What names a file, together with its deletion vector, of an ``add`` or ``remove`` action."""
+    """Return the name of a file, its deletion vector included, from an ``add`` or ``remove``
+    action."""
     vector = action.get("deletionVector") or {}
     parts = (action["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset"))
     return _NAME_PARTS.join("" if part is None else str(part) for part in parts)
@@ -166,7 +174,7 @@ def _rows_of_statistics(text: str | None) -> int | None:
 
 
 def _checkpointed(log: Path, files: tuple[Path, ...]) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Names and rows of the active files in a checkpoint, with those in its sidecars."""
+    """Yield the names and rows of the active files in a checkpoint, with those in its sidecars."""
     for file in files:
         sidecars: list[str] = []
         if file.suffix == ".json":
@@ -195,7 +203,7 @@ def _json_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]:
 
 
 def _parquet_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]:
-    """Column by column: a checkpoint has a row for each file of the table."""
+    """Read a checkpoint column by column: it has a row for each file of the table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -242,7 +250,8 @@ def _counts_of_texts(statistics: pa.Array) -> pa.Array:
 
 
 def _field(parent: pa.Array, name: str, kind: pa.DataType | None = None) -> pa.Array:
-    """A field of a struct array, null where the struct is; nulls of `kind`, text by default, where it has no such."""
+    """Return a field of a struct array, null if the struct is; nulls of `kind`, text by default, if
+    it has no such field."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -252,7 +261,7 @@ def _field(parent: pa.Array, name: str, kind: pa.DataType | None = None) -> pa.A
 
 
 def _sum_besides(names: pa.Array, counts: pa.Array, left_out: set[str]) -> int | None:
-    """Sum of the counts whose names are not left out; None where one of them is not known."""
+    """Sum of the counts whose names are not left out; None if one of them is not known."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,11 +1,14 @@
-"""The Delta tables of a cut, compared with what it says of them, without a JVM (K3).
+"""Compare the Delta tables of a cut with what the cut says of them, without a JVM (K3).
 
 Rules:
-- After a cut's version a target holds only commits of the batch to finish, and maintenance. Anything else (RESTORE
-  above all, which keeps transaction ids so that a replay would be skipped) stops that target.
-- A table whose content the batch to finish replaces (`replace`) may be anything: it is judged when it is replaced.
-- A suspended target may also hold commits of its own that no cut tells: those of the batches since it failed (K4).
-- A commit that the log's retention has removed is not judged: the runs since then have judged it.
+- After a cut's version a target holds only commits of the batch to finish, and maintenance.
+  Anything else (RESTORE above all, which keeps transaction ids so that a replay would be skipped)
+  stops that target.
+- A table whose content the batch to finish replaces (`replace`) is not checked here but when it is
+  replaced.
+- A suspended target may also hold commits that no cut names: those of the batches since it failed
+  (K4).
+- A commit that the log's retention has removed is not checked: the runs since then have checked it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ _REQUESTS_AT_A_TIME: Final = 16
 
 
 def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
-    """The targets of a cut whose Delta tables are not as it says, suspended ones included, by name."""
+    """Return the targets of a cut whose Delta tables differ from it, suspended ones included, by
+    name."""
 
     def failure(name: str) -> LakeStateError | None:
         try:
@@ -37,7 +41,7 @@ def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> 
         return None
 
     names = sorted(cut.tables)
-    if is_object(paths.lake):  # each table is a few requests, which wait for the store and not for this machine
+    if is_object(paths.lake):  # each table is a few requests, which wait for the store, not for this machine
         with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
             failures = list(threads.map(failure, names))
     else:
@@ -55,7 +59,7 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
         return
     path, target = paths.table(name), cut.cursor.targets[name]
     table = cut.tables.get(name)
-    if table is None:  # suspended before its table was made: nothing of others may lie there
+    if table is None:  # suspended before its table was created: the folder must hold nothing else
         there = read_table_log(path)
         if there is not None:
             check_owner(there, name, target.app_id, path=path)
@@ -69,7 +73,8 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
 
 
 def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:
-    """Whether the batch to finish puts a new table of its own in the place of the cut's, done or under way."""
+    """Return whether the batch to finish puts a new table in the place of the cut's, done or under
+    way."""
     there = read_table_log(path)
     return there is not None and any(
         (made.table, made.replaces) == (name, app_id) and there.app_id in (app_id, made.app_id)

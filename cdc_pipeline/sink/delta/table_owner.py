@@ -1,4 +1,5 @@
-"""Whose a Delta table is: the properties that the pipeline gave it when it created it (K16)."""
+"""Check who owns a Delta table by the properties that the pipeline set when it created it (K16: one
+writer per target)."""
 
 from __future__ import annotations
 

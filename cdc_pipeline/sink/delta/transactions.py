@@ -1,9 +1,11 @@
-"""Delta's transaction ids: each DML of a batch on a target commits its own, and is skipped where it is there (K2).
+"""Delta's transaction ids: each DML of a batch on a target commits its own, and is skipped if the
+table already has it (K2).
 
 Rules:
-- The id is ``16 * batch + step``; a batch has at most 16 DML statements for a target, in the order of their numbers.
-- The id is a setting of a session of its own, and unset in any case: a second statement under the same id would be
-  skipped in silence.
+- The id is ``16 * batch + step``; a batch has at most 16 DML statements for a target, in the order
+  of their numbers.
+- The id is a setting of a separate session and is always unset afterwards: a second statement under
+  the same id would be skipped silently.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 
 
 def transaction_version(batch_number: int, step: int) -> int:
-    """Delta's transaction id of one step of a batch."""
+    """Return Delta's transaction id of one step of a batch."""
     return STEPS_PER_BATCH * batch_number + step
 
 

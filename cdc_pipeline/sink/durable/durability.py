@@ -1,12 +1,14 @@
-"""Durable before named: what a cut names is on the disk before the cut is (K21).
+"""Make files durable before a cut names them (K21: a power cut must not leave a cut without its
+files).
 
-Spark and Delta write files and never wait for the disk; the cut is waited for. Without this module a power cut can
-leave the cut and lose the log files, data files or deletion vectors that it names.
+Spark and Delta write files and never wait for the disk, but the cut is synced. Without this module
+a power cut could keep the cut and lose the log files, data files or deletion vectors that it names.
 
 Rules:
-- `make_durable` waits for all that commits brought: data files, deletion vectors, files of the log, checkpoints,
-  Hadoop's checksum files, and the folders on the way. The cost follows the commits: no folder of data is listed.
-- A file that is missing or too short is a failure too: nothing names it from then on.
+- `make_durable` waits for everything that commits added: data files, deletion vectors, files of the
+  log, checkpoints, Hadoop's checksum files, and the folders on the way. The cost depends on the
+  commits alone: no data folder is listed.
+- A file that is missing or too short is a failure too: no later cut names it.
 - In an object store a put is durable, and nothing is done.
 - Commits that no cut names yet may be torn by a power cut: `power_cut` undoes them.
 """
@@ -32,13 +34,13 @@ from cdc_pipeline.sink.delta.row_count import log_files, read_actions
 from cdc_pipeline.sink.read.cuts import files_of
 
 LAST_CHECKPOINT: Final = "_last_checkpoint"
-_THREADS: Final = 16  # each waits for the disk, which takes what waits at the same time in one go
+_THREADS: Final = 16  # each waits for the disk, which syncs concurrent requests in one go
 _ELSEWHERE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Commits of one Delta table that nothing has waited for yet.
+    """Commits of one Delta table that are not yet known to be durable.
 
     Attributes:
         table: folder of the table.
@@ -53,11 +55,11 @@ class Commits:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that a commit brought.
+    """A file that a commit added.
 
     Attributes:
-        bytes_min: it has at least so many bytes.
-        version: that the commit made.
+        bytes_min: the least size that it must have.
+        version: the version that the commit made.
     """
 
     path: Path
@@ -66,11 +68,11 @@ class NewFile:
 
 
 def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, CdcError]:
-    """Wait until all that commits brought is on the disk.
+    """Wait until everything that commits added is on the disk.
 
     Args:
         commits: by table name.
-        lake: the folder that the tables lie in. Its own name is made durable too.
+        lake: the folder of the tables. Its own name is made durable too.
 
     Returns:
         The tables that are not durable, each with its error.
@@ -90,13 +92,13 @@ def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, Cdc
             waiting += [(name, threads.submit(_sync_file, file)) for file in files]
             folders.update((folder, name) for folder in _folders(of, files, lake))
         _collect(waiting, failures)
-        # A name is worth nothing before what it names.
+        # A name is useless before the file that it names is durable.
         _collect([(name, threads.submit(_sync_folder, folder)) for folder, name in folders.items()], failures)
     return failures
 
 
 def new_files(commits: Commits) -> list[NewFile]:
-    """All files that commits brought and that are still in use after the last of them.
+    """Return all files that commits added and that are still in use after the last of them.
 
     Raises:
         LakeStateError: a file of the log is damaged.
@@ -131,18 +133,19 @@ def new_files(commits: Commits) -> list[NewFile]:
 def _files_of_add(
     table: Path, add: Mapping[str, Any], version: int, *, is_new: bool, is_newest: bool
 ) -> Iterator[NewFile]:
-    """The data file if this commit brought it, and the file of its deletion vector if no later one took its place."""
+    """Yield the data file if this commit brought it, and the file of its deletion vector if no
+    later one took its place."""
     if is_new:
         yield NewFile(table / unquote(add["path"]), int(add["size"]), version)
     vector = add.get("deletionVector") or {}
     if is_newest and vector.get("storageType") == "u":
         _, file = files_of(table, (add["path"], "u", vector["pathOrInlineDv"]))
-        # Four bytes of length stand before the bitmap, four of checksum behind it.
+        # The bitmap follows four bytes of length; four bytes of checksum follow it.
         yield NewFile(file, int(vector.get("offset") or 0) + int(vector["sizeInBytes"]) + 8, version)
 
 
 def _change_file(table: Path, change: Mapping[str, Any], version: int) -> Iterator[NewFile]:
-    """A file of the change feed, which readers of the feed alone need and a vacuum takes by its age."""
+    """Yield a file of the change feed: only its readers need it, and a vacuum removes it by age."""
     path = table / unquote(change["path"])
     if not _ELSEWHERE.match(change["path"]) and path.exists():
         yield NewFile(path, int(change["size"]), version)
@@ -163,7 +166,8 @@ def _checkpoints(commits: Commits) -> Iterator[NewFile]:
 
 
 def last_checkpoint(table: Path) -> int:
-    """Version of the newest checkpoint as the log's own note says; -1 if there is none, or it cannot be read."""
+    """Return the version of the newest checkpoint as the log's own note says; -1 if there is none,
+    or it cannot be read."""
     try:
         return int(json.loads((table / LOG_FOLDER / LAST_CHECKPOINT).read_bytes())["version"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -171,7 +175,8 @@ def last_checkpoint(table: Path) -> int:
 
 
 def _folders(commits: Commits, files: Iterable[NewFile], lake: Path) -> set[Path]:
-    """The folders that hold the files' names, up to the table; of a new table up to the lake's own name."""
+    """Return the folders that hold the files' names, up to the table; of a new table up to the
+    lake's own name."""
     top = commits.table if commits.after >= 0 else lake.parent
     found = {commits.table / LOG_FOLDER}
     for parent in {file.path.parent for file in files} | {commits.table}:
@@ -198,7 +203,7 @@ def _sync_file(file: NewFile) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    with suppress(PermissionError):  # one above the lake that this account may not list: it was there before
+    with suppress(PermissionError):  # one above the lake that this account may not list: it existed before
         _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 

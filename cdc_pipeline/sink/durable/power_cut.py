@@ -1,19 +1,24 @@
-"""What a power cut may have torn is undone before anything is built on it (K21).
+"""Undo what a power cut may have torn before anything is built on it (K21).
 
-Between a commit to a Delta table and the cut that names it the disk holds some of the commit's files and not others: an
-empty log file, a data file whose blocks were never written. A log that looks whole proves nothing about the files.
+Between a commit to a Delta table and the cut that names it the disk holds some of the commit's
+files and not others: an empty log file, a data file whose blocks were never written. A log that
+looks whole proves nothing about the files.
 
 Rules:
-- ``_cdc/<source>/boot`` names the start of the machine that the commits which no cut names belong to. While it is this
-  start's, everything that was written can be read. Otherwise, and after a failed wait for the disk (`distrust`),
-  `undo_unsynced` looks at every table behind the version of the last cut.
-- Commits of the batch to finish are undone: the batch is applied again from its staged files, which are durable. So are
-  those of the batches that a suspended table failed at: catching up does them again. Of other commits (maintenance)
-  those are undone that cannot be read or whose files are missing or cut short. All commits after them go too. What the
-  pipeline has not written is left to `table_checks.check_target`.
-- Undoing a commit removes its file in the log. It needs the version before: if a file of that is gone, then a vacuum
-  has run since, which waits for the disk before (`maintenance`), and the commits stay.
-- Only under the source's lock, and not beside a maintenance, which may build on what is undone.
+- ``_cdc/<source>/boot`` identifies the boot of the machine in which the commits that no cut names
+  were made. If that is the current boot, everything that was written can be read. Otherwise, and
+  after a failed sync (`distrust`), `undo_unsynced` checks every table after the version of the last
+  cut.
+- Commits of the batch to finish are undone: the batch is applied again from its staged files, which
+  are durable. So are those of the batches at which a suspended table failed: catching up repeats
+  them. Other commits (maintenance) are undone if they cannot be read or if their files are missing
+  or truncated. All later commits are undone too. Commits of other programs are left to
+  `table_checks.check_target`.
+- Undoing a commit removes its file in the log. It needs the version before: if one of that
+  version's files is gone, a vacuum has run since, which syncs first (`maintenance`), and the
+  commits stay.
+- This runs only under the source's lock, and never during a maintenance, which may build on what is
+  undone.
 """
 
 from __future__ import annotations
@@ -53,7 +58,8 @@ _PARQUET: Final = b"PAR1"
 
 
 def boot_id() -> str:
-    """Names this start of the machine; "" if the system does not tell, which equals no other."""
+    """Return an identifier of this boot of the machine; "" if the system has none, which equals no
+    other."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -61,7 +67,8 @@ def boot_id() -> str:
 
 
 def is_trusted(paths: LakePaths) -> bool:
-    """Whether the machine has not restarted since commits that no cut names were made. Of a lake on a disk."""
+    """Return whether the machine has not restarted since commits that no cut names were made. Only
+    for a lake on a disk."""
     try:
         return storage_of(_mark(paths)).read(_mark(paths)).decode() == (boot_id() or None)
     except (FileNotFoundError, ValueError):
@@ -69,7 +76,8 @@ def is_trusted(paths: LakePaths) -> bool:
 
 
 def distrust(paths: LakePaths) -> None:
-    """Let the next holder of the lock undo what no cut names: the disk has refused to take some of it."""
+    """Make the next holder of the lock undo what no cut names: the disk has failed to store some of
+    it."""
     storage_of(_mark(paths)).remove(_mark(paths))
 
 
@@ -85,16 +93,16 @@ def undo_unsynced(paths: LakePaths) -> dict[str, int]:
     if is_object(paths.lake):
         return {}
     storage = storage_of(paths.state)
-    # Names that the last process gave, and was killed before it could wait for the disk.
+    # Names that the last process gave before it was killed, and could not sync.
     for folder in (paths.batches, paths.cuts, paths.state, paths.state.parent, paths.lake, paths.lake.parent):
-        if os.access(folder, os.R_OK):  # what this account may not list was there before
+        if os.access(folder, os.R_OK):  # what this account may not list existed before
             storage.make_durable(folder)
     if is_trusted(paths):
         return {}
     try:
         cut, pending = state.last_cut(paths), state.pending_record(paths)
     except LakeStateError:
-        return {}  # whoever works on from here reads them again, and says so
+        return {}  # the next step reads them again, and reports it
     found = dict(_torn(paths, cut, pending))
     if found:
         with writer_lock(paths.state / "maintenance.lock"):
@@ -111,7 +119,7 @@ def _mark(paths: LakePaths) -> Path:
 
 
 def _torn(paths: LakePaths, cut: Cut | None, pending: BatchRecord | None) -> Iterator[tuple[str, int]]:
-    """Each table that must be set back, with the version to set it back to."""
+    """Yield each table that must be set back, with the version to set it back to."""
     states = cut.cursor.targets if cut is not None else {}
     versions = {name: table.table_version for name, table in cut.tables.items()} if cut is not None else {}
     targets = {target.table: target for target in pending.targets} if pending is not None else {}
@@ -125,7 +133,7 @@ def _torn(paths: LakePaths, cut: Cut | None, pending: BatchRecord | None) -> Ite
         held = states[name].suspended if name in versions else None
         if cut is not None and held is not None:
             unsure |= {(states[name].app_id, number) for number in range(held.batch_number, cut.batch_number + 1)}
-        with suppress(CdcError):  # the table is judged when it is used
+        with suppress(CdcError):  # the table is checked when it is used
             first = _first_torn(table, versions.get(name, -1), unsure)
             if first is None and name not in versions and _is_left_over(table):
                 first = 0
@@ -134,21 +142,23 @@ def _torn(paths: LakePaths, cut: Cut | None, pending: BatchRecord | None) -> Ite
 
 
 def _set_back_cursors(table: Path) -> None:
-    """The table of cursors ends with the last one that is whole: a cursor that is lost is made again from the cut."""
+    """Cut the cursor table back to its last whole commit: a lost cursor is restored from the
+    cut."""
     log = table / LOG_FOLDER
     versions = [int(match[1]) for match in map(_COMMIT.fullmatch, storage_of(log).names(log)) if match]
     if versions:
-        with suppress(CdcError):  # told when it is read
+        with suppress(CdcError):  # reported when it is read
             first = _first_torn(table, min(versions) - 1, (), is_ours=True)
             if first is not None:
                 _set_back(table, first - 1 if first > min(versions) and _is_whole(table, first - 1) else -1)
 
 
 def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]], *, is_ours: bool = False) -> int | None:
-    """The first commit after the version that a cut names which cannot be relied on; None if all can be.
+    """Return the first commit after the version that a cut names which cannot be relied on; None if
+    all can be.
 
     Args:
-        unsure: application ids and batches whose commits cannot.
+        unsure: application ids and batches whose commits cannot be relied on.
         is_ours: every commit is the pipeline's.
     """
     version = named
@@ -163,7 +173,7 @@ def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]], *,
             return None  # not the pipeline's
         version += 1
     if log_files(table / LOG_FOLDER)[0] > version:
-        return version + 1  # a commit is gone, and later ones are there
+        return version + 1  # a commit is gone, but later ones exist
     if version > named:
         _drop_torn_checkpoint(table, named)
     new = new_files(Commits(table, named, version))
@@ -171,7 +181,7 @@ def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]], *,
 
 
 def _readable(table: Path, version: int) -> Commit:
-    """A commit. Raises LakeStateError if its file is damaged or cut short."""
+    """Return a commit. Raise LakeStateError if its file is damaged or truncated."""
     file = commit_file(table, version)
     found = read_commit(table, version)
     actions = list(read_actions(read_commit_lines(table, version) or [], file))
@@ -188,19 +198,20 @@ def _is_there(file: NewFile) -> bool:
 
 
 def _is_left_over(table: Path) -> bool:
-    """Whether a folder holds files of a table whose log is gone, and nothing else."""
+    """Return whether a folder holds files of a table whose log is gone, and nothing else."""
     files = [file for file in table.rglob("*") if not file.is_dir()] if table.is_dir() else []
     return not (table / LOG_FOLDER).exists() and bool(files) and all(_WRITTEN.fullmatch(file.name) for file in files)
 
 
 def _is_whole(table: Path, version: int) -> bool:
-    """Whether a version can be read: its log reaches back, and its files are there."""
+    """Return whether a version can be read: its log reaches back, and its files exist."""
     files = active_files(table, version=version)
     return files is not None and all(file.exists() for name in files for file in files_of(table, name))
 
 
 def _drop_torn_checkpoint(table: Path, named: int) -> None:
-    """Remove checkpoints after a version if one of them is torn: the commits that they sum up are there."""
+    """Remove checkpoints after a version if one of them is torn: the commits that they cover still
+    exist."""
     newer = {version: files for version, files in log_files(table / LOG_FOLDER)[1].items() if version > named}
     note = table / LOG_FOLDER / LAST_CHECKPOINT
     is_torn = note.exists() and last_checkpoint(table) < 0
@@ -219,8 +230,8 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _set_back(table: Path, version: int) -> None:
-    """Remove the commits after a version, the newest first: what is left is a log at each moment."""
-    if version < 0:  # the batch to finish creates it: all that lies there is the batch's own
+    """Remove the commits after a version, the newest first: the log is valid at each moment."""
+    if version < 0:  # the batch to finish creates it: everything in the folder is the batch's own
         remove_tree(table)
         storage_of(table).make_durable(table.parent)
         return

@@ -1,11 +1,12 @@
-"""How long a cut stays readable (K15).
+"""How long a cut stays readable (K15: no vacuum removes files of a retained cut).
 
 Rules:
-- VACUUM cannot pin a version. ``sink.cut_retention`` is a duration: the tables' own retention of log and files. A file
-  that a cut reads is removed by a later commit, hence after the cut was published, and is there for that long then.
-- Maintenance replaces files of a table that no batch changes. Cuts that are published afterwards name the version after
-  it: else the newest cut would lose its files when they are vacuumed.
-  Only a version that is durable is named (K21).
+- VACUUM cannot pin a version. ``sink.cut_retention`` is a duration: the tables' own retention of
+  log and files. A file that a cut reads is removed by a later commit, hence after the cut was
+  published, and remains for that long.
+- Maintenance replaces files of a table that no batch changes. Cuts published afterwards name the
+  version after it: otherwise the newest cut would lose its files to a vacuum. Only a version that
+  is durable is named (K21).
 """
 
 from __future__ import annotations
@@ -23,31 +24,32 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.sink.delta.log import is_maintenance, read_commit
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 
-_READERS: Final = 16  # a look at each table's log: on an object store each costs a round trip
+_READERS: Final = 16  # each reads a table's log: a round trip on an object store
 LOG_RETENTION: Final = "delta.logRetentionDuration"
 LOG_CLEANUP: Final = "delta.enableExpiredLogCleanup"
 FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 
 
 def retention_properties(config: SinkConfig) -> dict[str, str]:
-    """Properties of every table that keep its cuts readable."""
+    """Return the properties of every table that keep its cuts readable."""
     text = f"interval {round(config.cut_retention.total_seconds())} seconds"
-    # Delta would remove old log files as soon as a checkpoint sums them up, which no disk has yet (`log_cleanup`).
+    # Delta would remove old log files as soon as a checkpoint covers them, before that is durable
+    # (`log_cleanup`).
     return {LOG_RETENTION: text, FILE_RETENTION: text, LOG_CLEANUP: "false"}
 
 
 def differing_properties(config: SinkConfig, properties: Mapping[str, str]) -> dict[str, str]:
-    """What of `retention_properties` a table has not, or otherwise."""
+    """Return those of `retention_properties` that a table lacks or has with another value."""
     return {name: text for name, text in retention_properties(config).items() if properties.get(name) != text}
 
 
 def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
-    """The cut with the newest version of each table that maintenance alone lies before."""
+    """Return the cut with each table at its newest version, if only maintenance lies between."""
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:
         path, version = paths.table(name), cut.tables[name].table_version
-        with suppress(LakeStateError):  # the next run looks at the table, and suspends it
+        with suppress(LakeStateError):  # the next run checks the table and suspends it
             named, version = version, _after_maintenance(path, targets[name].app_id, version)
             if version != named and make_durable({name: Commits(path, named, version)}, lake=paths.lake):
                 return named

@@ -1,10 +1,11 @@
-"""Old files of a table's log are removed once the checkpoint that sums them up is durable (K21).
+"""Remove old files of a table's log once the checkpoint that covers them is durable (K21).
 
 Rules:
-- Delta removes them as soon as it has written a checkpoint, which is then in the machine's memory alone: a power cut
-  could keep the removal and lose the checkpoint. The tables' properties switch that off (`retention`).
-- Delta's own code removes them, by the same rules and the table's own retention, after the cut that follows the
-  checkpoint. A failure costs only room: the next checkpoint's turn removes them too.
+- Delta removes them as soon as it has written a checkpoint, which is then only in memory: a power
+  cut could keep the removal and lose the checkpoint. The tables' properties switch that off
+  (`retention`).
+- Delta's own code removes them, by the same rules and the table's own retention, after the cut that
+  follows the checkpoint. A failure only costs disk space: the next cleanup removes them too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def remove_old_log_files(session: SparkSession, table: Path) -> None:
-    """Remove the files of the log that are older than the table's retention and that a checkpoint sums up."""
+    """Remove the files of the log that are older than the table's retention and that a checkpoint
+    covers."""
     context: Any = session
     with suppress(Exception):
         log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(context._jsparkSession, str(table))

@@ -1,16 +1,20 @@
-"""Compaction and vacuum of a source's tables, where the log's numbers say that it pays.
+"""Compact and vacuum a source's tables if their logs' figures say that it pays.
 
 Rules:
-- Nothing here changes a row; every commit is one that a cut may pass over (K3, `log.is_maintenance`).
-- Not in the way of the sync: only a change of properties takes the writer's lock. OPTIMIZE and a batch may rewrite the
-  same files; Delta refuses the second commit, and either of the two then does its work again.
-- VACUUM keeps to the table's own retention, and runs only where that is ``sink.cut_retention``: no readable cut loses a
-  file (K15).
-- What a vacuum relies on is durable before it (K21): each commit is waited for, those of a batch under way included.
-- A full vacuum also takes files that no commit names, and a merge under way has such: it needs a retention of a day or
-  more, longer than any merge. One by the log alone (LITE) never takes them.
-- One maintenance of a source at a time; what was vacuumed when is kept in ``_cdc/<source>/maintenance.json``.
-- Spark starts only where something is due, or tables are to be registered in a catalog.
+- Nothing here changes a row; every commit is one that a cut may pass over (K3,
+  `log.is_maintenance`).
+- The sync is not blocked: only a change of properties takes the writer's lock. OPTIMIZE and a batch
+  may rewrite the same files; Delta refuses the second commit, and its writer repeats the work.
+- VACUUM keeps to the table's own retention, and runs only if that is ``sink.cut_retention``: no
+  readable cut loses a file (K15).
+- Each commit that a vacuum relies on is made durable first (K21), those of a batch under way
+  included.
+- A full vacuum also takes files that no commit names, and a merge under way has such files: it
+  needs a retention of a day or more, longer than any merge. A vacuum by the log alone (LITE) never
+  takes them.
+- Only one maintenance of a source runs at a time; ``_cdc/<source>/maintenance.json`` records which
+  table was vacuumed when.
+- Spark starts only if something is due, or if tables are to be registered in a catalog.
 """
 
 from __future__ import annotations
@@ -65,14 +69,14 @@ class _Memory(BaseModel):
 
 
 class TableMaintenance(BaseModel):
-    """What was found at one table, and done.
+    """What maintenance found and did at one table.
 
     Attributes:
         properties: those that were set.
         files_removed, files_added: by compaction.
-        vacuum: ``lite`` or ``full`` where it was vacuumed.
+        vacuum: ``lite`` or ``full`` if it was vacuumed.
         files_deleted: by the vacuum; -1 unknown.
-        skipped: why nothing, or not everything that is due, was done.
+        skipped: why some or all due work was not done.
     """
 
     table: str
@@ -130,11 +134,11 @@ def maintain(
     lock_wait_s: float = LOCK_WAIT_S,
     on_table: Callable[[TableMaintenance], None] = lambda _done: None,
 ) -> MaintenanceReport:
-    """Look at every table of the last cut, or at `tables`, and do what is due.
+    """Check every table of the last cut, or `tables`, and do what is due.
 
     Args:
         lock_wait_s: how long a change of properties waits for a run that is writing.
-        on_table: is told of each table as it is done.
+        on_table: called with each table when it is done.
 
     Raises:
         ConfigError: a name in `tables` is no table of the last cut.
@@ -163,7 +167,7 @@ def maintain(
             done = _one(paths, config, thresholds, cut, name, memory, provider, lock_wait_s)
             report.tables.append(done)
             on_table(done)
-            # After each table: what was vacuumed is known also where the next one ends the process.
+            # Saved after each table, in case the next one ends the process.
             replace_file(paths.state / "maintenance.json", memory.model_dump_json(indent=1).encode())
         report.cuts_removed = prune_cuts(paths, retention=config.cut_retention)
         if config.catalog is not None:
@@ -270,7 +274,8 @@ def _set_properties(paths: LakePaths, session: SparkSession, table: str, due: _D
 
 @contextmanager
 def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
-    """Hold the source's lock once a run that is writing has ended. Raises LockError if it goes on for longer."""
+    """Hold the source's lock once a run that is writing has ended. Raise LockError if that takes
+    too long."""
     until = time.monotonic() + lock_wait_s
     with ExitStack() as held:
         while True:
@@ -285,7 +290,8 @@ def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
 
 
 def _wait_for_disk(paths: LakePaths, due: _Due) -> None:
-    """Make durable what the table has and the last cut does not name. Raises CdcError if the disk does not take it."""
+    """Make durable what the table has and the last cut does not name. Raise CdcError if the disk
+    fails."""
     table = paths.table(due.table)
     commits = Commits(table, due.durable, log_files(table / LOG_FOLDER)[0])
     for error in make_durable({due.table: commits}, lake=paths.lake).values():
@@ -311,7 +317,7 @@ def _optimize(session: SparkSession, table: str, thresholds: MaintenanceConfig, 
 
 def _vacuum(paths: LakePaths, session: SparkSession, table: str, due: _Due, done: TableMaintenance) -> None:
     session.conf.set(*_LISTING_TASKS)
-    # Never with a RETAIN of its own: the table's retention is what its cuts rely on.
+    # Never with a RETAIN clause: its cuts rely on the table's own retention.
     try:
         _run(session, f"VACUUM {table} {due.vacuum.upper()}", due.table)
         done.vacuum = due.vacuum
@@ -321,14 +327,14 @@ def _vacuum(paths: LakePaths, session: SparkSession, table: str, due: _Due, done
         if not due.may_list:
             done.skipped = "not vacuumed: its log does not reach back, and a full vacuum needs a retention of a day"
             return
-        # The log does not reach back to the last vacuum: only the folder tells what can go.
+        # The log does not reach back to the last vacuum: only a listing shows what can be removed.
         _run(session, f"VACUUM {table} FULL", due.table)
         done.vacuum = "full"
     done.files_deleted = _files_deleted(paths, due)
 
 
 def _files_deleted(paths: LakePaths, due: _Due) -> int:
-    """As the newest VACUUM END commit says."""
+    """Return the number of deleted files that the newest VACUUM END commit names."""
     path = paths.table(due.table)
     log = read_table_log(path)
     for version in range(log.version if log is not None else -1, due.shape.version, -1):
@@ -358,4 +364,4 @@ def _remembered(paths: LakePaths) -> _Memory:
     try:
         return _Memory.model_validate_json(read_json(file))
     except (LakeStateError, ValidationError):
-        return _Memory()  # a convenience: without it everything is looked at as if for the first time
+        return _Memory()  # a convenience: without it every table is checked as if for the first time

@@ -1,9 +1,10 @@
-"""A copy of all tables at one cut, for longer than the tables' own retention (K15).
+"""Copy all tables at one cut, to keep it longer than the tables' own retention (K15).
 
 Rules:
-- The copy is a lake of its own: plain tables at ``<to>/<schema>/<table>`` and the cut's manifest, so that
-  `cdc_pipeline.read` reads it like any other.
-- A table is copied in one commit, the manifest is written last: a copy without it is not whole, and is gone on with.
+- The copy is a complete lake: plain tables at ``<to>/<schema>/<table>`` and the cut's manifest, so
+  that `cdc_pipeline.read` reads it like any other.
+- A table is copied in one commit, and the manifest is written last: a copy without one is
+  incomplete, and is resumed.
 - The manifest names only what is durable (K21).
 - Suspended tables are left out, and named in the manifest as they are in the cut.
 """
@@ -40,10 +41,11 @@ _CUT_PROPERTY: Final = "cdc.materialized_cut"
 
 
 def provider_for(config: SinkConfig, to: str | Path) -> SparkProvider:
-    """The session for a copy of a lake to `to`: it reaches an object store, whichever of the two lies in one.
+    """Return the session for a copy of a lake to `to`: it can reach an object store if either of
+    the two lies in one.
 
     Raises:
-        CutNotFoundError: `to` is no place for a lake.
+        CutNotFoundError: `to` cannot be a lake.
     """
     lake, copy = paths_of(config.lake_path, "_").lake, paths_of(to, "_").lake
     if is_object(copy) and not is_object(lake):
@@ -59,14 +61,16 @@ def materialize(
     *,
     on_table: Callable[[str], None] = lambda _table: None,
 ) -> LakePaths:
-    """Copy a cut into the folder or to the address `to`; where a copy of the same cut was begun there, go on with it.
+    """Copy a cut into the folder or to the address `to`; resume a copy of the same cut that was
+    begun there.
 
-    An address of the kind that the lake's is, given as text, is reached with the lake's own settings.
+    An address of the kind that the lake's is, given as text, is reached with the lake's own
+    settings.
 
     Raises:
-        TableNotInCutError: a version of the cut was removed.
+        TableNotInCutError: a version of the cut is gone.
         LakeStateError: something else lies in the way.
-        MergeError: the disk does not take the files.
+        MergeError: the disk cannot store the files.
     """
     copy = paths_of(_with_settings(paths.lake, to), paths.source)
     names = [name for name in cut.tables if name not in cut.cursor.suspended]
@@ -148,7 +152,8 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
 
 
 def _app_id(copy: LakePaths, cut: Cut, name: str) -> str:
-    """Another than the original's: no pipeline takes a copy for its own table."""
+    """Return an application id that differs from the original's, so that no pipeline takes a copy
+    for its own table."""
     return f"cdc_pipeline/copy/{copy.source}/{cut.batch_number}/{name}"
 
 

@@ -1,4 +1,5 @@
-"""How the files of a Delta table are, as its log tells: whether compaction or a vacuum would pay. Needs no JVM."""
+"""Describe the files of a Delta table from its log, to decide whether compaction or a vacuum would
+pay. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ class TableShape:
         files: number of active files.
         small_files: those below the given size.
         size_bytes: of all files.
-        rows: in the files, deleted ones included; -1 where a file has no statistics.
-        deleted_rows: rows that deletion vectors mark; 0 where that is not known.
+        rows: in the files, deleted ones included; -1 if a file has no statistics.
+        deleted_rows: rows that deletion vectors mark; 0 if that is not known.
     """
 
     version: int
@@ -35,7 +36,7 @@ class TableShape:
 
 
 def table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
-    """Shape of the Delta table in `path`.
+    """Return the shape of the Delta table in `path`.
 
     Raises:
         LakeStateError: its log cannot be read.

@@ -1,10 +1,12 @@
-"""When a vacuum of a table would find something: values alone, all times in microseconds since 1970.
+"""Decide when a vacuum of a table would find something: plain values, all times in microseconds
+since 1970.
 
 Rules:
-- A file that was replaced at t can go from t + retention on. A vacuum at v takes what was replaced until v - retention.
-- Of the changes that no vacuum has passed yet only the first and the last are kept: where there are both, there may be
-  some in between, and a vacuum is due again as soon as the retention of any of them could be over.
-- What was before the first look is not known: the first vacuum is due at once.
+- A file that was replaced at t can be removed from t + retention on. A vacuum at v removes what was
+  replaced until v - retention.
+- Only the first and the last of the changes that no vacuum has covered are kept. There may be
+  others in between, so a vacuum is due again as soon as the retention of any of them could be over.
+- Earlier changes are not known at first, so the first vacuum is due at once.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from pydantic import BaseModel, ConfigDict
 
 
 class VacuumState(BaseModel):
-    """What is remembered of one table.
+    """The stored state of one table.
 
     Attributes:
         applied_batch: the last batch that was seen to have changed it.
-        changed_first_us, changed_last_us: of the changes that no vacuum has passed yet; the first is None for none.
-        vacuum_us, full_vacuum_us: the last vacuum, the last one that listed the folder (or the first vacuum); 0: none.
+        changed_first_us, changed_last_us: first and last change that no vacuum has covered yet; the
+            first is None if there is none.
+        vacuum_us, full_vacuum_us: the last vacuum, the last one that listed the folder (or the
+            first vacuum); 0: none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -33,7 +37,7 @@ class VacuumState(BaseModel):
     full_vacuum_us: int = 0
 
     def changed(self, now_us: int, *, applied_batch: int | None = None) -> Self:
-        """After a change that was seen now."""
+        """Return the state after a change that was seen now."""
         first = now_us if self.changed_first_us is None else self.changed_first_us
         batch = self.applied_batch if applied_batch is None else applied_batch
         return self.model_copy(
@@ -41,16 +45,17 @@ class VacuumState(BaseModel):
         )
 
     def is_due(self, now_us: int, *, retention_us: int, every_us: int) -> bool:
-        """Whether a vacuum may find something, and the last one was long enough ago."""
+        """Return whether a vacuum may find something, and the last one was long enough ago."""
         first = self.changed_first_us
         return first is not None and first + retention_us <= now_us and self.vacuum_us + every_us <= now_us
 
     def is_full_due(self, now_us: int, *, every_us: int) -> bool:
-        """Whether that vacuum is to list the folder. The first vacuum of a table never is."""
+        """Return whether that vacuum is to list the folder. The first vacuum of a table never
+        is."""
         return self.vacuum_us > 0 and self.full_vacuum_us + every_us <= now_us
 
     def vacuumed(self, now_us: int, *, retention_us: int, is_full: bool) -> Self:
-        """After a vacuum now."""
+        """Return the state after a vacuum now."""
         passed_us = now_us - retention_us
         first = self.changed_first_us
         if first is not None:

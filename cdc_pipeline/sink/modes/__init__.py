@@ -1,1 +1,1 @@
-"""What each mode makes of changes: staged columns and statements."""
+"""The modes of targets: staged columns and statements of each."""

@@ -150,7 +150,7 @@ def _own_columns(columns: tuple[TargetColumn, ...]) -> tuple[TargetColumn, ...]:
 
 
 def _expand_changes(rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array) -> StagedRows:
-    """Staged rows of n changes of one table.
+    """Return the staged rows of n changes of one table.
 
     Args:
         columns: the target's.
@@ -197,14 +197,15 @@ def _expand_changes(rows: DecodedRows, *, columns: tuple[str, ...], transactions
 
 
 def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
-    """Names without a bit in each row of `present` (n, columns); null where all have one."""
+    """Return the names without a bit in each row of `present` (n, columns); null where all have
+    one."""
     patterns, which = np.unique(present, axis=0, return_inverse=True)
     listed = [[name for name, there in zip(names, row, strict=True) if not there] or None for row in patterns.tolist()]
     return pa.array(listed, _NAMES_TYPE).take(pa.array(which.reshape(-1)))
 
 
 def _append_sql(path: Path, target: RecordedTarget) -> str:
-    """The INSERT of the view ``staged``."""
+    """Return the INSERT of the view ``staged``."""
     names = [quoted(column.name) for column in (*target.columns, *_own_columns(target.columns))]
     op = "CASE _op " + " ".join(f"WHEN {code} THEN {text_literal(name)}" for code, name in _OPS.items()) + " END"
     fields = ", ".join(f"{text_literal(column.name)}, b{at}" for at, column in enumerate(target.columns))

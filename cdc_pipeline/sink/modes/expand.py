@@ -85,12 +85,12 @@ def expand(
     before_values: bool = False,
     by_values: bool = False,
 ) -> StagedRows:
-    """Staged rows of n changes of one table; `columns` are the target's, `key` the names among them that find a row;
-    () only with `by_values`.
+    """Return the staged rows of n changes of one table; `columns` are the target's, `key` the names
+    among them that find a row; () only with `by_values`.
 
     Raises:
-        StagingError: values that no Delta type holds were passed on, a column is not the target's, an image lacks
-            key columns, or any column where rows are found by all values.
+        StagingError: values that no Delta type holds were passed on, a column is not the target's,
+            an image lacks key columns, or any column where rows are found by all values.
     """
     check_fit(rows, columns, key)
     assert key or by_values
@@ -161,14 +161,14 @@ def expand(
 
 
 def with_after_bit(seq: pa.Array) -> pa.Array:
-    """Seqs of the after images: the lowest bit set, on the raw words."""
+    """Return the seqs of the after images: the lowest bit set, on the raw words."""
     words = np.frombuffer(seq.buffers()[1], dtype="<u8")[2 * seq.offset : 2 * (seq.offset + len(seq))].copy()
     words[::2] |= np.uint64(1)
     return pa.Array.from_buffers(SEQ_TYPE, len(seq), [None, pa.py_buffer(words)])
 
 
 def bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
-    """Presence bitmaps as (n, count) booleans."""
+    """Return the presence bitmaps as (n, count) booleans."""
     return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)
 
 

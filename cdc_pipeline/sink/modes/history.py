@@ -71,7 +71,7 @@ class History(SinkMode):
         return _merge_sql(session, path, target, key_facts)
 
     def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
-        """End every current version."""
+        """Return the end every current version."""
         return (
             f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "
             f"{END_TS_COLUMN} = timestamp_micros({ts_us}) WHERE {END_COLUMN} IS NULL"
@@ -132,8 +132,8 @@ def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_fa
 
 
 def _versions_sql(layout: Layout) -> str:
-    """A query over ``events`` for the versions that the batch begins, and the target's that it changes or ends
-    (`_is_there`): one row each."""
+    """Return a query over ``events`` for the versions that the batch begins, and the target's that
+    it changes or ends (`_is_there`): one row each."""
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     so_far = f"{window[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     names = [column.name for column in layout.target.columns]
@@ -164,7 +164,7 @@ def _versions_sql(layout: Layout) -> str:
 
 
 def _compared(rows: ReplacedRows) -> list[str]:
-    """Columns in which a loaded version can differ from one that was there."""
+    """Return the columns in which a loaded version can differ from one that was there."""
     left_out = {*rows.target.key, *rows.content.carried}
     return [column.name for column in rows.target.columns if column.name not in left_out]
 
@@ -177,7 +177,7 @@ def _tracked(rows: ReplacedRows) -> list[str]:
 
 
 def _differs_from_there(rows: ReplacedRows, names: list[str]) -> str:
-    """Whether the rows ``s`` and ``t`` differ in one of these columns."""
+    """Return whether the rows ``s`` and ``t`` differ in one of these columns."""
     entries = [name for name in names if name != RESCUED_COLUMN] if rows.target.track else []
     pairs = [
         [comparable(f"{alias}.{quoted(name)}", rows.types[name], names=entries) for alias in "st"] for name in names

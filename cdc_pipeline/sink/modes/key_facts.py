@@ -48,7 +48,7 @@ class KeyFacts:
 
     @property
     def equals(self) -> str:
-        """The operator that compares keys: NULL equals NULL if the batch has one."""
+        """The operator that compares keys: NULL equals NULL if the batch has a NULL key."""
         return "<=>" if self.has_null else "="
 
     @property
@@ -58,5 +58,6 @@ class KeyFacts:
 
     @property
     def predicate(self) -> str | None:
-        """What every row with one of the keys satisfies, over the target's columns; None where nothing is known."""
+        """A predicate over the target's columns that every row with one of the keys satisfies; None
+        if nothing is known."""
         return None if self.range is None else f"{quoted(self.first)} BETWEEN {self.range[0]} AND {self.range[1]}"

@@ -1,11 +1,11 @@
-"""A mirror: the rows that the source has, and nothing else (K10, K11).
+"""A mirror: exactly the rows that the source has (K10, K11).
 
 Rules:
 - With a key a batch is reduced to the last row of each key (`sink/modes/reduce.py`), and one MERGE
   applies it. It changes a row only if the change is newer than the row.
 - Without a key rows are found by all of their values (`sink/modes/row_hash.py`).
-- After a load the target has the loaded rows; columns that the side table has not come from the row
-  of the same key that was there.
+- After a load the target has the loaded rows; columns that the side table lacks come from the old
+  row of the same key.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -67,8 +67,8 @@ class Mirror(SinkMode):
 def _merge_sql(path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
     """Return the MERGE of the view ``reduced`` into the target.
 
-    NULL in a key equals NULL if the batch has one. The range of the batch's keys stands beside the
-    equality so that Delta leaves out files by their statistics.
+    NULL in a key equals NULL if the batch has one. The condition also holds the range of the
+    batch's keys, so that Delta skips files by their statistics.
     """
     layout = Layout(target)
     same = zip(target.key, layout.keys, strict=True)

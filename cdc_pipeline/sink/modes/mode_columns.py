@@ -1,7 +1,7 @@
-"""Names of our own columns in a target's table, and those that every mode has.
+"""Names of our own columns in a target's table, and the columns that every mode has.
 
-``_cdc_op``, ``_cdc_seq`` and ``_cdc_ts`` tell of the change that gave a row its present values:
-what, its place in the order of all changes (K1), and when it was committed at the source.
+``_cdc_op``, ``_cdc_seq`` and ``_cdc_ts`` describe the change that gave a row its present values:
+its kind, its place in the order of all changes (K1), and its commit time at the source.
 """
 
 from __future__ import annotations

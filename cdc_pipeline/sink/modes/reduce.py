@@ -1,15 +1,18 @@
-"""Reduction of a batch to one row per key, as Spark SQL over the staged rows (K10, K11).
+"""Reduce a batch to one row per key, as Spark SQL over the staged rows (K10, K11).
 
-The reduced rows have the staged columns of `expand`: the row of a key is either its delete or its upsert.
+The reduced rows have the staged columns of `expand`: the row of a key is either its delete or its
+upsert.
 
 Rules:
-- Every image complete: the last row of a key, by seq, is all there is to know. Inserts alone need not even that.
-- Otherwise rows are grouped into *lives*. A key's rows fall into segments: one begins with the key's first row in the
-  batch, with an insert, an arrival, or after a delete or leave. A segment that an arrival without all columns begins is
-  the same life as the segment that it left; links are followed to their first segment (`life_roots`).
-- Of a life each column has its last *present* value. A column that was never present is NULL where the life began in
-  this batch, the target's own value where it began with the target's row of the same key, and carried over from the
-  target's old row where the key changed.
+- If every image is complete, only the last row of a key, by seq, matters. Inserts alone need not
+  even that.
+- Otherwise rows are grouped into *lives*. A key's rows fall into segments: one begins with the
+  key's first row in the batch, with an insert, an arrival, or after a delete or leave. A segment
+  that an arrival without all columns begins is the same life as the segment that it left; links are
+  followed to their first segment (`life_roots`).
+- Of a life each column has its last *present* value. A column that was never present is NULL if the
+  life began in this batch, the target's own value where it began with the target's row of the same
+  key, and carried over from the target's old row where the key changed.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -56,7 +59,7 @@ class Layout:
         return [position for position, column in enumerate(self.target.columns) if column.name not in key]
 
     def read_schema(self) -> str:
-        """Schema of the staged files as DDL text."""
+        """Return the schema of the staged files as DDL text."""
         fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp"]
         fields += [f"c{position} {column.delta_type}" for position, column in enumerate(self.target.columns)]
         if not self.target.all_present:
@@ -65,8 +68,8 @@ class Layout:
 
 
 def reduced_sql(session: SparkSession, target: RecordedTarget, *, target_table: str) -> str:
-    """A query for the reduced rows of the view ``staged``. Makes further views in `session`; with partial key updates
-    it runs one small job.
+    """Return a query for the reduced rows of the view ``staged``. Make further views in `session`;
+    with partial key updates, run one small job.
 
     Args:
         target_table: the Delta table as SQL text, whose old rows partial key updates need.
@@ -87,7 +90,7 @@ def reduced_sql(session: SparkSession, target: RecordedTarget, *, target_table: 
 
 
 def last_per_key(view: str, layout: Layout) -> str:
-    """The row of each key with the highest seq."""
+    """Return the row of each key with the highest seq."""
     keys = ", ".join(layout.keys)
     return (
         f"SELECT * EXCEPT (_rank) FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY _seq DESC) AS _rank "
@@ -96,10 +99,11 @@ def last_per_key(view: str, layout: Layout) -> str:
 
 
 def life_roots(links: pa.Table) -> pa.Table:
-    """First segment of every linked segment.
+    """Return the first segment of every linked segment.
 
     Args:
-        links: columns ``seg`` and ``left_seg``: a segment and the one that its first row left; no cycles.
+        links: columns ``seg`` and ``left_seg``: a segment and the one that its first row left; no
+            cycles.
 
     Returns:
         columns ``seg`` and ``root``.
@@ -156,10 +160,12 @@ def _lives_sql(layout: Layout) -> str:
 
 
 def _life_rows_sql(layout: Layout, target_table: str) -> str:
-    """One row per life at its last key, and the leaves that arrivals of the same life hide."""
+    """Return a query for one row per life at its last key, and for the leaves that arrivals of the
+    same life hide."""
     names = [column.name for column in layout.target.columns]
     carries = bool(layout.target.partial_key_updates)
-    # The life began with the target's own row: not with an insert or arrival, nor after a delete in this batch.
+    # The life began with the target's own row: not with an insert or arrival, nor after a delete
+    # in this batch.
     from_target = f"(first._previous IS NULL AND first._op NOT IN ({INSERT}, {ARRIVE}))"
     same_key = " AND ".join(f"first.{key} <=> last.{key}" for key in layout.keys)
     moved = f"({from_target} AND last._op IN {_UPSERTS} AND NOT ({same_key}))"

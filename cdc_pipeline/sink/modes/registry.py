@@ -1,4 +1,5 @@
-"""One object per mode: what the sink does with its targets. Its facts are in `config/modes.py`."""
+"""One object per mode, which says how the sink handles its targets. A mode's facts are in
+`config/modes.py`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
 """The two tables of a load that keeps rows or values of the old one, as views (K17, K18).
 
 *Loaded* is the side table, *there* the target's old one: the views ``loaded`` and ``there`` have
-all columns of the target. The load's place is the `seq` that rows which were read carry, but for
-their row ordinals: `[place, next)`. In the modes that keep every change they were read in one view
-at exactly that place, and what the side table tells from `next` on is the log.
-
-A value that was there and that its column's new type cannot hold is NULL, and its text in
-``_cdc_rescued``.
+all columns of the target. The load's place is the `seq` of rows that were read, apart from their
+row ordinals: `[place, next)`. In modes that keep every change they were read in one view at exactly
+that place, and the side table's rows from `next` on come from the log. An old value that its
+column's new type cannot hold is NULL, and its text is in ``_cdc_rescued``.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -30,11 +28,11 @@ _LOAD_SEQS: Final = LOAD_EVENTS << (ROW_BITS + 1)  # of a load's rows
 
 
 class ReplacedRows:
-    """The views of a load's two tables, and the SQL that several modes make of them.
+    """The views of a load's two tables, and the SQL over them that several modes share.
 
     Attributes:
-        names: of all columns of the target's table, in its order.
-        types: Delta types by these names.
+        names: all columns of the target's table, in its order.
+        types: Delta type by column name.
     """
 
     def __init__(
@@ -55,13 +53,14 @@ class ReplacedRows:
         self._view("there", there, carried=set())
 
     def loaded_sql(self) -> str:
-        """The loaded rows, with the columns that only the rows have that were there."""
+        """Return a query for the loaded rows, with the columns that only the old rows have."""
         return f"SELECT {self._loaded_columns()} FROM loaded AS s{self._with_carried('there')}"
 
     # -- the two tables with the target's columns ---------------------------------------------------------------------
 
     def _view(self, name: str, frame: DataFrame, *, carried: set[str]) -> None:
-        """Make the view of a table with the target's columns and types; what it has not is NULL."""
+        """Make the view of a table with the target's columns and types; columns that it lacks are
+        NULL."""
         fields = {field.name.lower(): field for field in frame.schema.fields}
         values: dict[str, str] = {}
         rescued: list[str] = []
@@ -83,7 +82,7 @@ class ReplacedRows:
         self.session.sql(f"SELECT {listed} FROM {name}_as_it_is").createOrReplaceTempView(name)
 
     def _as(self, value: str, found: str, wanted: str, name: str, rescued: list[str]) -> str:
-        """A value as another type; what it cannot hold is added to `rescued`."""
+        """Return a value as another type; add what that cannot hold to `rescued`."""
         if found == wanted.replace(", ", ",").replace("`", ""):
             return value
         cast = f"try_cast({value} AS {wanted})"
@@ -97,7 +96,7 @@ class ReplacedRows:
         return cast
 
     def _before(self, found: object, value: str, rescued: list[str]) -> str:
-        """The image before a change, field by field."""
+        """Return the image before a change, field by field."""
         fields = {field.name.lower(): field for field in found.fields}  # type: ignore[attr-defined]
         made = []
         for column in self.target.columns:
@@ -113,18 +112,18 @@ class ReplacedRows:
         return ", ".join(self.loaded_column(name) for name in self.names)
 
     def loaded_column(self, name: str) -> str:
-        """A column of the rows ``s``, or of ``t`` if the side table does not have it."""
+        """Return a column of the rows ``s``, or of ``t`` if the side table does not have it."""
         return f"{'t' if name in self.content.carried else 's'}.{quoted(name)}"
 
     def _with_carried(self, view: str) -> str:
         return f" LEFT JOIN {view} AS t ON {self.same_key('t')}" if self.content.carried else ""
 
     def all_columns(self, alias: str) -> str:
-        """All columns of the table, in its order."""
+        """Return all columns of the table, in its order."""
         return ", ".join(f"{alias}.{quoted(name)}" for name in self.names)
 
     def same_key(self, alias: str) -> str:
-        """Whether a row has the key of the row ``s``."""
+        """Return whether a row has the key of the row ``s``."""
         return " AND ".join(f"{alias}.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.key)
 
     @property
@@ -135,6 +134,6 @@ class ReplacedRows:
 
 
 def moment(*candidates_us: int) -> str:
-    """The first time that is known."""
+    """Return the first of these times that is known, as SQL."""
     known = [at_us for at_us in candidates_us if at_us >= 0]
     return f"timestamp_micros({known[0]})" if known else "CAST(NULL AS timestamp)"

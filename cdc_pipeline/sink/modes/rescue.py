@@ -1,13 +1,14 @@
-"""Values that their Delta type cannot hold (docs/rescue.md): NULL in their columns, their text in
-the row's ``_cdc_rescued``.
+"""Values that their Delta type cannot hold (docs/rescue.md): NULL in their columns, and their text
+in the row's ``_cdc_rescued``.
 
 Rules:
-- ``_cdc_rescued`` is a map from column name to the server's own text, or NULL where a row has no such value. It is a
-  column of the target like those of the source, and the last of them: each mode treats it as it treats any other.
-- Of a row the last present value counts, column by column (K10). An image that holds all columns of which the target
-  has ever rescued a value says all of ``_cdc_rescued``; one that holds none of them says nothing of it; one that holds
-  some of them cannot be applied, and stops its table by name.
-- A table gets the column when a batch needs it first: a difference between record and table (K13).
+- ``_cdc_rescued`` is a map from column name to the server's own text, or NULL if a row has no such
+  value. It is a column of the target like those of the source, and the last of them: each mode
+  treats it as it treats any other.
+- The last present value of a row counts, column by column (K10). An image that holds all columns of
+  which the target has ever rescued a value determines ``_cdc_rescued``; one that holds none of them
+  leaves it as it is; one that holds some of them cannot be applied, and stops its table by name.
+- A table gets the column when a batch first needs it: a difference between record and table (K13).
 - A value that becomes NULL without its text (`NULLED`) is counted all the same.
 """
 
@@ -41,14 +42,15 @@ if TYPE_CHECKING:
 
 RESCUED_COLUMN: Final = "_cdc_rescued"
 RESCUED: Final = TargetColumn(name=RESCUED_COLUMN, delta_type="map<string,string>")
-NULLED: Final = "NULL by zero_dates"  # reason of an invalid value whose text nobody wants
+NULLED: Final = "NULL by zero_dates"  # reason of an invalid value whose text is not kept
 
 _TYPE: Final = pa.map_(pa.string(), pa.string())
-_COLUMN: Final = Column(RESCUED_COLUMN, Kind.TEXT, 0, 0, True)  # its kind is never asked for
+_COLUMN: Final = Column(RESCUED_COLUMN, Kind.TEXT, 0, 0, True)  # its kind is never used
 
 
 def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
-    """Columns of which a target of this mode gets a value to be rescued: a mirror asks for no before images."""
+    """Return the columns of which a target of this mode gets a value to be rescued: a mirror uses
+    no before images."""
     found = {
         value.column
         for value in rows.invalid
@@ -58,21 +60,23 @@ def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
 
 
 def counted(rows: DecodedRows) -> Counter[str]:
-    """Values of after images that become NULL, per column; a row whose update leaves such a value counts again."""
+    """Return the number of after-image values that become NULL, by column; a row whose update keeps
+    such a value counts again."""
     counts = Counter(value.column for value in rows.invalid if value.image == "after")
     return Counter({rows.schema.column_names[column]: number for column, number in counts.items()})
 
 
 def rows_counted(rows: DecodedRows) -> int:
-    """Rows with such values."""
+    """Return the number of rows with such values."""
     return len({value.row for value in rows.invalid if value.image == "after"})
 
 
 def check_images(rows: DecodedRows, known: Collection[str]) -> None:
-    """Nothing, if every after image holds all columns of which the target has rescued a value, or none of them.
+    """Check that every after image holds all columns of which the target has rescued a value, or
+    none.
 
     Args:
-        known: names of those columns, those of `rows` included.
+        known: names of those columns, including those in `rows`.
 
     Raises:
         IncompleteRowsError: an image holds some of them.
@@ -94,19 +98,19 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
 
 
 def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode = "mirror") -> DecodedRows:
-    """The rows with ``_cdc_rescued`` as their last column, and none of them invalid.
+    """Return the rows with ``_cdc_rescued`` as their last column, and without invalid values.
 
     Args:
-        known: columns of which the target has rescued values, those of `rows` included; None where it has no such
-            column: then no value's text is wanted.
-        mode: of the target; a changelog keeps changes and not rows: an image tells what it tells.
+        known: columns of which the target has rescued values, those of `rows` included; None if it
+            has no such column: then no value's text is kept.
+        mode: the target's mode; a changelog keeps changes, not rows: an image stands for itself.
 
     Raises:
         IncompleteRowsError: see `check_images`.
     """
     if known is None:
         if rescued_names(rows, mode):
-            return rows  # who stages refuses them
+            return rows  # staging refuses them
         return replace(rows, invalid=[]) if rows.invalid else rows
     if not MODES[mode].rows_are_changes:
         check_images(rows, known)
@@ -131,13 +135,15 @@ def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode
 
 
 def _is_kept(value: InvalidValue, rows: DecodedRows) -> bool:
-    """Whether a before image's value is the after image's too: an update that does not hold the column."""
+    """Return whether a before image's value is the after image's too: an update that does not hold
+    the column."""
     bits = rows.after_present[value.row]
     return rows.op[value.row] == UPDATE and not bits[value.column // 8] >> value.column % 8 & 1
 
 
 def _bits(bitmap: NDArray[np.uint8], rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
-    """(n, known): which of the columns an image holds; one that the rows do not know is in none."""
+    """Return which of the columns an image holds, (n, known); a column that the rows lack is in
+    none."""
     names = rows.schema.column_names
     there = np.unpackbits(bitmap, axis=1, bitorder="little", count=len(names)).astype(np.bool_)
     none = np.zeros(len(rows), np.bool_)
@@ -148,7 +154,8 @@ def _bits(bitmap: NDArray[np.uint8], rows: DecodedRows, known: Collection[str]) 
 
 
 def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
-    """(n, known): columns whose value after the change the images tell; what an update lacks stays as it was before."""
+    """Return the columns whose value after the change is in the images, (n, known); what an update
+    lacks stays as it was before."""
     before = _bits(rows.before_present, rows, known) & (rows.op == UPDATE)[:, np.newaxis]
     found: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
     return found
@@ -157,7 +164,7 @@ def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
 def _with_bit(
     bitmap: NDArray[np.uint8], of_op: NDArray[np.bool_], told: NDArray[np.bool_] | None, column: int
 ) -> NDArray[np.uint8]:
-    """The bitmaps with a bit for one more column."""
+    """Return the bitmaps with a bit for one more column."""
     there = of_op if told is None else of_op & told
     if column % 8 == 0:
         bitmap = np.concatenate([bitmap, np.zeros((len(bitmap), 1), np.uint8)], axis=1)
@@ -168,7 +175,7 @@ def _with_bit(
 
 
 def _maps(rows: DecodedRows, values: list[InvalidValue]) -> pa.Array:
-    """``_cdc_rescued`` of each row from the values of one image; null for none."""
+    """Return ``_cdc_rescued`` of each row from the values of one image; null if it has none."""
     if not values:
         return pa.nulls(len(rows), _TYPE)
     values = sorted(values, key=lambda value: (value.row, value.column))
@@ -185,14 +192,15 @@ def _maps(rows: DecodedRows, values: list[InvalidValue]) -> pa.Array:
 
 
 def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
-    """The target with ``_cdc_rescued`` among its columns, where it has one: as its files are staged."""
+    """Return the target as its files are staged: with ``_cdc_rescued`` among its columns, if it has
+    that."""
     if not target.rescues or RESCUED in target.columns:
         return target
     return target.model_copy(update={"columns": (*target.columns, RESCUED)})
 
 
 def add_rescued_column(session: SparkSession, path: Path, there: TableLog, target: RecordedTarget) -> None:
-    """Give the table the column that the batch is the first to need; done again, it does nothing."""
+    """Add the column that the batch is the first to need. Idempotent."""
     if not target.rescues or RESCUED_COLUMN in there.columns:
         return
     if MODES[target.mode].rows_are_changes:
@@ -205,10 +213,10 @@ def add_rescued_column(session: SparkSession, path: Path, there: TableLog, targe
 
 
 def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> str:
-    """A column as Spark can compare and group it: it does neither with maps.
+    """Return a column in a form that Spark can compare and group: it does neither with maps.
 
     Args:
-        names: of ``_cdc_rescued``, the entries that count; () for all.
+        names: the entries of ``_cdc_rescued`` that count; () for all.
     """
     if not delta_type.startswith("map<"):
         return column
@@ -219,20 +227,21 @@ def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> 
 
 
 def exact(column: str, delta_type: str) -> str:
-    """What tells two values of a column apart, also where ``=`` does not."""
+    """Return an expression that distinguishes two values of a column even if ``=`` does not."""
     if delta_type in DELTA_TYPES_COMPARED_AS_TEXT:
         return f"CAST({column} AS string)"
     return comparable(column, delta_type)
 
 
 def undone_counts(column: pa.ChunkedArray) -> tuple[int, Counter[str]]:
-    """Rows and values per column in staged ``_cdc_rescued`` values that do not count after all."""
+    """Return the number of rows, and of values by column, in staged ``_cdc_rescued`` values that do
+    not count after all."""
     maps = column.combine_chunks().drop_null()
     found = pc.value_counts(maps.keys) if len(maps) else []
     return len(maps), Counter({str(entry["values"]): entry["counts"].as_py() for entry in found})
 
 
 def summed(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    """Counts per column, joined."""
+    """Return the sum of two counts per column."""
     names = sorted({*before, *more})
     return {name: before.get(name, 0) + more.get(name, 0) for name in names}

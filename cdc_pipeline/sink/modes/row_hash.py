@@ -1,13 +1,16 @@
-"""A mirror of a table without a key: as many equal rows as the source has, found by all of their values (K10, K13).
+"""A mirror of a table without a key: as many equal rows as the source has, found by all of their
+values (K10, K13).
 
 Rules:
-- Every change is a row that goes and a row that comes. Of a batch only the difference counts: equal rows that come and
-  go cancel out, so that the order of changes does not matter.
-- A row of the target is told from its equals by (``_cdc_seq``, ``_cdc_row_number``): the seq of the change that made
-  it, and 0; rows of a load share a seq and are numbered. Nothing is derived from values and kept, so that DDL leaves it
-  valid. Of equal rows the newest goes.
-- Only whole images serve: the row that goes must be told by all columns (`expand` stops otherwise).
-- A row that goes and is not there contradicts the lake: the MERGE fails, unless the target is partial (K19).
+- Every change is a row that goes and a row that comes. Of a batch only the difference counts: equal
+  rows that come and go cancel out, so that the order of changes does not matter.
+- (``_cdc_seq``, ``_cdc_row_number``) distinguishes a row of the target from its equals: the seq of
+  the change that made it, and 0; rows of a load share a seq and are numbered. Nothing derived from
+  values is stored, so it stays valid after DDL. Of equal rows the newest goes.
+- Images must be complete: the row that goes is identified by all columns (`expand` stops
+  otherwise).
+- A row that goes but does not exist contradicts the lake: the MERGE fails, unless the target is
+  partial (K19).
 - Equal means the same bits: -0.0 is not 0.0.
 """
 
@@ -35,12 +38,12 @@ _ENDS = f"({DELETE}, {LEAVE})"
 
 
 def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]) -> str:
-    """The MERGE of the view ``staged`` into the target; makes further views in `session`."""
+    """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
     staged = {name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names}
     if target.shape is not None:
         names = [column.name for column in target.columns]
         staged |= {f"c{names.index(column.name)}" for column in target.shape.computed}
-    # Columns that the source has dropped and the target keeps say nothing of which row is meant.
+    # Columns that the source has dropped and the target keeps do not help to identify a row.
     at = [position for position in range(len(target.columns)) if f"c{position}" in staged]
     columns = [target.columns[position] for position in at]
     exacts = [exact(f"c{position}", target.columns[position].delta_type) for position in at]

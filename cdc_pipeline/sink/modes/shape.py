@@ -1,15 +1,18 @@
 """Computed columns and row filters in Spark, over staged rows and before their reduction (K14).
 
 Rules:
-- Computed columns are staged as nulls; here their values take their places, computed from the row's own columns.
-- A row that does not pass the filter becomes the DELETE of its key: an update that leaves the filter deletes, one that
-  enters upserts, and an insert that does not pass says that there is no such row. NULL does not pass.
-- Expressions are evaluated only for rows that say what a row is now: deletes carry their key alone (those of a
-  soft_delete all values).
-- A changelog has both images: a change that leaves the filter is there as a delete, one that enters as an insert, and
-  one that was outside and stays there not at all. Computed columns are in both images.
-- What Spark says of an expression holds: one that it calls not deterministic, or that holds a query, is refused before
-  the table is created.
+- Computed columns are staged as nulls; here they are replaced by values computed from the row's own
+  columns.
+- A row that does not pass the filter becomes the DELETE of its key: an update that leaves the
+  filter deletes, one that enters upserts, and an insert that does not pass states that there is no
+  such row. NULL does not pass.
+- Expressions are evaluated only for rows that hold a row's present values: deletes carry only their
+  key (those of a soft_delete all values).
+- A changelog has both images: a change that leaves the filter becomes a delete, one that enters it
+  an insert, and one that was outside and stays outside is dropped. Computed columns are in both
+  images.
+- Spark's verdict on an expression holds: one that it calls non-deterministic, or that contains a
+  query, is refused before the table is created.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; expressions are the configuration's own
@@ -32,17 +35,18 @@ _UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE})"
 
 
 def needs_shaping(target: RecordedTarget) -> bool:
-    """Whether staged rows are not yet what the target takes."""
+    """Return whether staged rows need a filter or computed columns before they fit the target."""
     return target.shape is not None and bool(target.shape.computed or target.shape.filter)
 
 
 def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str], *, whole_deletes: bool = False) -> str:
-    """A query for the rows of a view of staged rows, with computed columns and filter; the same columns.
+    """Return a query for the rows of a view of staged rows, with computed columns and filter; the
+    same columns.
 
     Args:
-        view: the name of the view, with ``_op`` and the columns ``c0 ... cN`` of the target's columns.
+        view: the name of the view, with ``_op`` and ``c0 ... cN`` for the target's columns.
         staged_columns: all of its columns, in order.
-        whole_deletes: rows that are gone have all values too.
+        whole_deletes: deleted rows have all values too.
     """
     if not needs_shaping(target):
         return f"SELECT * FROM {view}"
@@ -50,7 +54,8 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str], *, 
     assert shape is not None
     computed = {column.name: column for column in shape.computed}
     places = {f"c{at}": computed[column.name] for at, column in enumerate(target.columns) if column.name in computed}
-    # The row itself is one column of a reserved name, so that no source column can be mistaken for one of ours.
+    # The row itself is one column with a reserved name, so that no source column can be mistaken
+    # for one of ours.
     row = "_cdc_row"
     named = [
         f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.columns) if column.name not in computed
@@ -81,7 +86,7 @@ def shaped_view(
     """Make the view of a target's staged rows, shaped by its mode's query.
 
     Args:
-        frame: holds them as they are staged.
+        frame: the rows as staged.
     """
     if not needs_shaping(target):
         frame.createOrReplaceTempView(view)
@@ -91,8 +96,8 @@ def shaped_view(
 
 
 def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-    """As `shaped_sql` for a changelog: columns ``c0 ... cN`` are the row after, or the deleted row, ``b0 ... bN`` the
-    row before."""
+    """Return what `shaped_sql` does, for a changelog: columns ``c0 ... cN`` are the row after, or
+    the deleted row, ``b0 ... bN`` the row before."""
     shape = target.shape
     assert shape is not None
     computed = {column.name: column for column in shape.computed}
@@ -140,10 +145,10 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
 
 
 def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
-    """Let Spark judge the expressions of a target that is to be created.
+    """Let Spark check the expressions of a target that is to be created.
 
     Raises:
-        ConfigError: it cannot read one, or does not call it deterministic.
+        ConfigError: it cannot parse one, or does not call it deterministic.
     """
     if not needs_shaping(target):
         return
@@ -175,7 +180,7 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
 
 
 def placement_sql(target: RecordedTarget) -> str:
-    """How a new table's files are laid out, as a clause of CREATE TABLE."""
+    """Return how a new table's files are laid out, as a clause of CREATE TABLE."""
     shape = target.shape
     if shape is None or not (shape.partition_by or shape.cluster_by):
         return ""

@@ -1,6 +1,6 @@
-"""What the sink does with the targets of one mode: the class that each mode's own file fills in.
+"""The base class of a mode in the sink; each mode's own file implements it.
 
-A method makes SQL text or staged rows and commits nothing; who calls it commits each statement
+A method makes SQL text or staged rows and commits nothing; the caller commits each statement
 once, under the batch's id (K2). `sink/modes/registry.py` has one object per mode.
 """
 
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 
 class SinkMode(ABC):
-    """One mode in the sink. What is not abstract holds for a mode whose rows are found by a key.
+    """One mode in the sink. The methods that are not abstract suit a mode whose rows are found by a
+    key.
 
     Attributes:
-        live_rows: SQL predicate of the rows that stand for a row that the source has now; "" for
-            all of them, None if rows are changes.
+        live_rows: SQL predicate for the rows that represent a present row of the source; "" for all
+            of them, None if rows are changes.
         seq_columns: the columns that hold places in the order of all changes (K1).
         staged_images: first letters of the staged columns that hold images, one for each image.
         is_last_image: a row is the last image of its key and nothing else, so that a batch may be
@@ -52,14 +53,14 @@ class SinkMode(ABC):
 
     @abstractmethod
     def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
-        """Return the columns that stand behind the source's own `columns`."""
+        """Return the columns that follow the source's own `columns`."""
 
     def stage(self, rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:
         """Make staged rows of n changes of one table.
 
         Args:
             transactions: strings (n,), the transaction of each change; None if the mode does not
-            name them.
+                name them.
 
         Raises:
             StagingError: the rows do not fit the target.
@@ -77,7 +78,7 @@ class SinkMode(ABC):
     def apply_sql(
         self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
     ) -> str:
-        """Return the statement that applies staged files to the target; makes views in `session`.
+        """Return the statement that applies staged files to the target; make views in `session`.
 
         Args:
             key_facts: of these files; None if the target has no key.
@@ -90,13 +91,13 @@ class SinkMode(ABC):
     def batch_sql(
         self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
     ) -> str:
-        """Return the statement that applies the view ``staged``; as `apply_sql` besides."""
+        """Return the statement that applies the view ``staged``; otherwise as `apply_sql`."""
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
         """Return the UPDATE of a DDL that gives columns new values.
 
-        A default is what the rows have that the source has now; rows that tell of the past keep
-        what they have. What is made of other columns holds for all rows.
+        A default applies to rows that the source has now; rows that describe the past keep their
+        values. Values computed from other columns apply to all rows.
         """
         live = self.live_rows
         settings = filled_columns(step, live=live)
@@ -117,7 +118,7 @@ class SinkMode(ABC):
     def replaced_sql(self, rows: ReplacedRows) -> str:
         """Return the query for all rows of the target after a load.
 
-        It is asked for if rows or values of the old table stay.
+        It is used if rows or values of the old table stay.
         """
 
 

@@ -1,12 +1,13 @@
-"""A mirror that keeps what is gone: a deleted row stays, with its last values and ``_cdc_deleted`` = true (K10, K11).
+"""A mirror that keeps deleted rows, with their last values and ``_cdc_deleted`` = true (K10, K11).
 
 Rules:
-- A delete marks the row: ``_cdc_op`` is ``delete``, ``_cdc_seq`` and ``_cdc_ts`` are those of the delete. An insert of
-  the same key makes it a living row again. A key update is a delete of the old key and an insert of the new one.
-- A row whose key the target does not know is there afterwards, deleted, with the values that the log tells: what the
-  table holds does not depend on where batches end.
-- After a load the target has the loaded rows; of the others those that were marked stay as they
-  are, and living ones are marked as deleted at the place where the load ends.
+- A delete marks the row: ``_cdc_op`` is ``delete``, ``_cdc_seq`` and ``_cdc_ts`` are those of the
+  delete. An insert of the same key makes it a live row again. A key update is a delete of the old
+  key and an insert of the new one.
+- A delete of a key that the target does not have adds a deleted row with the values in the log: the
+  table's contents do not depend on where batches end.
+- After a load the target has the loaded rows; other rows that were marked stay as they are, and
+  other live rows are marked as deleted at the place where the load ends.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -89,7 +90,7 @@ class SoftDelete(SinkMode):
 
 
 def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
-    """Return the MERGE of the view ``staged`` into the target; makes further views in `session`."""
+    """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
     layout, within = Layout(target), key_facts.within
     if target.all_present:
         reduced = reduced_sql(session, target, target_table=table_at(path))

@@ -1,12 +1,12 @@
-"""Delta tables of a mirror: created, or made anew, as often as asked (K13).
+"""Create a target's Delta table, or create it again, idempotently (K13).
 
 Rules:
-- Done again, it does nothing. What an interrupted CREATE left is removed first (`half_made`). How a table
-  changes afterwards is `sink/apply/schema_steps.py`.
-- A table is ours by its properties: source, source table, and the transaction application id that it was created with.
-  Anything else in its place stops (K16: a target belongs to one source).
-- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what a
-  column's type asks for (TIMESTAMP_NTZ).
+- Repeating it does nothing. What an interrupted CREATE left is removed first (`half_made`). How a
+  table changes afterwards is `sink/apply/schema_steps.py`.
+- Its properties show that a table is ours: source, source table, and the transaction application id
+  that it was created with. Anything else in its place stops (K16: a target belongs to one source).
+- New tables have deletion vectors if they are permitted (`features`), and no other reader feature
+  except what a column's type needs (TIMESTAMP_NTZ).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def create_table(
     source: str,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Create the target's table where it is not there yet, with these properties besides our own; one that it replaces
-    keeps its history and nothing else.
+    """Create the target's table if it does not exist yet, with these properties besides our own. A
+    table that it replaces keeps only its history.
 
     Raises:
-        LakeStateError: another table, or something that is no table, lies there.
+        LakeStateError: another table, or something that is not a table, is in its place.
     """
     there = read_table_log(path)
     replaced = there is not None and bool(target.replaces) and there.app_id == target.replaces
@@ -74,8 +74,8 @@ def create_table(
             f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} TBLPROPERTIES ({settings})"
         )
         return
-    # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes last: until then all of
-    # it is done again.
+    # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes
+    # last: until then a retry repeats all of it.
     assert there is not None
     has_ntz = "timestamp_ntz" in there.columns.values()
     if not has_ntz and any("timestamp_ntz" in column.delta_type for column in columns):

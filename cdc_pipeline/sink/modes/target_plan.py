@@ -20,10 +20,11 @@ class TargetPlan:
         columns: the target's source columns after this batch.
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
-        mode: how the target follows the source.
+        mode: how the target represents the source.
         track, key_reason, sources, shape, exact: as in `records.RecordedTarget`.
-        rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
-        replaces: the app_id of the table in whose place this batch makes it anew; "" else.
+        rescued: columns of which values were rescued, those of this batch included; None if there
+            is no rescue column.
+        replaces: the app_id of the table that this batch replaces with a new one; "" otherwise.
     """
 
     table: str

@@ -1,13 +1,14 @@
-"""The staged rows of a batch with whole images, beside the target's own rows of the same keys (K10, K11).
+"""Complete the staged images of a batch, beside the target's own rows of the same keys (K10, K11).
 
 Rules:
-- The target's row of a key that changes stands before the batch's rows as an event of its own kind (`THERE`), so that
-  what an image lacks comes from the row before it, in the batch or in the target, by one rule.
-- Staged rows that are not newer than the target's row of their key are left out: a batch that comes
-  again adds nothing.
-- A key's events fall into *segments*: one begins with the key's first event, with an insert or arrival, and after a
-  delete or leave. A segment that an arrival without all columns begins goes on with the *life* of the one that it left,
-  under another key. Within a life a column has its last present value.
+- The target's row of a key that changes precedes the batch's rows as a special event (`THERE`), so
+  that one rule fills what an image lacks from the row before it, in the batch or in the target.
+- Staged rows that are not newer than the target's row of their key are left out: a batch that is
+  applied again adds nothing.
+- A key's events fall into *segments*: one begins with the key's first event, with an insert or
+  arrival, and after a delete or leave. A segment that begins with an arrival without all columns
+  continues the *life* of the one that it left, under another key. Within a life a column has its
+  last present value.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -37,7 +38,8 @@ def make_events(
     where: str,
     extra: dict[str, str] | None = None,
 ) -> None:
-    """Make the view ``events``: the staged columns without presence, whole, and the target's rows.
+    """Make the view ``events``: the staged columns with complete images and without presence
+    columns, and the target's rows.
 
     Args:
         target_table: the Delta table as SQL text.
@@ -74,22 +76,22 @@ def make_events(
 
 
 def differs(columns: list[str], row: str, other: str) -> str:
-    """Whether two structs of these columns are not the same, NULL being equal to NULL."""
+    """Return a condition: two structs of these columns differ, with NULL equal to NULL."""
     return f"NOT ({row} <=> {other})" if columns else "false"
 
 
 def operation(op: str) -> str:
-    """Our name of an upsert."""
+    """Return our name of an upsert, as SQL."""
     return f"CASE WHEN {op} = {INSERT} THEN 'insert' ELSE 'update' END"
 
 
 def kept_operation(op: str) -> str:
-    """As `operation`; of the target's own row what it has."""
+    """Return what `operation` does; for the target's own row, the operation that it has."""
     return f"CASE WHEN {op} = {THERE} THEN t.{OP_COLUMN} WHEN {op} = {INSERT} THEN 'insert' ELSE 'update' END"
 
 
 def _fill(session: SparkSession, layout: Layout, *, columns: list[str]) -> None:
-    """Replace the view ``events`` by one whose images are whole."""
+    """Replace the view ``events`` by one whose images are complete."""
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     whole = " AND ".join(f"p{position}" for position in layout.others) or "true"
     first = f"_previous IS NULL OR _previous = {THERE} OR _op IN ({INSERT}, {ARRIVE}) OR _previous IN {ENDS}"

@@ -50,11 +50,11 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
 
 
 def view_names(tables: list[str]) -> dict[str, str]:
-    """Name of the view of each table ``schema.table``, as a catalog takes it.
+    """Return the name of the view of each table ``schema.table``, as a catalog takes it.
 
-    Catalogs have neither case nor punctuation: a name that several tables would have belongs to none
-    of them, and each gets a hash of its own name behind it. So a view never shows another table once
-    a second one comes.
+    Catalogs have neither case nor punctuation: a name that several tables would have belongs to
+    none of them, and each gets a hash of its own name behind it. So a view never shows another
+    table once a second one comes.
     """
     parts = {name: split_table_name(name) for name in tables}
     is_one = len({schema for schema, _ in parts.values()}) == 1

@@ -44,7 +44,7 @@ class CutSummary(BaseModel):
     Attributes:
         number: of the cut; `read` and `as_of` take it.
         kind: of its batch, as `records.BatchRecord` lists them.
-        source_time: commit time of its last transaction at the source; None where that is not known.
+        source_time: commit time of its last transaction at the source; None if that is not known.
         tables: number of tables in it, suspended ones included.
         row_changes: what its own batch changed.
         suspended: tables that stand elsewhere, each with its place.
@@ -86,12 +86,13 @@ AsOf = Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str |
 
 
 def time_of(at_us: int) -> datetime:
-    """Microseconds since 1970 as a moment in UTC."""
+    """Return the microseconds since 1970 as a moment in UTC."""
     return datetime.fromtimestamp(at_us / 1e6, tz=UTC)
 
 
 def paths_of(lake: str | Path, source: str) -> LakePaths:
-    """Paths of a source in a lake: a folder, or an address in an object store (text, or with its settings a `LakeUri`).
+    """Return the paths of a source in a lake: a folder, or an address in an object store (text, or
+    with its settings a `LakeUri`).
 
     Raises:
         CutNotFoundError: the text is a path or an address that cannot be a lake.
@@ -104,7 +105,7 @@ def paths_of(lake: str | Path, source: str) -> LakePaths:
 
 
 def source_of(lake: str | Path, table: str) -> str:
-    """The source that a table of the lake belongs to, by the table's own properties.
+    """Return the source that a table of the lake belongs to, by the table's own properties.
 
     Raises:
         TableNotInCutError: there is no such table, or it is not the pipeline's.
@@ -122,14 +123,14 @@ def source_of(lake: str | Path, table: str) -> str:
 
 
 def sources_of(lake: str | Path) -> list[str]:
-    """Names of the sources that have cuts in a lake, sorted."""
+    """Return the names of the sources that have cuts in a lake, sorted."""
     root = paths_of(lake, "_").lake / STATE_FOLDER
     found = (paths_of(lake, name) for name in storage_of(root).names(root))
     return sorted(paths.source for paths in found if list_numbers(paths.cuts))
 
 
 def _read_cuts(paths: LakePaths) -> Iterator[Cut]:
-    """All cuts that are kept, oldest first; one that is removed meanwhile is left out.
+    """Yield all cuts that are kept, oldest first; one that is removed meanwhile is left out.
 
     Raises:
         LakeStateError: one is damaged.
@@ -148,7 +149,7 @@ def _read_cuts(paths: LakePaths) -> Iterator[Cut]:
 
 
 def list_cuts(lake: str | Path, source: str) -> list[CutSummary]:
-    """All cuts of a source that are kept, oldest first.
+    """Return all cuts of a source that are kept, oldest first.
 
     Raises:
         CutNotFoundError: the lake has no cut of the source.
@@ -164,7 +165,7 @@ def list_cuts(lake: str | Path, source: str) -> list[CutSummary]:
 
 
 def parse_as_of(text: str) -> int | datetime | str:
-    """A cut's number, a time with its zone, or the text of a GTID set.
+    """Return a cut's number, a time with its zone, or the text of a GTID set.
 
     Raises:
         CutNotFoundError: it looks like a time and is none, or has no zone.
@@ -181,10 +182,11 @@ def parse_as_of(text: str) -> int | datetime | str:
 
 
 def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
-    """The cut that `as_of` means; the newest one for None.
+    """Return the cut that `as_of` means; the newest one for None.
 
     Raises:
-        CutNotFoundError: none is that old or that new, or `as_of` is not understood; says which range there is.
+        CutNotFoundError: none is that old or that new, or `as_of` is not understood; says which
+            range there is.
         LakeStateError: a cut is damaged.
     """
     numbers = list_numbers(paths.cuts)
@@ -296,7 +298,7 @@ def _bad_as_of(got: object) -> CutNotFoundError:
 
 
 def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
-    """Delta version of a table in a cut.
+    """Return the Delta version of a table in a cut.
 
     Args:
         allow_suspended: take a suspended table where it stands.
@@ -355,7 +357,8 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
 
 
 def _was_at(path: Path, version: int, app_id: str) -> bool:
-    """Whether the table had this application id at a version: a load gives it another one, and keeps what was."""
+    """Return whether the table had this application id at a version: a load gives it another one,
+    and keeps what was."""
     try:
         there = read_table_log(path, version=version)
     except LakeStateError:  # the log does not reach back
@@ -364,7 +367,8 @@ def _was_at(path: Path, version: int, app_id: str) -> bool:
 
 
 def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
-    """The data file and the file of deletion vectors behind one name of `row_count.active_files`."""
+    """Yield the data file and the file of deletion vectors behind one name of
+    `row_count.active_files`."""
     from urllib.parse import unquote
 
     data, storage, vector = name[0], name[1], name[2]

@@ -32,7 +32,7 @@ def read(
     source: str | None = None,
     allow_suspended: bool = False,
 ) -> DataFrame:
-    """A table of the lake as of a cut; see `cdc_pipeline.read`."""
+    """Return a table of the lake as of a cut; see `cdc_pipeline.read`."""
     paths = paths_of(lake, source if source is not None else source_of(lake, table))
     cut = find_cut(paths, as_of)
     version = version_in(cut, table, allow_suspended=allow_suspended)
@@ -56,7 +56,7 @@ def old_commits_readable(spark: SparkSession) -> Iterator[None]:
 
 
 def table_frame(spark: SparkSession, path: Path, *, version: int | None = None) -> DataFrame:
-    """The Delta table in a folder, as of now or of a Delta version."""
+    """Return the Delta table in a folder, as of now or of a Delta version."""
     reader = spark.read.format("delta")
     if version is not None:
         reader = reader.option("versionAsOf", version)

@@ -43,12 +43,13 @@ class Replacement:
 
 
 def content_of(side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
-    """The content of a side table at a cut.
+    """Return the content of a side table at a cut.
 
     Args:
         side, cut: of the side lake.
         lake: that gets it; the side lake lies in it.
-        seq: the place that the rows which were read stand for (K1); `ts_us` its time at the source, -1 unknown.
+        seq: the place that the rows which were read stand for (K1); `ts_us` its time at the source,
+            -1 unknown.
 
     Raises:
         LakeStateError: the side table's log cannot be read.
@@ -80,7 +81,8 @@ def content_of(side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, t
 def carried_content(
     paths: LakePaths, name: str, cut: Cut | None, *, app_id: str, version: int, keeps_rows: bool
 ) -> RecordedContent:
-    """The content of a target at the last cut, for another target that takes its rows over (K28).
+    """Return the content of a target at the last cut, for another target that takes its rows over
+    (K28).
 
     Args:
         name: of the target that has them.
@@ -108,13 +110,14 @@ def replacement(
     state: TargetState | None,
     is_whole: bool = False,
 ) -> Replacement:
-    """How a side table takes the place of a target.
+    """Return how a side table takes the place of a target.
 
     Args:
         plan: of the side table, with its application id, which becomes the target's.
-        before, state: of the target in the last cut; None where there is no such target, or no table yet.
-        is_whole: the side table tells all that the log tells, from the table's creation on: in no mode do rows of the
-            target stay (K18).
+        before, state: of the target in the last cut; None if there is no such target, or no table
+            yet.
+        is_whole: the side table tells all that the log tells, from the table's creation on: in no
+            mode do rows of the target stay (K18).
     """
     whole = replace(plan, partial=False, exact=False)
     notes = [Note(kind=LOADED_NOTE, text=f"{max(content.rows, 0)} rows were loaded", table=plan.table)]
@@ -154,7 +157,8 @@ def replacement(
 
 
 def _kept_columns(plan: TargetPlan, before: CutTable) -> tuple[TargetColumn, ...]:
-    """Columns of the target that its sources have no more, and that no rule makes or leaves out."""
+    """Return the columns of the target that its sources have no more, and that no rule makes or
+    leaves out."""
     gone = {column.name.lower() for column in plan.columns}
     for source in before.sources_of(plan.table).values():
         names = dict(source.names)
@@ -166,7 +170,8 @@ def _kept_columns(plan: TargetPlan, before: CutTable) -> tuple[TargetColumn, ...
 
 
 def _rescued(plan: TargetPlan, before: CutTable) -> tuple[str, ...] | None:
-    """Columns with rescued values, where rows of the old table stay: its own, and those that have another type now."""
+    """Return the columns with rescued values, where rows of the old table stay: its own, and those
+    that have another type now."""
     types = {column.name: column.delta_type for column in before.columns}
     changed = {column.name for column in plan.columns if types.get(column.name, column.delta_type) != column.delta_type}
     if plan.rescued is None and not before.rescues and not changed:

@@ -71,7 +71,7 @@ _WRITTEN_BY_DELTA: Final = re.compile(
 
 
 def is_replaced(there: TableLog | None, record: BatchRecord, target: RecordedTarget, *, path: Path) -> bool:
-    """Whether the target has the content already.
+    """Return whether the target has the content already.
 
     Raises:
         LakeStateError: a table that is not this source's lies in its place.
@@ -86,7 +86,8 @@ def is_replaced(there: TableLog | None, record: BatchRecord, target: RecordedTar
 
 
 def is_ours(there: TableLog, source: str, table: str) -> bool:
-    """Whether a table was made for this target of this source, under whatever application id."""
+    """Return whether a table was made for this target of this source, under whatever application
+    id."""
     said = there.properties
     return (said.get(SOURCE_PROPERTY), said.get(TABLE_PROPERTY)) == (source, table)
 
@@ -102,7 +103,7 @@ def replace_content(
     settings: MergeSettings,
     on_joint: Callable[[str], None],
 ) -> None:
-    """Put the recorded content in the place of what the target holds; nothing where that is done.
+    """Put the recorded content in the place of what the target holds; nothing if that is done.
 
     Args:
         path: the target's folder.
@@ -173,15 +174,15 @@ def _map_columns(session: SparkSession, path: Path) -> None:
 
 
 def _keeps_anything(target: RecordedTarget) -> bool:
-    """Whether rows or values of the old table stay (`replaced_rows`)."""
+    """Return whether rows or values of the old table stay (`replaced_rows`)."""
     return target.content is not None and bool(target.content.keeps_rows or target.content.carried)
 
 
 def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
-    """Why the side table's files cannot be the target's as they are; "" where they can.
+    """Return why the side table's files cannot be the target's as they are; "" where they can.
 
     Args:
-        old: the target's metadata; None where there is no table.
+        old: the target's metadata; None if there is no table.
     """
     content = target.content
     assert content is not None
@@ -207,7 +208,8 @@ def _is_on(name: str, value: str) -> bool:
 
 
 def _identity(file: Mapping[str, Any]) -> tuple[str, str, str, int]:
-    """What tells an active file of a table from all others: its path and its deletion vector."""
+    """Return what tells an active file of a table from all others: its path and its deletion
+    vector."""
     vector = file.get("deletionVector") or {}
     return (
         file["path"],
@@ -374,7 +376,7 @@ class ContentCommit(TableCommit):
         return stay
 
     def overwriting(self) -> Any:
-        """What Delta calls such a commit."""
+        """Return what Delta calls such a commit."""
         mode = self._jvm.org.apache.spark.sql.SaveMode.Overwrite
         none = self._none()
         rest = [none, none, none, none, self._some(True), none, none, none]

@@ -39,12 +39,12 @@ def replaced_metadata(
     app_id: str,
     extra: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The metadata of a target after the commit.
+    """Return the metadata of a target after the commit.
 
     Args:
         side: of the side table.
-        old: of the target; None where there is none.
-        rows: schema of rows that are written anew; None where the side table's files are adopted.
+        old: of the target; None if there is none.
+        rows: schema of rows that are written anew; None if the side table's files are adopted.
         extra: properties that win over both tables'.
     """
     schema = json.loads(side["schemaString"])
@@ -90,7 +90,7 @@ def _id_max(configuration: Mapping[str, str]) -> int:
 
 
 def _fields(kind: Any) -> Iterator[dict[str, Any]]:
-    """Every field of a type, nested ones too, outer ones first."""
+    """Yield every field of a type, nested ones too, outer ones first."""
     if not isinstance(kind, dict):
         return
     for field in kind.get("fields", ()):
@@ -116,7 +116,7 @@ def _map_columns(schema: dict[str, Any], highest: int, *, are_named: bool) -> in
 
 
 def _written(side: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
-    """The columns of `rows`; those that the side table has are as they are there."""
+    """Return the columns of `rows`; those that the side table has are as they are there."""
     known = {field["name"]: field for field in side["fields"]}
 
     def field_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _written(side: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(kind: Any) -> Any:
-    """A type without what is said of its fields."""
+    """Return a type without what is said of its fields."""
     if not isinstance(kind, dict):
         return kind
     inner = {name: _plain(kind[name]) for name in ("elementType", "keyType", "valueType") if name in kind}

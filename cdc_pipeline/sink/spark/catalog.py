@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
-    """Database and name of a target ``schema.table`` in the catalog, of characters that it takes."""
+    """Return the database and name of a target ``schema.table`` in the catalog, of characters that
+    it takes."""
     schema, name = split_table_name(table)
 
     def filled(template: str) -> str:
@@ -97,5 +98,6 @@ def _registered(session: SparkSession, paths: LakePaths, table: str, database: s
 
 
 def _place(text: str) -> str:
-    """A location without the differences of its writing: Spark says ``file:/lake`` or ``file:///lake`` of ``/lake``."""
+    """Return a location without the differences of its writing: Spark says ``file:/lake`` or
+    ``file:///lake`` of ``/lake``."""
     return "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text

@@ -32,13 +32,14 @@ _DUMP_VARIABLE: Final = "CDC_PIPELINE_DUMP_CLASSES"
 
 
 def class_path(config: SparkConfig) -> str:
-    """Delta's jars as a class path, what the settings ask for behind them."""
+    """Return the Delta's jars as a class path, what the settings ask for behind them."""
     own = config.settings.get("spark.driver.extraClassPath", "")
     return os.pathsep.join([*map(str, jar_paths()), *([own] if own else [])])
 
 
 def java_options() -> str:
-    """Options that use the archive, or that make it where this process was started to do so; "" without one."""
+    """Return the options that use the archive, or that make it where this process was started to do
+    so; "" without one."""
     target = os.environ.get(_DUMP_VARIABLE)
     if target:
         return f" -XX:ArchiveClassesAtExit={target}"
@@ -50,7 +51,7 @@ def java_options() -> str:
 
 
 def archive_path() -> Path:
-    """Where the archive for this Java and these jars is, or would be."""
+    """Return where the archive for this Java and these jars is, or would be."""
     import pyspark
 
     home = find_java_home()
@@ -65,7 +66,8 @@ def archive_path() -> Path:
 
 
 def make_archive() -> Path | None:
-    """The archive, made by a session of its own where it is not there; None where this Java cannot make one."""
+    """Return the archive, made by a session of its own where it is not there; None if this Java
+    cannot make one."""
     archive = archive_path()
     if archive.is_file():
         return archive

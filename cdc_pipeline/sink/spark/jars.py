@@ -155,7 +155,7 @@ def checksums(jar_set: str) -> dict[str, str]:
 
 
 def jar_folder(jar_set: str = DELTA) -> Path:
-    """Folder of a set in the cache, by a hash of what it was resolved for."""
+    """Return the folder of a set in the cache, by a hash of what it was resolved for."""
     import pyspark
 
     wanted = JAR_SETS[jar_set]
@@ -165,13 +165,14 @@ def jar_folder(jar_set: str = DELTA) -> Path:
 
 
 def _artifact(jar_name: str, *, ivy: bool) -> str:
-    """Artifact name of a jar's file name: without version, and without the group that Ivy puts before it."""
+    """Return the artifact name of a jar's file name: without version, and without the group that
+    Ivy puts before it."""
     name = re.sub(r"-\d[^/]*\.jar$", "", jar_name)
     return name.split("_", 1)[-1] if ivy else name
 
 
 def maven_mirrors() -> list[str]:
-    """Mirrors of Maven's central repository that this machine's Maven settings name."""
+    """Return the mirrors of Maven's central repository that this machine's Maven settings name."""
     found = []
     for file in (Path.home() / ".m2" / "settings.xml", Path("/etc/maven/settings.xml")):
         try:
@@ -237,7 +238,7 @@ def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
 
 
 def _checked(jar_set: str, *, full: bool) -> list[Path] | None:
-    """The jars of a set, or None if one is absent or not the one that the package knows.
+    """Return the jars of a set, or None if one is absent or not the one that the package knows.
 
     Args:
         full: compute every checksum, whatever was noted.

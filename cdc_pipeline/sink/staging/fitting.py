@@ -29,7 +29,7 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def fitted(rows: DecodedRows, columns: tuple[TargetColumn, ...], names: tuple[tuple[str, str], ...]) -> DecodedRows:
-    """The rows under the target's names, values cast to its wider types.
+    """Return the rows under the target's names, values cast to its wider types.
 
     Args:
         columns: the target's.

@@ -99,7 +99,7 @@ class RawParts:
 
 
 def raw_events(pieces: list[RowsSelection]) -> pa.Table:
-    """The events of some selections as rows of SCHEMA, in their order."""
+    """Return the events of some selections as rows of SCHEMA, in their order."""
     return pa.concat_tables([_of_piece(piece) for piece in pieces]) if pieces else SCHEMA.empty_table()
 
 
@@ -126,7 +126,8 @@ def _of_piece(piece: RowsSelection) -> pa.Table:
 
 
 def selections(events: pa.Table) -> Iterator[RowsSelection]:
-    """The events of some rows of SCHEMA (the event as any binary type), as the row decoder takes them."""
+    """Yield the events of some rows of SCHEMA (the event as any binary type), as the row decoder
+    takes them."""
     events = events.combine_chunks()
     journals, formats = (events.column(name).combine_chunks().dictionary_encode() for name in ("journal", "format"))
     codes = np.stack([part.indices.to_numpy() for part in (journals, formats)])

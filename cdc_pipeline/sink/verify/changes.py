@@ -37,7 +37,7 @@ class UntoldChangesError(CdcError):
 
 
 def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
-    """The last image of each key, where that is no delete.
+    """Return the last image of each key, where that is no delete.
 
     Args:
         frame: of the view, a version of the Delta table.
@@ -63,7 +63,7 @@ def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
 
 
 def sum_of_changes(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
-    """All rows that changes add or take away, with ``_weight``.
+    """Return all rows that changes add or take away, with ``_weight``.
 
     Raises:
         UntoldChangesError: images lack columns that are compared.
@@ -104,7 +104,7 @@ def _before(sides: Sides, frame: Any) -> str:
 
 
 def _told(sides: Sides, within: str, there: list[str]) -> str:
-    """The compared columns of an image."""
+    """Return the compared columns of an image."""
     given = {one.column: one for one in sides.given}
     made = []
     for at in sides.positions:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def duplicate_keys(spark: SparkSession, path: Path, version: int, *, mode: Mode, key: Sequence[str]) -> int:
-    """Keys that more than one row has, among those that stand for a row of the source; of a changelog 0."""
+    """Return the keys that more than one row has, among those that stand for a row of the source;
+    of a changelog 0."""
     live = SINK_MODES[mode].live_rows
     if live is None:
         return 0

@@ -50,7 +50,7 @@ class Changed:
 
     Attributes:
         files: Parquet files with such keys (``k0 ...``).
-        after_seq: rows of the lake with a later seq changed too; None where nothing changed.
+        after_seq: rows of the lake with a later seq changed too; None if nothing changed.
     """
 
     files: tuple[Path, ...] = ()
@@ -74,9 +74,10 @@ class Found:
     """What a comparison gives.
 
     Attributes:
-        folder: Parquet of the keys in `counts`: ``_kind``, ``_columns`` (names of the columns that differ), ``_more``
-            (rows of the source less those of the lake), ``_lake_seq``, and ``c0 ...`` the row of the source, or where
-            it has none that of the lake; None where there is none.
+        folder: Parquet of the keys in `counts`: ``_kind``, ``_columns`` (names of the columns that
+            differ), ``_more`` (rows of the source less those of the lake), ``_lake_seq``, and ``c0
+            ...`` the row of the source, or where it has none that of the lake; None if there is
+            none.
         rows_source, rows_lake: that were compared.
         buckets, buckets_differing: parts of the first cut.
         counts: keys of each kind.
@@ -156,7 +157,7 @@ def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path])
 
 
 def _exact_keys(session: SparkSession, sides: Sides, files: Sequence[Path], view: str) -> str:
-    """Keys of some files (``k0 ...``) as they are compared."""
+    """Return the keys of some files (``k0 ...``) as they are compared."""
     schema = ", ".join(f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True))
     session.read.schema(schema).parquet(*[str(file) for file in files]).createOrReplaceTempView(view)
     exact = [f"{sides.exact(k, at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
@@ -322,8 +323,9 @@ def read_found(
     limit: int,
     columns: Sequence[int] | None = None,
 ) -> pa.Table:
-    """Keys of some kinds as an Arrow table, at most `limit`: ``_kind``, ``_columns``, ``_more``, ``_lake_seq``, and
-    ``c0 ...`` at `columns` (all compared ones by default). Needs no Spark."""
+    """Return the keys of some kinds as an Arrow table, at most `limit`: ``_kind``, ``_columns``,
+    ``_more``, ``_lake_seq``, and ``c0 ...`` at `columns` (all compared ones by default). Needs no
+    Spark."""
     assert found.folder is not None
     listed = [f"c{at}" for at in (sides.positions if columns is None else columns)]
     parts: list[pa.Table] = []
@@ -342,7 +344,8 @@ def read_found(
 
 
 def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Columns of the Parquet files that Spark wrote into a folder, one row group at a time; at least one table."""
+    """Yield the columns of the Parquet files that Spark wrote into a folder, one row group at a
+    time; at least one table."""
     for name in sorted(storage_of(folder).names(folder)):
         if name.endswith(".parquet") and not name.startswith((".", "_")):
             with pq.ParquetFile(storage_of(folder).arrow_source(folder / name)) as file:
@@ -352,7 +355,7 @@ def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def count_strays(spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]) -> int:
-    """Rows of a merged table whose shard column says none of `values`."""
+    """Return the rows of a merged table whose shard column says none of `values`."""
     session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
@@ -363,8 +366,8 @@ def count_strays(spark: SparkSession, path: Path, version: int, column: str, val
 
 
 def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> int | None:
-    """The highest place within [low, high] at which a row of the table was written, or a version ended; None where it
-    has none."""
+    """Return the highest place within [low, high] at which a row of the table was written, or a
+    version ended; None if it has none."""
     session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")

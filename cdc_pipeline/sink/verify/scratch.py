@@ -69,16 +69,16 @@ class Scratch:
     _folders: int = 0
 
     def rows(self, name: str, target: RecordedTarget) -> ScratchRows:
-        """A new set of rows of a target's source; forgets what was there under this name."""
+        """Return a new set of rows of a target's source; forgets what was there under this name."""
         self.drop(name)
         return ScratchRows(self, name, target)
 
     def files(self, name: str) -> list[Path]:
-        """The files under a name."""
+        """Return the files under a name."""
         return list(self._files.get(name, ()))
 
     def size_bytes(self, name: str) -> int:
-        """Bytes of the rows under a name."""
+        """Return the bytes of the rows under a name."""
         return self._sizes.get(name, 0)
 
     def count(self, name: str, size_bytes: int) -> None:
@@ -86,7 +86,7 @@ class Scratch:
         self._sizes[name] = self._sizes.get(name, 0) + size_bytes
 
     def new_file(self, name: str) -> Path:
-        """Path of one more file under a name."""
+        """Return the path of one more file under a name."""
         files = self._files.setdefault(name, [])
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class Scratch:
         return path
 
     def new_folder(self) -> Path:
-        """A folder that is not there yet, for Spark to write."""
+        """Return a folder that is not there yet, for Spark to write."""
         self._folders += 1
         return self.folder / f"found-{self._folders}"
 

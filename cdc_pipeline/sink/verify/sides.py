@@ -92,11 +92,11 @@ class Sides:
         return [f"k{number}" for number in range(len(self.key_positions))]
 
     def type_of(self, position: int) -> str:
-        """Delta type of one of the target's columns."""
+        """Return the Delta type of one of the target's columns."""
         return self.target.columns[position].delta_type
 
     def exact(self, column: str, position: int) -> str:
-        """A column's value as it is compared."""
+        """Return a column's value as it is compared."""
         return exact(column, self.type_of(position))
 
 
@@ -158,7 +158,8 @@ def _side(sides: Sides, rows: str, buckets: int) -> str:
 
 
 def _named(sides: Sides, there: Sequence[str]) -> list[str]:
-    """The compared columns of the lake's table; `_cdc_rescued` is NULL where no batch has needed it yet."""
+    """Return the compared columns of the lake's table; `_cdc_rescued` is NULL if no batch has
+    needed it yet."""
     found = []
     for at in sides.positions:
         column = sides.target.columns[at]

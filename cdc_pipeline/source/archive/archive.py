@@ -132,7 +132,7 @@ class ArchiveSource:
             raise inside_event(position.journal, position.offset, boundary)
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """Files say nothing of their own."""
+        """Return the files say nothing of their own."""
         return ()
 
     def tables(self) -> None:
@@ -143,7 +143,7 @@ class ArchiveSource:
         """No server to ask: CREATE TABLE in the journals tells columns."""
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """An archive cannot tell."""
+        """Return an archive cannot tell."""
         return ()
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:

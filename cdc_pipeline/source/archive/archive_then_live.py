@@ -85,7 +85,7 @@ class ArchiveThenLive:
         return self.live.heads_are_local
 
     def journal_created_s(self, journal: str) -> int:
-        """Creation time of a journal, the server's or an archived one.
+        """Return the creation time of a journal, the server's or an archived one.
 
         Raises:
             JournalMissingError: in neither.
@@ -99,7 +99,7 @@ class ArchiveThenLive:
         self.live.check()
 
     def journals(self) -> list[JournalInfo]:
-        """The server's, and before them those that only the archive has."""
+        """Return the server's, and before them those that only the archive has."""
         listed = self.live.journals()
         oldest = journal_number(listed[0].journal) if listed else 0
         older = [file for file in self._files() if journal_number(file.name) < oldest]
@@ -110,7 +110,8 @@ class ArchiveThenLive:
         return self.live.end_position()
 
     def earliest_position(self) -> Position:
-        """Start of the oldest archived journal that joins the server's log, else of the server's oldest."""
+        """Return the start of the oldest archived journal that joins the server's log, else of the
+        server's oldest."""
         oldest = self.live.earliest_position()
         numbers = {journal_number(file.name): file for file in self._files()}
         first = journal_number(oldest.journal)
@@ -151,7 +152,7 @@ class ArchiveThenLive:
         return self.live.tables()
 
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
-        """The live server's; what is purged is looked through in the archive."""
+        """Return the live server's; what is purged is looked through in the archive."""
         from cdc_pipeline.source.live.live import LiveSource
 
         if not isinstance(self.live, LiveSource):
@@ -166,7 +167,7 @@ class ArchiveThenLive:
         return self.live.warnings(tables)
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
-        """Chunks from `start` up to `end`; see the protocol."""
+        """Yield the chunks from `start` up to `end`; see the protocol."""
         if not self._needs_archive(start):
             yield from self.live.chunks(start, end)
             return
@@ -187,7 +188,7 @@ class ArchiveThenLive:
             offset = _FIRST_OFFSET
 
     def ends_closed(self, position: Position) -> bool:
-        """Whether the event that ends at `position` is ROTATE or STOP."""
+        """Return whether the event that ends at `position` is ROTATE or STOP."""
         if any(info.journal == position.journal for info in self.live.journals()):
             return self.live.ends_closed(position)
         return any(file.name == position.journal for file in self._files()) and self._archive.ends_closed(position)
@@ -200,7 +201,7 @@ class ArchiveThenLive:
     # -- whether, and from where ---------------------------------------------------------------------------------------
 
     def _needs_archive(self, start: Position) -> bool:
-        """Whether the server has purged something that follows `start`."""
+        """Return whether the server has purged something that follows `start`."""
         oldest = self.live.earliest_position()
         if self._by_gtid(start):
             return bool(self._set(oldest.gtid_set).subtract(self._set(start.gtid_set)))
@@ -210,7 +211,7 @@ class ArchiveThenLive:
         return bool(start.gtid_set) and bool(self.live.end_position().gtid_set)
 
     def _way(self, start: Position) -> _Way:
-        """The proved way from `start` through the archive to the server."""
+        """Return the proved way from `start` through the archive to the server."""
         oldest = self.live.earliest_position()
         key = (start, oldest.journal)
         if key not in self._ways:
@@ -236,7 +237,8 @@ class ArchiveThenLive:
         return _Way(start, last, oldest.journal)
 
     def _first_by_gtid(self, gtid_set: str, last: int) -> int:
-        """Number of the latest archived journal before which only transactions of the set were executed."""
+        """Return the number of the latest archived journal before which only transactions of the
+        set were executed."""
         wanted = self._set(gtid_set)
         files = [file for file in self._files() if journal_number(file.name) <= last]
         for file in reversed(files):
@@ -250,7 +252,7 @@ class ArchiveThenLive:
         )
 
     def _locate(self, gtid_set: str, file: Path) -> Position:
-        """The place in the journal after which only transactions outside the set come."""
+        """Return the place in the journal after which only transactions outside the set come."""
         head = read_head(file)
         created_s = head.journal_format.created_s
         begin = Position(file.name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s)
@@ -347,7 +349,7 @@ class ArchiveThenLive:
         )
 
     def _live_format(self, journal: str) -> JournalFormat:
-        """Format description of a journal as the server sends it."""
+        """Return the format description of a journal as the server sends it."""
         begin = Position(journal, _FIRST_OFFSET)
         sizes = {info.journal: info.size_bytes for info in self.live.journals()}
         end = Position(journal, max(sizes.get(journal, 0), _FIRST_OFFSET + 1))

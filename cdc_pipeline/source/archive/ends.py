@@ -34,7 +34,7 @@ class JournalScan:
 
 
 def flavor_of(head: JournalHead) -> Flavor:
-    """Flavor of the server that wrote a journal."""
+    """Return the flavor of the server that wrote a journal."""
     return "mariadb" if head.journal_format.is_mariadb else "mysql"
 
 
@@ -80,9 +80,11 @@ def scan(file: Path, head: JournalHead, *, unpacked_bytes_max: int = EVENT_UNPAC
 
 
 def preceding_set(head: JournalHead) -> str:
-    """GTID set that a capture from the journal's begin starts with; "" where it has none.
+    """Return the GTID set that a capture from the journal's begin starts with; "" where it has
+    none.
 
-    MariaDB lists every server of every domain, the latest of a domain last: only that one is its position.
+    MariaDB lists every server of every domain, the latest of a domain last: only that one is its
+    position.
     """
     text = head.previous_set or ""
     if not head.journal_format.is_mariadb:

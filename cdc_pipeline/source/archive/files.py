@@ -53,7 +53,7 @@ class JournalHead:
 
 
 def journal_files(directory: Path) -> list[Path]:
-    """Journals in a directory, by number.
+    """Return the journals in a directory, by number.
 
     Raises:
         SourceError: not a directory that can be read, or journals of more than one log in it.
@@ -81,7 +81,7 @@ def journal_files(directory: Path) -> list[Path]:
 
 
 def _open_journal(file: Path) -> BinaryIO:
-    """The journal, open behind its magic number.
+    """Return the journal, open behind its magic number.
 
     Raises:
         JournalMissingError: not there, or not readable.
@@ -141,7 +141,7 @@ def read_journal(
     stop_offset: int | None = None,
     unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
 ) -> Iterator[Chunk]:
-    """Chunks of a journal from `offset`, which is an event boundary.
+    """Yield the chunks of a journal from `offset`, which is an event boundary.
 
     Args:
         journal_format: needed where `offset` is above 4.
@@ -176,7 +176,7 @@ def read_journal(
 
 
 def framed(framer: EventFramer, buffer: ByteBuffer) -> Iterator[Chunk]:
-    """The whole events in `buffer`, which then holds the beginning of the next one.
+    """Yield the whole events in `buffer`, which then holds the beginning of the next one.
 
     Raises:
         BinlogError: after everything before it was delivered.
@@ -190,7 +190,7 @@ def framed(framer: EventFramer, buffer: ByteBuffer) -> Iterator[Chunk]:
 
 
 def read_head(file: Path) -> JournalHead:
-    """Format and preceding GTID set.
+    """Return the format and preceding GTID set.
 
     Raises:
         BinlogError, JournalMissingError: the journal does not begin as it must.
@@ -242,7 +242,8 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
 
 
 def boundary_at_or_after(file: Path, target: int) -> int:
-    """Offset of the first event boundary at or behind `target`, by the events' lengths alone.
+    """Return the offset of the first event boundary at or behind `target`, by the events' lengths
+    alone.
 
     Raises:
         DamagedJournalError: a length that cannot be.
@@ -267,7 +268,7 @@ def boundary_at_or_after(file: Path, target: int) -> int:
 
 
 def inside_event(journal: str, offset: int, before: int) -> PositionError:
-    """The error for a position that is not between two events."""
+    """Return the error for a position that is not between two events."""
     return PositionError(
         "the position lies inside an event",
         journal=journal,
@@ -278,7 +279,7 @@ def inside_event(journal: str, offset: int, before: int) -> PositionError:
 
 
 def past_end(journal: str, offset: int, end: int) -> PositionError:
-    """The error for a position behind the end of its journal."""
+    """Return the error for a position behind the end of its journal."""
     return PositionError(
         "the position lies past the end of the journal",
         journal=journal,

@@ -52,7 +52,7 @@ class Cascade:
 
 
 def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[Cascade]:
-    """The constraints whose cascades change one of `tables` (``schema.table``) unseen.
+    """Return the constraints whose cascades change one of `tables` (``schema.table``) unseen.
 
     Raises:
         ServerUnreachableError, SourceError: no connection.
@@ -73,7 +73,7 @@ def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[C
 
 
 def _with_database(match: re.Match[str], table: str) -> str:
-    """The definition; a parent without a database is one of the child's."""
+    """Return the definition; a parent without a database is one of the child's."""
     definition, parent = match["definition"], match["parent"]
     if "`.`" in parent:
         return definition
@@ -82,7 +82,7 @@ def _with_database(match: re.Match[str], table: str) -> str:
 
 
 def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
-    """A sentence for each of `unlogged_cascades`; raises what that does."""
+    """Return a sentence for each of `unlogged_cascades`; raises what that does."""
     return tuple(
         f"the server does not log what the foreign key `{found.name}` changes in {found.table} ({found.actions}) "
         f"when rows of {found.parent} go or get another key: the lake keeps those rows as they were; "

@@ -41,7 +41,8 @@ _ALL: Final = ("", "")  # of statements that may concern any table
 
 
 def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool]) -> Catalog:
-    """Columns, keys and charsets of the captured tables that the account can see, as they are now."""
+    """Return the columns, keys and charsets of the captured tables that the account can see, as
+    they are now."""
     names = list(map(split_table_name, server.tables()))
     databases = sorted({database for database, table in names if captured(database, table)})
     if not databases:
@@ -78,7 +79,8 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
 
 
 def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of information_schema.COLUMNS of some databases, one or more: by table, in the order of the columns."""
+    """Return the rows of information_schema.COLUMNS of some databases, one or more: by table, in
+    the order of the columns."""
     marks = ", ".join(["%s"] * len(databases))
     return server.rows(
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, "  # noqa: S608
@@ -94,10 +96,11 @@ def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict
 def placed_catalog(
     server: ServerConnection, source: Source, captured: Callable[[str, str], bool], *, since: Position
 ) -> PlacedCatalog:
-    """The catalog, and which tables had DDL between `since` and its reading.
+    """Return the catalog, and which tables had DDL between `since` and its reading.
 
     Raises:
-        SourceError, BinlogError: what reading the log raises; the server refuses to show its catalog.
+        SourceError, BinlogError: what reading the log raises; the server refuses to show its
+            catalog.
     """
     try:
         return _placed_catalog(server, source, captured, since=since)

@@ -113,7 +113,7 @@ class ServerConnection:
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """Column names and rows of one read-only statement.
+        """Return the column names and rows of one read-only statement.
 
         Raises:
             StatementError: the server refused the statement.
@@ -141,18 +141,19 @@ class ServerConnection:
             raise AssertionError("unreachable")
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """Rows by column name in lower case (servers differ in case)."""
+        """Return the rows by column name in lower case (servers differ in case)."""
         names, rows = self.query(sql, arguments)
         lowered = [name.lower() for name in names]
         return [dict(zip(lowered, row, strict=True)) for row in rows]
 
     def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
-        """First column of the first row; None where there is none."""
+        """Return the first column of the first row; None if there is none."""
         rows = self.query(sql, arguments)[1]
         return rows[0][0] if rows else None
 
     def first_known(self, statements: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Rows of the first of `statements` that this server knows; remembered for the next call."""
+        """Return the rows of the first of `statements` that this server knows; remembered for the
+        next call."""
         known = self._statement_of.get(statements)
         for statement in (known,) if known else statements:
             try:
@@ -234,7 +235,8 @@ class ServerConnection:
         return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
 
     def variables(self, names: Sequence[str] = ()) -> dict[str, str]:
-        """Global variables by lower-case name, () for all; those that the server does not have are left out."""
+        """Return the global variables by lower-case name, () for all; those that the server does
+        not have are left out."""
         marks = ", ".join(["%s"] * len(names))
         only = f" WHERE Variable_name IN ({marks})" if names else ""
         try:
@@ -251,7 +253,7 @@ class ServerConnection:
     # -- where its log stands -----------------------------------------------------------------------------------------
 
     def end_position(self) -> Position:
-        """End of the log with the GTID set executed up to exactly there.
+        """Return the end of the log with the GTID set executed up to exactly there.
 
         Raises:
             ServerSettingError: the server writes no log.
@@ -268,7 +270,7 @@ class ServerConnection:
         return Position(journal, offset, gtid_set=gtid_set)
 
     def log_status(self) -> dict[str, Any]:
-        """The one row of SHOW BINARY LOG STATUS, or SHOW MASTER STATUS.
+        """Return the one row of SHOW BINARY LOG STATUS, or SHOW MASTER STATUS.
 
         Raises:
             ServerSettingError, MissingGrantError: see `end_position`.
@@ -286,7 +288,8 @@ class ServerConnection:
         return rows[0]
 
     def mariadb_gtid_position(self, journal: str, offset: int) -> str | None:
-        """GTID position after all transactions before (journal, offset); None where the server knows no such place."""
+        """Return the GTID position after all transactions before (journal, offset); None if the
+        server knows no such place."""
         value = self.value("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))
         return None if value is None else compact_set(value)
 
@@ -295,7 +298,7 @@ class ServerConnection:
         return compact_set(self._require("SELECT @@GLOBAL.gtid_purged")[0])
 
     def journals(self) -> list[JournalInfo]:
-        """All journals, oldest first; sizes as positions count them."""
+        """Return all journals, oldest first; sizes as positions count them."""
         try:
             rows = self.rows("SHOW BINARY LOGS")
         except StatementError as error:
@@ -310,7 +313,8 @@ class ServerConnection:
         ]
 
     def tables(self) -> list[str]:
-        """Base tables as ``schema.table`` that the account can see, without the system schemas.
+        """Return the base tables as ``schema.table`` that the account can see, without the system
+        schemas.
 
         An account without SELECT on a table does not see it: fewer names, no error.
         """
@@ -326,7 +330,8 @@ class ServerConnection:
     # -- replicas -----------------------------------------------------------------------------------------------------
 
     def replicas(self) -> list[dict[str, Any]] | None:
-        """Replicas that are registered with the server; None where the account may not see them."""
+        """Return the replicas that are registered with the server; None if the account may not see
+        them."""
         try:
             return self.first_known(_REPLICA_STATEMENTS)
         except StatementError as error:
@@ -335,7 +340,8 @@ class ServerConnection:
             raise self.unexpected(error) from None
 
     def replication(self) -> list[dict[str, Any]] | None:
-        """How the server itself replicates from others, a row for each; None where the account may not see it."""
+        """Return how the server itself replicates from others, a row for each; None if the account
+        may not see it."""
         try:
             return self.first_known(_REPLICATION_STATEMENTS)
         except StatementError as error:
@@ -366,7 +372,7 @@ class ServerConnection:
     # -- helpers ------------------------------------------------------------------------------------------------------
 
     def grant_error(self, privileges: str, got: object) -> MissingGrantError:
-        """Error that names the missing privileges and the statement that grants them."""
+        """Return the error that names the missing privileges and the statement that grants them."""
         return MissingGrantError(
             f"the account {self.account} lacks {privileges}",
             setting=privileges,
@@ -396,12 +402,14 @@ class ServerConnection:
 
 
 def compact_set(text: object) -> str:
-    """GTID set as one line without blanks; servers print long ones over several lines."""
+    """Return the GTID set as one line without blanks; servers print long ones over several
+    lines."""
     return re.sub(r"\s+", "", str(text or ""))
 
 
 def _named_privileges(text: str) -> str:
-    """Privileges of error 1227's text, "... you need (at least one of) the X, Y privilege(s) ...": the plain ones."""
+    """Return the privileges of error 1227's text, "... you need (at least one of) the X, Y
+    privilege(s) ...": the plain ones."""
     match = re.search(r"the (.+?) privilege", text)
     if match is None:
         return ""

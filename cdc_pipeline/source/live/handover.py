@@ -74,7 +74,7 @@ class DumpRequest:
         journal: journal to start in; of a dump by GTID only informative.
         offset: offset there.
         gtid_set: transactions that are not to be sent; "" for a dump by offset.
-        gtid_bytes: binary form of a set with tags, which the library cannot encode; b"" where it can.
+        gtid_bytes: binary form of a set with tags, which the library cannot encode; b"" if it can.
     """
 
     flavor: Flavor
@@ -84,7 +84,7 @@ class DumpRequest:
     gtid_bytes: bytes = b""
 
     def own_command(self, server_id: int) -> bytes | None:
-        """Whole packet to send instead of the library's; None where the library's is right."""
+        """Whole packet to send instead of the library's; None if the library's is right."""
         if self.flavor == "mariadb":
             name = b"" if self.gtid_set else self.journal.encode()
             offset = 4 if self.gtid_set else self.offset
@@ -146,7 +146,8 @@ class DumpSocket:
 
     @property
     def descriptor(self) -> int | None:
-        """Of the socket, which does not block, where compiled code may read it; None where its stream is encrypted."""
+        """Of the socket, which does not block, where compiled code may read it; None if its stream
+        is encrypted."""
         if self.encrypted or not receiving.is_possible:
             return None
         return self._socket.fileno()
@@ -169,7 +170,8 @@ class DumpSocket:
 
 
 def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaName) -> DumpSocket:
-    """Start a non-blocking dump: it ends with an EOF packet where the server's log ends at that time.
+    """Return the start a non-blocking dump: it ends with an EOF packet where the server's log ends
+    at that time.
 
     Raises:
         PositionError: an offset that the command cannot carry.

@@ -96,7 +96,7 @@ class LiveSource:
         return False
 
     def journal_created_s(self, journal: str) -> int:
-        """Creation time of a journal, by a dump that is ended after its first chunk.
+        """Return the creation time of a journal, by a dump that is ended after its first chunk.
 
         Raises:
             JournalMissingError, ServerUnreachableError, MissingGrantError, BinlogError.
@@ -115,15 +115,15 @@ class LiveSource:
         check_server(self.server, replica_server_id=self.replica.server_id)
 
     def journals(self) -> list[JournalInfo]:
-        """All journals that the server lists, oldest first."""
+        """Return all journals that the server lists, oldest first."""
         return self.server.journals()
 
     def end_position(self) -> Position:
-        """End of the log now, with the GTIDs executed up to there."""
+        """Return the end of the log now, with the GTIDs executed up to there."""
         return self.server.end_position()
 
     def earliest_position(self) -> Position:
-        """Start of the oldest journal, with the GTIDs that precede it."""
+        """Return the start of the oldest journal, with the GTIDs that precede it."""
         return log_positions.earliest(self.server)
 
     def validate_position(self, position: Position) -> None:
@@ -137,20 +137,22 @@ class LiveSource:
             log_positions.validate_offset(self.server, position, first_offset=self._first_offset)
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """A dump says nothing of its own."""
+        """Return a dump says nothing of its own."""
         return ()
 
     def tables(self) -> list[str] | None:
-        """Base tables that the account can see."""
+        """Return the base tables that the account can see."""
         return self.server.tables()
 
     def catalog(
         self, captured: Callable[[str, str], bool], *, since: Position, log: Callable[[Source], Source] | None = None
     ) -> PlacedCatalog | None:
-        """Columns of the captured tables and the DDL since a place, over connections of its own: a dump goes on.
+        """Return the columns of the captured tables and the DDL since a place, over connections of
+        its own: a dump goes on.
 
         Args:
-            log: what the log is read from, given such a second source; that source itself by default.
+            log: what the log is read from, given such a second source; that source itself by
+                default.
         """
         # Another name gives another replica server id: with ours the server would end our own dump.
         # A configured id tells two readers of one pipeline apart, so that their second readers are told apart too.
@@ -167,10 +169,11 @@ class LiveSource:
         return cascade_warnings(self.server, tables) + setting_notes(self.server)
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
-        """Chunks from `start` up to `end`; see the protocol.
+        """Yield the chunks from `start` up to `end`; see the protocol.
 
         Raises:
-            JournalMissingError, PositionError, SourceIdentityError, ServerUnreachableError, MissingGrantError,
+            JournalMissingError, PositionError, SourceIdentityError, ServerUnreachableError,
+            MissingGrantError,
             BinlogError: with journal and offset; everything before was delivered.
         """
         by_gtid = self._by_gtid(start)
@@ -193,7 +196,7 @@ class LiveSource:
             dump.close()
 
     def ends_closed(self, position: Position) -> bool:
-        """Whether the event that ends at `position` is ROTATE or STOP."""
+        """Return whether the event that ends at `position` is ROTATE or STOP."""
         return log_positions.ends_closed(self.server, position)
 
     def close(self) -> None:
@@ -221,7 +224,8 @@ class LiveSource:
         return DumpRequest(flavor, start.journal, start.offset, gtid_set, gtid_bytes)
 
     def _first_offset(self, start: Position, end: Position) -> int:
-        """Offset of the first event that a dump by offset delivers; that of `end` where there is none."""
+        """Return the offset of the first event that a dump by offset delivers; that of `end` where
+        there is none."""
         beginning = self.chunks(dataclasses.replace(start, gtid_set=""), end)
         try:
             chunk = next(beginning, None)
@@ -254,7 +258,7 @@ class _Stream:
         self._still_s = 0.0  # of receiving, since then
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks, then the error that kept the end from being reached, if one did."""
+        """Yield the chunks, then the error that kept the end from being reached, if one did."""
         most_bytes = _READ_BYTES  # the first chunk is small: who wants to see a journal's head waits for little
         stop: PacketEnd | CdcError | str | None = None
         while stop is None:
@@ -291,7 +295,7 @@ class _Stream:
         return self._still_s < self._source.config.read_timeout_s
 
     def _left_bytes(self) -> int:
-        """What is read for at most: a server whose log grows sends on behind the end."""
+        """Return what is read for at most: a server whose log grows sends on behind the end."""
         if journal_number(self._framer.journal) != self._end_number:
             return _CHUNK_BYTES
         return max(self._end.offset - self._framer.offset, _GOAL_BYTES_MIN)
@@ -356,9 +360,11 @@ class _Stream:
         return (journal_number(journal), offset) >= (self._end_number, self._end.offset)
 
     def _passed_offset(self) -> int:
-        """Offset that the server has passed in the framer's journal, by sending or by skipping.
+        """Return the offset that the server has passed in the framer's journal, by sending or by
+        skipping.
 
-        MySQL tells by a heartbeat, which the framer follows. MariaDB makes up a list of GTIDs where it stops to skip.
+        MySQL tells by a heartbeat, which the framer follows. MariaDB makes up a list of GTIDs where
+        it stops to skip.
         """
         offset = self._framer.offset
         for event in self._framer.artificial:
@@ -371,7 +377,7 @@ class _Stream:
         return offset
 
     def _cut(self, chunk: Chunk) -> Chunk | None:
-        """The part of `chunk` before the end; None where there is none."""
+        """Return the part of `chunk` before the end; None if there is none."""
         number = journal_number(chunk.journal)
         if number < self._end_number:
             return chunk
@@ -423,7 +429,8 @@ class _Stream:
             raise log_positions.renumbered(self._start, created_s)
 
     def _is_plainly_contiguous(self, chunk: Chunk, used_bytes: int) -> bool:
-        """Whether the chunk follows the last one and its bytes are those between its ends, as nearly always."""
+        """Return whether the chunk follows the last one and its bytes are those between its ends,
+        as nearly always."""
         journal, expected = self._next
         first, following = int(chunk.events["offset"][0]), int(chunk.events["next_offset"][-1])
         if (chunk.journal, first) != (journal, expected):
@@ -457,7 +464,7 @@ class _Stream:
         self._next = (chunk.journal, int(chunk.events["next_offset"][-1]))
 
     def _end_early(self, ended: PacketEnd) -> CdcError:
-        """The server stopped before the end."""
+        """Return the server stopped before the end."""
         at = self._framer
         if ended.code:
             error = server_errors.stream_error(
@@ -490,9 +497,11 @@ class _Stream:
 
 
 def replica_name(config: LiveSourceConfig, pipeline_name: str) -> ReplicaName:
-    """Name of a capture for the server: the same for each run of a pipeline on one machine.
+    """Return the name of a capture for the server: the same for each run of a pipeline on one
+    machine.
 
-    The server id is the configured one, or derived from the pipeline's name into 2**31 .. 2**32 - 2.
+    The server id is the configured one, or derived from the pipeline's name into 2**31 .. 2**32 -
+    2.
     """
     server_id = config.replica_server_id
     if server_id is None:

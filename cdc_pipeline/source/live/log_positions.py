@@ -40,7 +40,7 @@ _GAP_STEP = (
 
 
 def earliest(server: ServerConnection) -> Position:
-    """Start of the oldest journal, with the GTID set that precedes it.
+    """Return the start of the oldest journal, with the GTID set that precedes it.
 
     Raises:
         JournalMissingError: the server has no journal.
@@ -164,7 +164,7 @@ def _check_holds(server: ServerConnection, position: Position, start: MariadbGti
 
 
 def ends_closed(server: ServerConnection, position: Position) -> bool:
-    """Whether the event that ends at `position`, the end of its journal, is ROTATE or STOP.
+    """Return whether the event that ends at `position`, the end of its journal, is ROTATE or STOP.
 
     Only these two are looked for, at the places where their lengths would put them.
     """
@@ -184,7 +184,8 @@ def ends_closed(server: ServerConnection, position: Position) -> bool:
 
 
 def contains(flavor: Flavor, outer: str, inner: str) -> bool:
-    """Whether all transactions of `inner` are in `outer`; False where `inner` is not known ("").
+    """Return whether all transactions of `inner` are in `outer`; False where `inner` is not known
+    ("").
 
     Raises:
         PositionError: not a GTID set.
@@ -193,7 +194,7 @@ def contains(flavor: Flavor, outer: str, inner: str) -> bool:
 
 
 def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
-    """A GTID set as a dump asks for it: its text, and its binary form where it has tags.
+    """Return a GTID set as a dump asks for it: its text, and its binary form where it has tags.
 
     The library cannot encode tags.
 
@@ -207,7 +208,7 @@ def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
 
 
 def renumbered(position: Position, created_s: int) -> SourceIdentityError:
-    """Error for a journal that has the position's name and is another one."""
+    """Return the error for a journal that has the position's name and is another one."""
     return SourceIdentityError(
         "the journal is not the one that the position was taken from: the log was reset, or it is another server",
         journal=position.journal,

@@ -94,7 +94,8 @@ def is_this_machine(host: str) -> bool:
 
 
 def _is_verified(connection: Any) -> bool:
-    """Whether the server's certificate was checked. The socket knows it, whatever the settings say."""
+    """Return whether the server's certificate was checked. The socket knows it, whatever the
+    settings say."""
     wire = connection._sock
     return isinstance(wire, ssl.SSLSocket) and wire.context.verify_mode == ssl.CERT_REQUIRED
 

@@ -57,7 +57,8 @@ def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_nam
 def thrown_out(
     server: ServerConnection, own: ReplicaName, *, got: str, journal: str | None, offset: int | None
 ) -> ReplicaIdError:
-    """Error for a dump that the server ended because another reader came with its server id; `got` is what it said."""
+    """Return the error for a dump that the server ended because another reader came with its server
+    id; `got` is what it said."""
     return ReplicaIdError(
         f"{server.address} ended this capture's dump: another reader has connected with the same replica server id",
         journal=journal,
@@ -85,7 +86,8 @@ def _others(server: ServerConnection, own: ReplicaName) -> str:
 
 
 def _hosts(server: ServerConnection, server_id: int) -> list[str] | None:
-    """Names of the listed replicas with `server_id`; None where the account may not see them."""
+    """Return the names of the listed replicas with `server_id`; None if the account may not see
+    them."""
     replicas = server.replicas()
     if replicas is None:
         return None

@@ -36,12 +36,12 @@ class JournalRetention:
     in_days: bool = False
 
     def value_for(self, seconds: float) -> str:
-        """What to set `variable` to, so that journals are kept for at least `seconds`."""
+        """Return what to set `variable` to, so that journals are kept for at least `seconds`."""
         return f"{seconds / _DAY_S:g}" if self.in_days else f"{seconds:.0f}"
 
 
 def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
-    """The retention that global variables, by name in lower case, say."""
+    """Return the retention that global variables, by name in lower case, say."""
     seconds = variables.get("binlog_expire_logs_seconds")
     days = variables.get("expire_logs_days")
     limit = int(variables.get("max_binlog_total_size", "0") or 0)

@@ -113,7 +113,7 @@ def setting_findings(server: ServerConnection) -> list[Finding]:
 
 
 def metadata_finding(server: ServerConnection) -> Finding | None:
-    """Row metadata below what is recommended; None where it is FULL, or the server knows no levels."""
+    """Row metadata below what is recommended; None if it is FULL, or the server knows no levels."""
     value = server.variables(["binlog_row_metadata"]).get("binlog_row_metadata", "FULL")
     if value.upper() == "FULL":
         return None
@@ -128,7 +128,7 @@ def metadata_finding(server: ServerConnection) -> Finding | None:
 
 
 def setting_notes(server: ServerConnection) -> tuple[str, ...]:
-    """What would make captures of a server surer, and is not required."""
+    """Return what would make captures of a server surer, and is not required."""
     found = metadata_finding(server)
     plain: tuple[str, ...] = ()
     if server.config.tls.mode == "preferred" and not server.encrypted and not is_this_machine(server.config.host):
@@ -146,7 +146,7 @@ def setting_notes(server: ServerConnection) -> tuple[str, ...]:
 
 
 def grant_findings(server: ServerConnection, replica_server_id: int) -> list[Finding]:
-    """Privileges that the account lacks, each with its GRANT."""
+    """Return the privileges that the account lacks, each with its GRANT."""
     missing: list[tuple[str, str]] = []
     if not server.may_register_replica(replica_server_id):
         missing.append(("REPLICATION SLAVE", "reading the log"))

@@ -132,7 +132,8 @@ _STREAM_CAUSES: Final = (
 
 
 def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
-    """Error for a connection to `address` that was not made. `error` is pymysql's, or what TLS raised."""
+    """Return the error for a connection to `address` that was not made. `error` is pymysql's, or
+    what TLS raised."""
     number, text = error_parts(error)
     original = getattr(error, "original_exception", error)
     if isinstance(original, ssl.SSLError):
@@ -180,7 +181,8 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
 
 
 def stream_error(number: int, text: str, *, journal: str | None, offset: int | None, address: str) -> CdcError:
-    """Error for an error packet that ended a dump; `journal` and `offset` tell how far it had been read."""
+    """Return the error for an error packet that ended a dump; `journal` and `offset` tell how far
+    it had been read."""
     got = f"error {number}: {text}"
     if number == ACCESS_DENIED_PRIVILEGE:
         return MissingGrantError(
@@ -205,7 +207,7 @@ def stream_error(number: int, text: str, *, journal: str | None, offset: int | N
 
 
 def lost_connection(address: str, got: object, *, journal: str | None, offset: int | None) -> ServerUnreachableError:
-    """Error for a dump whose connection broke."""
+    """Return the error for a dump whose connection broke."""
     return ServerUnreachableError(
         f"the connection to {address} broke while the log was read",
         journal=journal,
@@ -217,7 +219,8 @@ def lost_connection(address: str, got: object, *, journal: str | None, offset: i
 
 
 def asks_for_file(address: str) -> SourceError:
-    """Error for a server that answers a statement by asking for a file of this machine (LOAD DATA LOCAL)."""
+    """Return the error for a server that answers a statement by asking for a file of this machine
+    (LOAD DATA LOCAL)."""
     return SourceError(
         f"{address} answered a statement by asking for a local file, which is refused",
         expected="rows, or an error",
@@ -228,7 +231,7 @@ def asks_for_file(address: str) -> SourceError:
 
 
 def lost_table_connection(address: str, got: object, *, table: str | None = None) -> ServerUnreachableError:
-    """Error for a connection that tables are read by, and that broke."""
+    """Return the error for a connection that tables are read by, and that broke."""
     return ServerUnreachableError(
         f"the connection to {address} broke while tables were read",
         table=table,

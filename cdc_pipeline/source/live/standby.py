@@ -30,7 +30,8 @@ def addresses(config: LiveSourceConfig) -> tuple[str, ...]:
 
 
 def choose_server(config: LiveSourceConfig) -> ServerChoice:
-    """The primary; the standby where one is configured and the primary cannot be reached. Account and TLS are the same.
+    """Return the primary; the standby where one is configured and the primary cannot be reached.
+    Account and TLS are the same.
 
     Raises:
         ServerUnreachableError: neither answers.

@@ -29,7 +29,7 @@ class ColumnFacts:
 
     Attributes:
         charset: "" where the type has none.
-        column: None where the type is not known.
+        column: None if the type is not known.
     """
 
     name: str

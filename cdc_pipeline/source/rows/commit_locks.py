@@ -65,7 +65,7 @@ class CommitLocks:
             raise LocksUnseenError(f"its locks cannot be read: error {error.number}") from None
 
     def wait_over(self, *, timeout_s: float) -> bool:
-        """Whether every commit that is under way now was over within the time.
+        """Return whether every commit that is under way now was over within the time.
 
         Raises:
             LocksUnseenError: they cannot be seen.

@@ -44,8 +44,9 @@ class KeyRange:
     """The rows with after < key <= upto.
 
     Attributes:
-        after, upto: an SQL literal for each column of the key; None where the range is open.
-        key: names of the key's columns; () for the primary key of the schema that the range is used with.
+        after, upto: an SQL literal for each column of the key; None if the range is open.
+        key: names of the key's columns; () for the primary key of the schema that the range is used
+            with.
     """
 
     after: tuple[str, ...] | None
@@ -53,7 +54,8 @@ class KeyRange:
     key: tuple[str, ...] = ()
 
     def condition(self, key: Sequence[str]) -> str:
-        """The range as an SQL condition over columns `key`, in parentheses; "" for all rows."""
+        """Return the range as an SQL condition over columns `key`, in parentheses; "" for all
+        rows."""
         parts = []
         if self.after is not None:
             parts.append(_beyond(key, self.after, ">", ">"))
@@ -71,7 +73,8 @@ class KeyRange:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> KeyRange:
-        """A range from what `as_dict` gave. Raises KeyError or TypeError on anything else."""
+        """Return a range from what `as_dict` gave. Raises KeyError or TypeError on anything
+        else."""
         after, upto = plain["after"], plain["upto"]
         return cls(
             None if after is None else tuple(after), None if upto is None else tuple(upto), tuple(plain.get("key", ()))
@@ -95,7 +98,8 @@ def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) ->
 
 
 def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
-    """Columns of the primary key; else of the shortest unique key without a column that may be NULL; else ()."""
+    """Return the columns of the primary key; else of the shortest unique key without a column that
+    may be NULL; else ()."""
     if schema.primary_key:
         return schema.key_names
     rows = reader.query(
@@ -125,20 +129,22 @@ def plan_ranges(
     after: tuple[str, ...] | None = None,
     where: str = "",
 ) -> Iterator[KeyRange]:
-    """Ranges of about `rows_per_range` rows each that cover all keys above `after`, in key order; the last one is open.
+    """Yield the ranges of about `rows_per_range` rows each that cover all keys above `after`, in
+    key order; the last one is open.
 
-    Each range is found when it is asked for, by one statement on `reader`'s session, in its view if there is one; no
-    result may be open there at that time.
+    Each range is found when it is asked for, by one statement on `reader`'s session, in its view if
+    there is one; no result may be open there at that time.
 
     Args:
-        key: names of the key's columns, as `usable_key` gives them; () gives the one range of all rows.
+        key: names of the key's columns, as `usable_key` gives them; () gives the one range of all
+            rows.
         after: the `upto` of the last range that is done; None for the table's start.
         where: the user's own condition (see `TableReader.select`): rows are counted that it takes.
 
     Raises:
-        SchemaError: a column of the key is not one, or the server does not tell its collation, or does not compare a
-            bound as it compares the column.
-        TableChangedError, MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
+        SchemaError: a column of the key is not one, or the server does not tell its collation, or
+            does not compare a bound as it compares the column. TableChangedError,
+            MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
         ServerUnreachableError, TableReadError: as the server answered.
     """
     if rows_per_range < 1:
@@ -242,7 +248,7 @@ class _Literals:
 
 
 def _expression(column: Column) -> str:
-    """What to select for a literal of the column's value."""
+    """Return what to select for a literal of the column's value."""
     name, form = quoted(column.name), column.type.key
     if form in ("bits", "labels"):
         return f"CAST({name} AS UNSIGNED)"
@@ -254,7 +260,7 @@ def _expression(column: Column) -> str:
 
 
 def _collations(reader: TableReader, schema: TableSchema) -> dict[str, str]:
-    """Names of the columns' collations by lower-case column name."""
+    """Return the names of the columns' collations by lower-case column name."""
     rows = reader.query(
         "SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS "
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",

@@ -59,14 +59,15 @@ class LogTail:
         self._is_proved = False  # the base, for every look from now on
 
     def set_at(self, executed: str, place: Position) -> str | None:
-        """The set of all transactions before `place`, if the view holds exactly their changes of the tables.
+        """Return the set of all transactions before `place`, if the view holds exactly their
+        changes of the tables.
 
         Args:
             executed: gtid_executed before the view was opened.
             place: the log's end, read after it was opened.
 
         Returns:
-            None where that is not known: the next view may have more luck.
+            None if that is not known: the next view may have more luck.
         """
         if not self._has_base(executed, place):
             return None
@@ -91,8 +92,9 @@ class LogTail:
         return self._is_proved
 
     def _look(self, place: Position) -> tuple[list[str], list[str] | None] | None:
-        """GTIDs from the base up to `place`, and of those that touch the tables; None in its place where one is not
-        known. None in all where the log could not be read up to there."""
+        """Return the GTIDs from the base up to `place`, and of those that touch the tables; None in
+        its place where one is not known. None in all where the log could not be read up to
+        there."""
         until_s = time.monotonic() + _READABLE_WITHIN_S
         sql = f"SHOW BINLOG EVENTS IN %s FROM {self._base.offset:d} LIMIT {EVENTS_MAX:d}"
         while True:

@@ -89,13 +89,13 @@ class Mark:
 
     @classmethod
     def at(cls, position: Position) -> Mark:
-        """The mark at a position."""
+        """Return the mark at a position."""
         return cls(position.journal, position.offset, position.gtid_set)
 
 
 def committed(server: ServerConnection, position: Position) -> bool:
-    """Whether every transaction before `position` is proved to be committed in the engines: in each view that is opened
-    from now on.
+    """Return whether every transaction before `position` is proved to be committed in the engines:
+    in each view that is opened from now on.
 
     Raises:
         SourceError, ServerUnreachableError: as the server answered.
@@ -107,8 +107,8 @@ def committed(server: ServerConnection, position: Position) -> bool:
 
 
 def wait_committed(server: ServerConnection, position: Position, *, timeout_s: float = 30) -> Position:
-    """The low mark for a load from `position`: `position` itself as soon as it is proved; of MySQL without GTIDs the
-    beginning of the newest journal, where that is earlier.
+    """Return the low mark for a load from `position`: `position` itself as soon as it is proved; of
+    MySQL without GTIDs the beginning of the newest journal, where that is earlier.
 
     Raises:
         TableReadInterruptedError: a transaction before it is not committed within the time.
@@ -162,7 +162,7 @@ def _proved_without_gtids(server: ServerConnection, position: Position, *, timeo
 
 
 def end_mark(server: ServerConnection) -> Mark:
-    """The end of the log now: nothing behind it is in a view that is open already.
+    """Return the end of the log now: nothing behind it is in a view that is open already.
 
     Raises:
         as `ServerConnection.end_position`.
@@ -283,7 +283,7 @@ def _log_end(reader: TableReader) -> Position:
 
 
 def _snapshot_place(query: _Query) -> Position:
-    """The place of a snapshot that is opened and closed for it (MariaDB)."""
+    """Return the place of a snapshot that is opened and closed for it (MariaDB)."""
     query(_SNAPSHOT)
     try:
         return _place_of(query)
@@ -292,7 +292,7 @@ def _snapshot_place(query: _Query) -> Position:
 
 
 def _place_of(query: _Query) -> Position:
-    """The place of the snapshot that is open (MariaDB)."""
+    """Return the place of the snapshot that is open (MariaDB)."""
     rows = query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")[1]
     found = {_text(name).lower(): _text(value) for name, value in rows}
     journal = found.get("binlog_snapshot_file", "")
@@ -307,8 +307,8 @@ def _place_of(query: _Query) -> Position:
 
 
 def _connection(server: ServerConnection) -> RowConnection:
-    """A connection of its own: the control connection may be opened anew between two statements, which would end the
-    snapshot without a word."""
+    """Return a connection of its own: the control connection may be opened anew between two
+    statements, which would end the snapshot without a word."""
     return RowConnection(server.config)
 
 

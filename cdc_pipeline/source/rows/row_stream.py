@@ -70,7 +70,7 @@ class RowConnection:
         return hasattr(self._socket, "cipher")
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """Column names and rows of one statement, as pymysql reads them.
+        """Return the column names and rows of one statement, as pymysql reads them.
 
         Raises:
             StatementError: the server refused the statement.
@@ -88,10 +88,12 @@ class RowConnection:
             raise self._failed(error) from None
 
     def rows(self, sql: str, result: ResultSet) -> Iterator[SelectedRows]:
-        """Batches of one SELECT; `result` takes its bytes. What ended it is in `result.end`.
+        """Yield the batches of one SELECT; `result` takes its bytes. What ended it is in
+        `result.end`.
 
         Raises:
-            StatementError: the server refused the statement. Errors in the middle of the rows are in `result.end`.
+            StatementError: the server refused the statement. Errors in the middle of the rows are
+                in `result.end`.
             ServerUnreachableError: the connection broke.
             TableChangedError, BinlogError: as `ResultSet.take`.
         """
@@ -123,7 +125,8 @@ class RowConnection:
             self._connection._execute_command(_CLOSE, struct.pack("<I", statement))  # type: ignore[attr-defined]
 
     def _prepare(self, sql: str) -> int:
-        """Id of a prepared statement. What it says of its columns is said again with the result."""
+        """Return the id of a prepared statement. What it says of its columns is said again with the
+        result."""
         connection: Any = self._connection
         connection._execute_command(_PREPARE, sql)
         head = connection._read_packet()._data

@@ -34,7 +34,7 @@ _OF_THE_CONDITION: Final = frozenset({1064, 1305, 1370, 1111, 1242, 1241, 1267, 
 
 
 def table_error(number: int, text: str, *, address: str, table: str, where: str = "") -> CdcError:
-    """Error for a SELECT of `table` that the server refused or broke off.
+    """Return the error for a SELECT of `table` that the server refused or broke off.
 
     Args:
         where: the user's own condition.

@@ -99,7 +99,8 @@ class TableReader:
                 self.query("COMMIT")
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """Column names and rows of one small statement in this session, in the view if there is one.
+        """Return the column names and rows of one small statement in this session, in the view if
+        there is one.
 
         Raises:
             CdcError: the server refused it, or the connection broke.
@@ -125,23 +126,25 @@ class TableReader:
         where: str = "",
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[SelectedRows]:
-        """Rows of a table, in batches; without a view the whole result is one consistent view of its own.
+        """Yield the rows of a table, in batches; without a view the whole result is one consistent
+        view of its own.
 
         Args:
             schema: the table's columns, all of which are read.
-            bounds: the keys to read; the rows come in key order then. Its `key` names the key's columns; where it has
-                none, they are the schema's primary key.
-            where: the user's own condition, in the server's SQL: it is passed on as written, in parentheses, and can do
-                what the account's SELECT right can do.
+            bounds: the keys to read; the rows come in key order then. Its `key` names the key's
+                columns; where it has none, they are the schema's primary key.
+            where: the user's own condition, in the server's SQL: it is passed on as written, in
+                parentheses, and can do what the account's SELECT right can do.
             batch_rows: at most so many rows a batch; fewer where the table has very many columns.
 
         Returns:
-            An iterator; closing it before its end stops the statement on the server, and ends the view.
+            An iterator; closing it before its end stops the statement on the server, and ends the
+            view.
 
         Raises:
             TableChangedError: the table's columns are not the schema's.
-            UnknownColumnTypeError: a column that cannot be decoded.
-            MissingGrantError, ConfigError (of `where`), TableReadInterruptedError, ServerUnreachableError,
+            UnknownColumnTypeError: a column that cannot be decoded. MissingGrantError, ConfigError
+                (of `where`), TableReadInterruptedError, ServerUnreachableError,
             TableReadError: as the server answered; what came before is whole.
         """
         plan = result_plan(schema)
@@ -212,7 +215,7 @@ class TableReader:
 
 
 def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where: str = "") -> str:
-    """The SELECT of a table's rows; all names quoted."""
+    """Return the SELECT of a table's rows; all names quoted."""
     schema = plan.schema
     sql = f"SELECT {', '.join(plan.expressions)} FROM {quoted(schema.database)}.{quoted(schema.table)}"  # noqa: S608
     conditions = []
@@ -231,7 +234,7 @@ def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where
 
 
 def _knows(connection: RowConnection, sql: str) -> bool:
-    """Run a statement; False where the server does not know its variable."""
+    """Run a statement; False if the server does not know its variable."""
     try:
         connection.query(sql)
     except StatementError as error:
