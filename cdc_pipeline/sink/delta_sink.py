@@ -76,7 +76,7 @@ class DeltaTables:
         table_checks.check_target(self._paths, cut, table, pending)
 
     def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
-        """Tables that are not as a cut says, each with its error."""
+        """Return the tables that differ from a cut, each with its error."""
         return table_checks.failing_targets(self._paths, cut, pending)
 
     def apply(

@@ -1,9 +1,9 @@
-"""The cut that a batch leads to: a pure function of its record, the cut before, and what the tables
-have now (K3, K4).
+"""Compute the cut of a batch: a pure function of its record, the previous cut, and the tables'
+present versions (K3, K4).
 
 Rules:
 - The targets of the batch are as their tables are now, all others as the previous cut has them.
-- Who is suspended is in the record's cursor, and who fails now is added.
+- Suspended tables are in the record's cursor; those that fail now are added.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def next_cut(
     Args:
         record: the batch.
         previous: the cut before it; None before the first.
-        there: what each target that has the batch is at now.
-        failing: the targets that do not have it, each with its cause.
+        there: the present version of each target that has the batch.
+        failing: the targets that do not have it, each with the cause.
     """
     unchanged = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0, "rescued": {}, "rescued_rows": 0}
     tables: dict[str, CutTable] = {}
     states: dict[str, TargetState] = {}
     if previous is not None:
         tables = {name: table.model_copy(update=unchanged) for name, table in previous.tables.items()}
-        # A moved cursor may label tables anew (K19): its record says how each stands.
+        # A moved cursor may relabel tables (K19): its record has the label of each.
         is_set = record.kind == "cursor_set"
         states = dict(record.cursor_after.targets if is_set else previous.cursor.targets)
         if is_set:  # rows may come a second time, or never (K12)
@@ -71,7 +71,7 @@ def next_cut(
             last = previous.cursor.targets.get(target.table) if previous is not None else None
             held = last.suspended if last is not None else None
             left = left_behind(record, error, held=held)
-            if target.content is not None:  # it holds the rows of another table than that of its name (K28)
+            if target.content is not None:  # it holds the rows of a table with another name (K28)
                 left = left.model_copy(update={"needs_reload": True})
             notes.append(note_of(target.table, left))
             state_of = last or TargetState(
@@ -134,8 +134,8 @@ def next_cut(
 def _stays_exact(
     record: BatchRecord, target: RecordedTarget, before: TargetState | None, planned: TargetState | None
 ) -> bool:
-    """Return whether a target is exact after a batch that it has (K12). Catching up may bring it
-    rows that it has already."""
+    """Return whether a target is exact after a batch that it has (K12). Catching up may bring rows
+    that it already has."""
     was = target.exact if before is None or before.table_version < 0 else target.exact and before.exact
     follows = planned is None or planned.suspended is None
     return was and follows and record.kind == "batch"

@@ -1,8 +1,9 @@
-"""Whether a lake can be used as a run uses it: the verbs of its state, and a Delta table, all on scratch places.
+"""Probe whether a lake supports what a run does: the operations on its state, and a Delta table,
+all in scratch folders.
 
 Rules:
-- What is written lies in a folder of its own, ``_cdc/<source>/doctor-<id>``, and is removed at the end, folders of the
-  state that were made for it included.
+- Everything is written in ``_cdc/<source>/doctor-<id>``, which is removed at the end, with the
+  state folders that were made for it.
 - Nothing here touches the source's own lock, records or tables.
 """
 
@@ -38,7 +39,7 @@ _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 @contextmanager
 def scratch(paths: LakePaths) -> Iterator[Path]:
-    """A folder of the source's state that is gone afterwards."""
+    """Yield a folder in the source's state that is removed afterwards."""
     folder = paths.state / f"{SCRATCH_PREFIX}{uuid.uuid4().hex[:12]}"
     absent = [] if is_object(folder) else [made for made in (folder, *folder.parents) if not made.exists()]
     try:
@@ -46,16 +47,16 @@ def scratch(paths: LakePaths) -> Iterator[Path]:
     finally:
         storage_of(folder).remove_tree(folder)
         for made in absent:
-            with suppress(OSError):  # somebody has put something there meanwhile
+            with suppress(OSError):  # another process put something there meanwhile
                 made.rmdir()
 
 
 def probe_lake(paths: LakePaths) -> float:
-    """Put if absent, replace, lock and remove a scratch file; seconds that it took.
+    """Put if absent, replace, lock and remove a scratch file; return the seconds that it took.
 
     Raises:
-        SinkError: the lake does not keep what the pipeline needs of it.
-        RuntimeSetupError: it cannot be written, or its store keeps no conditions.
+        SinkError: the lake lacks a guarantee that the pipeline needs.
+        RuntimeSetupError: it cannot be written, or its store ignores conditional writes.
         LakeUnreachableError: the store does not answer.
     """
     began_s = time.monotonic()
@@ -85,13 +86,13 @@ def probe_lake(paths: LakePaths) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """What a folder lies on.
+    """The file system of a folder.
 
     Attributes:
-        kind: such as ext4; "" where the system does not tell.
-        is_remote: other machines may have it as well.
-        in_memory: it is gone when the machine stops.
-        in_container: it is a layer of a container, gone with that.
+        kind: such as ext4; "" if the system does not report it.
+        is_remote: other machines may use it too.
+        in_memory: it is lost when the machine stops.
+        in_container: it is a layer of a container, and lost with that.
     """
 
     kind: str
@@ -112,7 +113,7 @@ class FileSystem:
 
 
 def file_system(path: Path) -> FileSystem:
-    """Of a folder, or of the first above it that exists."""
+    """Return the file system of a folder, or of its nearest parent that exists."""
     place = next(folder for folder in (path, *path.parents) if folder.exists()).resolve()
     used = shutil.disk_usage(place)
     kind, longest = "", -1
@@ -134,7 +135,7 @@ class SparkProbe:
 
     Attributes:
         versions: of Spark, Delta and Java, by name.
-        seconds: by step: start, write, read.
+        seconds: of each step: start, write, read.
     """
 
     versions: dict[str, str]
@@ -170,7 +171,7 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
 
 
 def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
-    """Write a scratch Delta table in the lake and read it back; seconds of both.
+    """Write a scratch Delta table in the lake and read it back; return the seconds of each.
 
     Raises:
         SinkError: Delta does not write or read there.

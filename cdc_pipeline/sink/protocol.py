@@ -1,5 +1,4 @@
-"""What a run asks of the place that tables are kept in: the contracts of a sink, and of the tables
-behind it.
+"""The contracts of a sink, which applies batches for a run, and of the tables behind it.
 
 Theory of operation. A batch goes through a sink in four steps, each of which leaves something that
 the next run finds if this one is killed:
@@ -7,7 +6,7 @@ the next run finds if this one is killed:
     begin   files without a record are garbage: nothing has happened
     record  `StagedBatch.record` puts the record of batch n, once: now batch n will be finished
     finish  every target gets what the record says; then the cut of batch n is put, once
-    cleanup what the batch has no more use for is removed
+    cleanup what the batch no longer needs is removed
 
 Between `finish` and `cleanup` the caller writes its cursor: a cursor never names a batch without a
 cut.
@@ -17,16 +16,16 @@ What each call promises:
   `finish` what is pending -> `begin`, stage, `record`, `finish` -> (cursor, ack) -> `cleanup`.
   Whatever writes raises LockError outside of `lock`.
 - *Repeats.* `finish` may be called again with the same record, in the same process or another,
-  after it returned or was killed at any point: what a target has already is not done again, and the
-  cut that exists is returned. `discard_...`, `cleanup` and the reading calls may be repeated at
-  will. `begin` of a number that is recorded or not the next one is refused.
+  after it returned or was killed at any point: steps that a target already has are not repeated,
+  and an existing cut is returned. `discard_...`, `cleanup` and the reading calls may be repeated at
+  will. `begin` refuses a number that is already recorded or not the next one.
 - *Cuts.* Cut n names for each target a version of its table. Versions of one table never decrease,
-  and one changes only with what its batches do or with maintenance. A cut and a record are never
+  and one changes only by its batches or by maintenance. A cut and a record are never
   changed once they are put.
-- *Failures.* What fails for one target, in whatever step, suspends that target in the cut, and the
-  others go on. An error that can be gone at the next try is raised before the cut, and suspends
-  when the batch is taken up again (`recovered`). An error of the machine (a full disk, a lost lock)
-  is always raised; the record waits.
+- *Failures.* A failure of one target, in any step, suspends that target in the cut, and the others
+  continue. An error that may pass is raised before the cut, and suspends only when the batch is
+  resumed (`recovered`). An error of the machine (a full disk, a lost lock) is always raised; the
+  record waits.
 - *Errors* are `CdcError`s: LockError (not locked, or lost), LakeStateError (state that contradicts
   itself or the tables), StagingError (rows that do not fit), SinkError and its kinds (a target or
   the lake refuses), RuntimeSetupError (what the sink runs on cannot start).
@@ -64,7 +63,8 @@ class RowsWithin(NamedTuple):
 
 
 class Sink(Protocol):
-    """Batches of one source into its targets, each exactly once; see the theory of operation."""
+    """Applies batches of one source to its targets, each exactly once; see the theory of
+    operation."""
 
     @property
     def paths(self) -> LakePaths:
@@ -72,16 +72,16 @@ class Sink(Protocol):
 
     @property
     def spark_started(self) -> bool:
-        """Whether this sink's Spark session runs; never where it has none."""
+        """Whether this sink's Spark session runs; False if it has none."""
 
     def lack_of_executors(self) -> str:
         """Return why rows must be decoded in this process; empty if executors can do it."""
 
     def lock(self) -> AbstractContextManager[None]:
-        """Be the only writer of the source.
+        """Hold the source's lock: be its only writer.
 
         Raises:
-            LockError: another process is.
+            LockError: another process holds it.
             SinkError: the lake's disk refuses a file, while the context lasts.
         """
 
@@ -92,35 +92,38 @@ class Sink(Protocol):
         """Return the numbers of the cuts that are kept, ascending."""
 
     def read_cut(self, number: int) -> Cut:
-        """One cut. Raises LakeStateError if it is absent or damaged."""
+        """Return one cut. Raises LakeStateError if it is absent or damaged."""
 
     def pending_record(self) -> BatchRecord | None:
         """Return the batch that was recorded and has no cut.
 
         Raises:
-            LakeStateError: records and cuts do not join.
+            LakeStateError: records and cuts contradict each other.
         """
 
     def check_target(self, cut: Cut, table: str) -> None:
         """Compare one table with a cut (K3). Raises LakeStateError."""
 
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
-        """Tables that are not as a cut and the pending batch say (K3), each with its error."""
+        """Return the tables that differ from a cut and the pending batch (K3), each with its
+        error."""
 
     def discard_unrecorded(self) -> int:
-        """Remove files that no pending record needs, and what interrupted writes left; how many."""
+        """Remove files that no pending record needs, and remains of interrupted writes; return how
+        many."""
 
     def discard_parked(self, *cursors: CursorState | None) -> int:
-        """Remove parked rows of XA transactions that no such cursor refers to (K8); how many files."""
+        """Remove parked rows of XA transactions that none of these cursors refers to (K8); return
+        how many files."""
 
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
-        """Return the prepared transactions of the source, from those that the cursor holds."""
+        """Return the parking of prepared transactions, with those that the cursor holds."""
 
     def begin(self, number: int) -> StagedBatch:
         """Return the start staging batch `number`.
 
         Raises:
-            LakeStateError: it is not the next one, or recorded already.
+            LakeStateError: it is not the next one, or is already recorded.
         """
 
     def finish(
@@ -130,18 +133,19 @@ class Sink(Protocol):
 
         Args:
             record: the batch.
-            recovered: the batch is taken up again: a failure that could be gone suspends too.
+            recovered: the batch is resumed: a failure that may pass suspends too.
             given_up: targets that are suspended without a try, each with its cause.
         """
 
     def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
-        """Return what a batch of another source's state records to get a table of this one (K17).
+        """Return what a batch in another source's state records in order to get a table of this one
+        (K17).
 
         Args:
             cut, table: the table at a cut.
-            lake: that gets it; this sink's own lies in it.
-            seq: the place that rows which were read stand for (K1); `ts_us` its time at the
-                source, -1 unknown.
+            lake: the lake that gets it, which contains this sink's own.
+            seq: the place in the log of rows that were read (K1); `ts_us` is its time at the
+                source, -1 if unknown.
 
         Raises:
             LakeStateError: the table cannot be read.
@@ -151,11 +155,11 @@ class Sink(Protocol):
         """Return the rows of a target whose seq (K1) is within [low, high]."""
 
     def cleanup(self, cut: Cut) -> None:
-        """Remove what batches up to a cut have left, and cuts that need not be readable now (K15)."""
+        """Remove what batches up to a cut have left, and cuts whose retention is over (K15)."""
 
 
 class TableVersion(Protocol):
-    """What a table is at: its version, and the transaction id of its last batch (-1: none)."""
+    """The state of a table: its version, and the transaction id of its last batch (-1 if none)."""
 
     @property
     def version(self) -> int: ...
@@ -166,12 +170,12 @@ class TableVersion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What applying a batch came to.
+    """The result of applying a batch.
 
     Attributes:
-        there: the targets that have the batch.
+        there: the targets that have the batch, each with its state.
         failures: the targets that do not, each with its cause.
-        is_proved: a target got the batch just now, so that what applies batches works.
+        is_proved: a target got the batch just now, which proves that applying works.
     """
 
     there: Mapping[str, TableVersion]
@@ -180,10 +184,10 @@ class Applied:
 
 
 class Tables(Protocol):
-    """The tables of one source, as `LakeSink` has them changed.
+    """The tables of one source, through which `LakeSink` changes them.
 
-    Called by the holder of the source's lock alone, but for what only looks: `check`, `failing`,
-    `content_of`, `rows_within`, `lack_of_executors`.
+    Only the holder of the source's lock calls these methods, except those that only read: `check`,
+    `failing`, `content_of`, `rows_within`, `lack_of_executors`.
     """
 
     @property
@@ -195,35 +199,39 @@ class Tables(Protocol):
         """Undo what a power cut may have torn (K21); called as soon as the lock is held."""
 
     def cancel(self) -> None:
-        """Stop what runs: the lock is lost. Called in another thread."""
+        """Stop running work, because the lock is lost. Called in another thread."""
 
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
         """Compare one table with a cut. Raises LakeStateError."""
 
     def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
-        """Tables that are not as a cut says."""
+        """Return the tables that differ from a cut, each with its error."""
 
     def apply(
         self, record: BatchRecord, *, without: Mapping[str, CdcError], on_joint: Callable[[str], None]
     ) -> Applied:
-        """Bring the targets of a batch, but for some, to the state after it; never a step twice."""
+        """Bring the targets of a batch, except some, to the state after it; never do a step
+        twice."""
 
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]
     ) -> dict[str, CdcError]:
-        """Wait until what the batch's cut will name outlasts a power cut; what failed, by target."""
+        """Wait until what the batch's cut will name survives a power cut; return failures by
+        target."""
 
     def register(self, record: BatchRecord, there: Mapping[str, TableVersion]) -> dict[str, CdcError]:
-        """Make new tables known to a catalog, where there is one; what it refused, by target."""
+        """Register new tables in the catalog, if there is one; return its refusals by target."""
 
     def check_machine(self, failures: Sequence[CdcError], *, is_proved: bool) -> None:
-        """See that the targets fail, and not what they stand on. Raises what is wrong with that."""
+        """Check that the targets themselves failed, and not the machine, lake or catalog; raise if
+        those did."""
 
     def over_maintenance(self, cut: Cut) -> Cut:
-        """Return the cut, with tables named as maintenance alone has left them since."""
+        """Return the cut with each table at its newest version, if only maintenance lies
+        between."""
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
-        """A cut names what is there: what only earlier states need may go."""
+        """Remove what only earlier states need, now that a cut names the present one."""
 
     def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
         """Return what a batch records to get a table's content; see `Sink.content_of`."""
@@ -232,4 +240,4 @@ class Tables(Protocol):
         """Return the rows of a table whose seq (K1) is within [low, high]."""
 
     def forget(self, target: RecordedTarget) -> None:
-        """Remove what a replacement that is given up left in the target's place."""
+        """Remove what an abandoned replacement left in the target's place."""

@@ -1,22 +1,23 @@
 """A changelog: one row per change of the source, appended and never changed (K10).
 
-Table: the source's columns, ``_cdc_op`` (insert, update, delete, truncate), ``_cdc_seq``, ``_cdc_ts``,
-``_cdc_transaction`` (the GTID of the transaction that made the change effective, or ``journal:offset`` of its first
-event), ``_cdc_ordinal`` (grows with each change of a transaction, over all tables), ``_cdc_before`` (struct of the
-source's columns), ``_cdc_absent`` and ``_cdc_before_absent`` (names of columns that an image does not hold, or NULL).
+Table: the source's columns, ``_cdc_op`` (insert, update, delete, truncate), ``_cdc_seq``,
+``_cdc_ts``, ``_cdc_transaction`` (the GTID of the transaction that committed the change, or
+``journal:offset`` of its first event), ``_cdc_ordinal`` (grows with each change of a transaction,
+over all tables), ``_cdc_before`` (struct of the source's columns), ``_cdc_absent`` and
+``_cdc_before_absent`` (names of columns that an image does not hold, or NULL).
 
 Rules:
-- The plain columns hold the row after an insert or update, and the deleted row: a filter by key finds all of a row's
-  changes. A key update is one row, its old key is in ``_cdc_before``.
+- The plain columns hold the row after an insert or update, or the deleted row: a filter by key
+  finds all of a row's changes. A key update is one row, its old key is in ``_cdc_before``.
 - ``_cdc_before`` holds the row before an update or delete, NULL for an insert.
-- With partial images, a column that the after image lacks and the before image has did not change: its value is taken
-  from there. What neither has is NULL, and named in ``_cdc_absent``.
-- Staged columns: ``_op``, ``_seq``, ``_ts``, ``_tx``, ``_ordinal``, ``c0 ... cN`` the plain columns, ``b0 ... bN`` the
-  before image, ``_absent`` and ``_before_absent``.
-- After a load what was there stays, and changes that it has not (by `seq`) are added. If it does
-  not hold every change up to the load's place (`RecordedContent.restarts`), a ``truncate`` stands
-  there, and after it the rows that were read: who applies the changes in their order has the
-  source's rows from there on, and a note tells of the gap.
+- With partial images, a column that only the before image has did not change: its value is taken
+  from there. A column that neither has is NULL, and named in ``_cdc_absent``.
+- Staged columns: ``_op``, ``_seq``, ``_ts``, ``_tx``, ``_ordinal``, ``c0 ... cN`` the plain
+  columns, ``b0 ... bN`` the before image, ``_absent`` and ``_before_absent``.
+- After a load the old rows stay, and changes that they lack (by `seq`) are added. If they do not
+  hold every change up to the load's place (`RecordedContent.restarts`), a ``truncate`` is added
+  there, followed by the rows that were read: a reader that applies the changes in order has the
+  source's rows from there on, and a note reports the gap.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -104,12 +105,12 @@ class Changelog(SinkMode):
         return _append_sql(path, target)
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
-        """Fill the rows before the changes too."""
+        """Fill the before images too."""
         settings = [*filled_columns(step, live=None), f"{BEFORE_COLUMN} = {_filled_before(target, step)}"]
         return f"UPDATE {table_at(path)} SET {', '.join(settings)}"
 
     def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
-        """Add the one row that tells of it: all columns but our own are NULL."""
+        """Add one row for the statement: all columns but our own are NULL."""
         return (
             f"INSERT INTO {table_at(path)} (_cdc_op, _cdc_seq, _cdc_ts, _cdc_transaction, _cdc_ordinal) VALUES "
             f"('truncate', {seq_literal(seq)}, timestamp_micros({ts_us}), {text_literal(transaction)}, 0)"
@@ -197,7 +198,7 @@ def _expand_changes(rows: DecodedRows, *, columns: tuple[str, ...], transactions
 
 
 def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
-    """Return the names without a bit in each row of `present` (n, columns); null where all have
+    """Return the names without a bit in each row of `present` (n, columns); null if all have
     one."""
     patterns, which = np.unique(present, axis=0, return_inverse=True)
     listed = [[name for name, there in zip(names, row, strict=True) if not there] or None for row in patterns.tolist()]
@@ -224,11 +225,11 @@ def _append_sql(path: Path, target: RecordedTarget) -> str:
 
 
 def _filled_before(target: RecordedTarget, step: FillColumns) -> str:
-    """``_cdc_before`` with the values that a DDL makes of its own fields."""
+    """Return ``_cdc_before`` with the values that a DDL computes from its own fields."""
     made = {name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})" for name, kind, value in step.values}
     columns = target.columns_before
     for other in target.schema_steps:
-        if isinstance(other, FillColumns):  # the columns as they are at this moment of the batch
+        if isinstance(other, FillColumns):  # the columns at this point of the batch
             break
         columns = columns_after(columns, other)
     names = [column.name for column in columns]

@@ -1,16 +1,21 @@
-"""From decoded changes to staged rows: what a keyed target's MERGE needs of each, in Arrow (K1, K10, K11).
+"""Turn decoded changes into staged rows: what a keyed target's MERGE needs of each, in Arrow (K1,
+K10, K11).
 
-Staged columns: ``_op`` int8, ``_seq`` decimal(38,0), ``_ts`` timestamp in UTC, ``c0 ... cN`` the target's columns in
-recorded order, and, only where an image lacks columns, ``p0 ... pN`` boolean: the column is in the image. Positions and
-not names, so that no source column can be mistaken for one of ours.
+Staged columns: ``_op`` int8, ``_seq`` decimal(38,0), ``_ts`` timestamp in UTC, ``c0 ... cN`` the
+target's columns in recorded order, and, only if an image lacks columns, ``p0 ... pN`` boolean: the
+column is in the image. Positions and not names, so that no source column can be mistaken for one of
+ours.
 
 Rules:
-- insert -> one INSERT row, delete -> one DELETE row, each with the change's own seq and image bit. DELETE and LEAVE
-  hold key columns only, unless the target keeps the last values of what is gone (`before_values`).
-- An update whose key differs, compared byte by byte, is a LEAVE of the old key (before's seq) and an ARRIVE at the new
-  key (after's seq); any other is an UPDATE row with the after image.
-- A column that an update's after image lacks keeps its value; where the before image has that value, it is staged.
-- A target that finds rows by all of their values gets every update as LEAVE and ARRIVE (`by_values`).
+- insert -> one INSERT row, delete -> one DELETE row, each with the change's own seq and image bit.
+  DELETE and LEAVE hold key columns only, unless the target keeps the last values of deleted rows
+  (`before_values`).
+- An update whose key differs, compared byte by byte, is a LEAVE of the old key (before's seq) and
+  an ARRIVE at the new key (after's seq); any other is an UPDATE row with the after image.
+- A column that an update's after image lacks keeps its value; if the before image has that value,
+  it is staged.
+- A target that finds rows by all of their values gets every update as LEAVE and ARRIVE
+  (`by_values`).
 - Nothing loops over rows.
 """
 
@@ -43,8 +48,8 @@ class StagedRows:
     """Rows for one target's staged files.
 
     Attributes:
-        table: as the module says.
-        partial: whether the ``p`` columns are there.
+        table: see the module's docstring.
+        partial: whether it has the ``p`` columns.
         partial_key_updates: ARRIVE rows that lack columns.
         rows_inserted, rows_updated, rows_deleted: changes at the source.
     """
@@ -85,12 +90,12 @@ def expand(
     before_values: bool = False,
     by_values: bool = False,
 ) -> StagedRows:
-    """Return the staged rows of n changes of one table; `columns` are the target's, `key` the names
-    among them that find a row; () only with `by_values`.
+    """Return the staged rows of n changes of one table; `columns` are the target's, `key` names
+    those that identify a row; () only with `by_values`.
 
     Raises:
         StagingError: values that no Delta type holds were passed on, a column is not the target's,
-            an image lacks key columns, or any column where rows are found by all values.
+            an image lacks key columns, or any column if rows are found by all values.
     """
     check_fit(rows, columns, key)
     assert key or by_values
@@ -130,7 +135,7 @@ def expand(
         count = int(chosen.sum())
         for position, index in enumerate(source):
             if index is None:
-                continue  # Spark reads a column that a file does not have as NULL; its presence bit says absent
+                continue  # Spark reads a column that a file does not have as NULL; its presence bit is not set
             column = image.column(index)
             wanted = image is after or before_values or by_values or columns[position] in key_set
             arrays[f"c{position}"] = column.filter(mask) if wanted else pa.nulls(count, column.type)
@@ -161,7 +166,7 @@ def expand(
 
 
 def with_after_bit(seq: pa.Array) -> pa.Array:
-    """Return the seqs of the after images: the lowest bit set, on the raw words."""
+    """Return the seqs of the after images: set the lowest bit of the raw words."""
     words = np.frombuffer(seq.buffers()[1], dtype="<u8")[2 * seq.offset : 2 * (seq.offset + len(seq))].copy()
     words[::2] |= np.uint64(1)
     return pa.Array.from_buffers(SEQ_TYPE, len(seq), [None, pa.py_buffer(words)])
@@ -173,7 +178,7 @@ def bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
 
 
 def filled(after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[np.bool_]) -> pa.RecordBatch:
-    """`after` with the values of `before` where `from_before` (n, columns) is set."""
+    """Return `after` with the values of `before` wherever `from_before` (n, columns) is set."""
     arrays = [
         pc.if_else(pa.array(from_before[:, index]), before.column(index), after.column(index))
         if from_before[:, index].any()
@@ -184,10 +189,10 @@ def filled(after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[n
 
 
 def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
-    """Check that the images name the rows that change by `key`; () for all columns.
+    """Check that the images identify the changed rows by `key`; () for all columns.
 
     Raises:
-        StagingError: one lacks some of them.
+        StagingError: an image lacks some of these columns.
     """
     if rows.all_present:
         return
@@ -209,7 +214,8 @@ def _key_differs(before: pa.RecordBatch, after: pa.RecordBatch, key: list[int]) 
 def _check_key(
     rows: DecodedRows, key: tuple[str, ...], *, present: NDArray[np.bool_], before_present: NDArray[np.bool_]
 ) -> None:
-    """Every insert and update must name its key, every update and delete the key that it finds its row by."""
+    """Check that every insert and update holds its key, and every update and delete the key by
+    which it finds its row."""
     indexes = [rows.schema.column_names.index(name) for name in key]
     new_missing = ~present[:, indexes] & (rows.op != changes.DELETE)[:, np.newaxis]
     old_missing = ~before_present[:, indexes] & (rows.op != changes.INSERT)[:, np.newaxis]

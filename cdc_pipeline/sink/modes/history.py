@@ -1,20 +1,21 @@
 """Every version of every row: SCD type 2, as Spark's AUTO CDC keeps it (K10, K11).
 
-Table: the source's columns, ``__START_AT`` and ``__END_AT`` (`seq` of the change that began and of the one that ended
-the version; NULL: it is the current one), ``_cdc_end_ts`` (when it ended, at the source), and ``_cdc_op``,
-``_cdc_seq``, ``_cdc_ts`` of the last change that gave the version its values.
+Table: the source's columns, ``__START_AT`` and ``__END_AT`` (`seq` of the change that began the
+version and of the one that ended it; NULL in the current version), ``_cdc_end_ts`` (when it ended,
+at the source), and ``_cdc_op``, ``_cdc_seq``, ``_cdc_ts`` of the last change that set the version's
+values.
 
 Rules:
 - A version ends at the `seq` of the next change of its key that begins another, or of the delete.
-- A change whose tracked columns are as in the current version begins none: it changes that version in place. All
-  columns are tracked where none are named.
+- A change whose tracked columns are as in the current version begins none: it changes that version
+  in place. If no columns are named, all are tracked.
 - A key update ends the version of the old key and begins one of the new key.
 - A change of a key without a current version begins one; a delete of it does nothing.
-- One MERGE per batch. Of the target only current versions of changed keys are read.
-- After a load what was there holds up to the load's place, and what is loaded from there on. A
-  version that is open there goes on if the loaded one that begins there equals it in its tracked
-  columns, and else ends; one that began later is told by the loaded ones. So the intervals of a key
-  never overlap, and closed versions stay.
+- One MERGE per batch, which reads only the target's current versions of changed keys.
+- After a load the old versions hold up to the load's place, and the loaded ones from there on. A
+  version that is open there continues if the loaded one that begins there equals it in its tracked
+  columns, and ends otherwise; versions that began later come from the loaded ones. So the intervals
+  of a key never overlap, and closed versions stay.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -108,7 +109,7 @@ class History(SinkMode):
 
 
 def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
-    """Return the MERGE of the view ``staged`` into the target; makes further views in `session`."""
+    """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
     layout = Layout(target)
     current = f"t.{END_COLUMN} IS NULL AND {key_facts.within}"
     make_events(session, layout, target_table=table_at(path), where=current, extra={"_start": START_COLUMN})
@@ -132,14 +133,14 @@ def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_fa
 
 
 def _versions_sql(layout: Layout) -> str:
-    """Return a query over ``events`` for the versions that the batch begins, and the target's that
-    it changes or ends (`_is_there`): one row each."""
+    """Return a query over ``events`` for the versions that the batch begins, and for those of the
+    target that it changes or ends (`_is_there`): one row each."""
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     so_far = f"{window[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     names = [column.name for column in layout.target.columns]
     named = [name for name in layout.target.track if name in names]
     positions = [names.index(name) for name in named] or layout.others
-    if named and RESCUED_COLUMN in names:  # what is rescued of a tracked column is a value of it
+    if named and RESCUED_COLUMN in names:  # a tracked column's rescued text is a value of it
         positions = [*positions, names.index(RESCUED_COLUMN)]
     tracked = [
         comparable(f"c{position}", layout.target.columns[position].delta_type, names=named) for position in positions
@@ -160,11 +161,11 @@ def _versions_sql(layout: Layout) -> str:
             AND NOT (_op = {THERE} AND _next IS NULL)"""
 
 
-# -- which loaded version is the one that was there --------------------------------------------------------------------
+# -- which loaded version continues an old one --------------------------------------------------------------------
 
 
 def _compared(rows: ReplacedRows) -> list[str]:
-    """Return the columns in which a loaded version can differ from one that was there."""
+    """Return the columns in which a loaded version can differ from an old one."""
     left_out = {*rows.target.key, *rows.content.carried}
     return [column.name for column in rows.target.columns if column.name not in left_out]
 
@@ -177,7 +178,7 @@ def _tracked(rows: ReplacedRows) -> list[str]:
 
 
 def _differs_from_there(rows: ReplacedRows, names: list[str]) -> str:
-    """Return whether the rows ``s`` and ``t`` differ in one of these columns."""
+    """Return a condition: the rows ``s`` and ``t`` differ in one of these columns."""
     entries = [name for name in names if name != RESCUED_COLUMN] if rows.target.track else []
     pairs = [
         [comparable(f"{alias}.{quoted(name)}", rows.types[name], names=entries) for alias in "st"] for name in names

@@ -10,9 +10,9 @@ Rules:
   key's first row in the batch, with an insert, an arrival, or after a delete or leave. A segment
   that an arrival without all columns begins is the same life as the segment that it left; links are
   followed to their first segment (`life_roots`).
-- Of a life each column has its last *present* value. A column that was never present is NULL if the
-  life began in this batch, the target's own value where it began with the target's row of the same
-  key, and carried over from the target's old row where the key changed.
+- Each column of a life has its last *present* value. A column that was never present is NULL if the
+  life began in this batch, the target's own value if it began with the target's row of the same
+  key, and the value of the target's old row if the key changed.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements

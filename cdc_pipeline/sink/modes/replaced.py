@@ -128,7 +128,7 @@ class ReplacedRows:
 
     @property
     def place(self) -> tuple[str, str]:
-        """The load's place and the one behind its rows, as literals."""
+        """The load's place and the one after its rows, as literals."""
         place = int(self.content.seq)
         return seq_literal(place), seq_literal(place + _LOAD_SEQS)
 

@@ -3,8 +3,8 @@ in the row's ``_cdc_rescued``.
 
 Rules:
 - ``_cdc_rescued`` is a map from column name to the server's own text, or NULL if a row has no such
-  value. It is a column of the target like those of the source, and the last of them: each mode
-  treats it as it treats any other.
+  value. It is the last of the target's columns, and each mode treats it like a column of the
+  source.
 - The last present value of a row counts, column by column (K10). An image that holds all columns of
   which the target has ever rescued a value determines ``_cdc_rescued``; one that holds none of them
   leaves it as it is; one that holds some of them cannot be applied, and stops its table by name.

@@ -1,4 +1,4 @@
-"""A cut as SQL: views that read every table at its version."""
+"""Render a cut as SQL views that read every table at its version."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ _SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
 
 
 def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) -> list[str]:
-    """Spark SQL that makes one view for each table of a cut; suspended tables are left out.
+    """Return Spark SQL that makes one view for each table of a cut; suspended tables are left out.
 
     Args:
-        schema: make lasting views in this schema of the session's catalog; temporary views otherwise.
+        schema: make lasting views in this schema of the session's catalog; temporary views
+            otherwise.
 
-    A view is named after its table, with the schema before it (``shop_orders``) where the tables are
-    of several schemas, and with a hash behind it where several tables would have one name. The first
-    statement lets Delta read versions that were committed longer ago than its retention: it is needed
-    again in each session that reads lasting views.
+    A view is named after its table, with the schema before it (``shop_orders``) if the tables are
+    of several schemas, and with a hash after it if several tables would have one name. The first
+    statement lets Delta read versions that were committed longer ago than its retention: it is
+    needed again in each session that reads lasting views.
 
     Raises:
         CutNotFoundError: `schema` holds ``${``.
     """
     statements = [_SET]
     if schema is not None:
-        if "${" in schema:  # whoever runs the statements may have Spark's variable substitution on, its default
+        if "${" in schema:  # these may run with Spark's variable substitution, which is on by default
             raise CutNotFoundError(
                 "the views' schema has a name that Spark reads as a variable",
                 got=schema,
@@ -50,11 +51,11 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
 
 
 def view_names(tables: list[str]) -> dict[str, str]:
-    """Return the name of the view of each table ``schema.table``, as a catalog takes it.
+    """Return the name of the view of each table ``schema.table``, in a form that catalogs accept.
 
-    Catalogs have neither case nor punctuation: a name that several tables would have belongs to
-    none of them, and each gets a hash of its own name behind it. So a view never shows another
-    table once a second one comes.
+    Catalogs ignore case and punctuation: a name that several tables would share belongs to none of
+    them, and each gets a hash of its own name as a suffix. So a view never changes to another table
+    when a second one is added.
     """
     parts = {name: split_table_name(name) for name in tables}
     is_one = len({schema for schema, _ in parts.values()}) == 1

@@ -1,11 +1,16 @@
-"""Cuts as readers meet them: which there are, which one a GTID set, a time or a number means, what of it can be read.
+"""Find cuts for readers: list them, resolve a GTID set, a time or a number to one, and check what
+of it is readable.
 
 Rules:
-- A cut is readable from the moment that its file is there: the file comes after the commits of all its tables.
-- As of a GTID set: the first cut whose set contains it, at or after the asked transactions. As of a time: the last cut
-  before the first one whose source time is later, so that nothing which was committed after that time is in it.
-- A suspended table stands elsewhere than the cut (K4): it is refused with its own place, unless the reader allows it.
-- What cannot be read is said before Spark reads: a table that was made anew, a version whose log or files are gone.
+- A cut is readable as soon as its file exists: the file is written after the commits of all its
+  tables.
+- As of a GTID set: the first cut whose set contains it, at or after the requested transactions. As
+  of a time: the last cut before the first one whose source time is later, so that nothing which was
+  committed after that time is in it.
+- A suspended table is at another place than the cut (K4): it is refused with that place, unless the
+  reader allows it.
+- What cannot be read is reported before Spark reads: a table that was created again, a version
+  whose log or files are gone.
 
 Nothing here needs a JVM.
 """
@@ -42,12 +47,12 @@ class CutSummary(BaseModel):
     """One cut in a list.
 
     Attributes:
-        number: of the cut; `read` and `as_of` take it.
-        kind: of its batch, as `records.BatchRecord` lists them.
+        number: the cut's number, which `read` and `as_of` accept.
+        kind: the kind of its batch (see `records.BatchRecord`).
         source_time: commit time of its last transaction at the source; None if that is not known.
         tables: number of tables in it, suspended ones included.
-        row_changes: what its own batch changed.
-        suspended: tables that stand elsewhere, each with its place.
+        row_changes: row changes of its own batch.
+        suspended: tables at another place, each with that place.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -81,12 +86,13 @@ class CutSummary(BaseModel):
         )
 
 
-# What a reader may ask for: a cut or its number, a moment with its zone, a GTID set, or one of these as text.
+# What a reader may request: a cut or its number, a moment with its zone, a GTID set, or one of
+# these as text.
 AsOf = Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None
 
 
 def time_of(at_us: int) -> datetime:
-    """Return the microseconds since 1970 as a moment in UTC."""
+    """Convert microseconds since 1970 to a moment in UTC."""
     return datetime.fromtimestamp(at_us / 1e6, tz=UTC)
 
 
@@ -130,7 +136,7 @@ def sources_of(lake: str | Path) -> list[str]:
 
 
 def _read_cuts(paths: LakePaths) -> Iterator[Cut]:
-    """Yield all cuts that are kept, oldest first; one that is removed meanwhile is left out.
+    """Yield all retained cuts, oldest first; a cut that is removed meanwhile is left out.
 
     Raises:
         LakeStateError: one is damaged.
@@ -149,7 +155,7 @@ def _read_cuts(paths: LakePaths) -> Iterator[Cut]:
 
 
 def list_cuts(lake: str | Path, source: str) -> list[CutSummary]:
-    """Return all cuts of a source that are kept, oldest first.
+    """Return all retained cuts of a source, oldest first.
 
     Raises:
         CutNotFoundError: the lake has no cut of the source.
@@ -168,7 +174,7 @@ def parse_as_of(text: str) -> int | datetime | str:
     """Return a cut's number, a time with its zone, or the text of a GTID set.
 
     Raises:
-        CutNotFoundError: it looks like a time and is none, or has no zone.
+        CutNotFoundError: it looks like a time but is not one, or has no zone.
     """
     text = text.strip()
     if text.isdecimal():
@@ -185,8 +191,8 @@ def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
     """Return the cut that `as_of` means; the newest one for None.
 
     Raises:
-        CutNotFoundError: none is that old or that new, or `as_of` is not understood; says which
-            range there is.
+        CutNotFoundError: none is that old or that new, or `as_of` is not understood; the error
+            states the available range.
         LakeStateError: a cut is damaged.
     """
     numbers = list_numbers(paths.cuts)
@@ -301,7 +307,7 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
     """Return the Delta version of a table in a cut.
 
     Args:
-        allow_suspended: take a suspended table where it stands.
+        allow_suspended: accept a suspended table at its own place.
 
     Raises:
         TableNotInCutError: the cut has no such table, or it is suspended in it.
@@ -327,10 +333,11 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
 
 
 def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
-    """Check that the version of a table in a cut is still there, with all its files.
+    """Check that the version of a table in a cut still exists, with all its files.
 
     Raises:
-        TableNotInCutError: the table is gone or was made anew; log or files of the version were removed.
+        TableNotInCutError: the table is gone or was created again; log or files of the version were
+            removed.
         LakeStateError: the table's log is damaged.
     """
     path, version = paths.table(table), cut.tables[table].table_version
@@ -349,7 +356,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
     wanted, latest = active_files(path, version=version), active_files(path, version=there.version)
     if wanted is None or latest is None:
         raise _removed(table, cut, "the table's log does not reach back to it")
-    # What the newest version has too cannot have been vacuumed.
+    # Files that the newest version also has cannot have been vacuumed.
     for name in wanted - latest:
         for file in files_of(path, name):
             if not storage_of(file).exists(file):
@@ -358,7 +365,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
 
 def _was_at(path: Path, version: int, app_id: str) -> bool:
     """Return whether the table had this application id at a version: a load gives it another one,
-    and keeps what was."""
+    and keeps the history."""
     try:
         there = read_table_log(path, version=version)
     except LakeStateError:  # the log does not reach back

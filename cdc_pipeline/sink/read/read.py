@@ -1,9 +1,9 @@
-"""Tables of the lake as Spark sees them.
+"""Read tables of the lake with Spark.
 
 Rules:
-- Delta refuses versions that were *committed* longer ago than the table's retention, also where they were the current
-  ones until a moment ago. A cut's version is checked by its files instead, and that refusal is switched off while it is
-  resolved; the session keeps its own setting.
+- Delta refuses versions that were *committed* longer ago than the table's retention, even if they
+  were current until a moment ago. A cut's version is checked by its files instead, and Delta's
+  refusal is switched off while it is resolved; the session keeps its own setting.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from cdc_pipeline.sink.read.cuts import AsOf, check_readable, find_cut, paths_of, source_of, version_in
 
 if TYPE_CHECKING:
-    # Under these names also for the package itself, which may not import Spark.
+    # The package itself uses these names too, since it may not import Spark.
     from pyspark.sql import DataFrame as DataFrame
     from pyspark.sql import SparkSession as SparkSession
 

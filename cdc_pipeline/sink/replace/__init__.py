@@ -1,1 +1,1 @@
-"""The contents of a table replaced as a whole."""
+"""Replacing the content of a table as a whole."""

@@ -1,14 +1,16 @@
-"""What a batch must record to put a side table in the place of a target (K3, K17, K18). Needs no JVM.
+"""Plan what a batch must record to put a side table in the place of a target (K3, K17, K18). Needs
+no JVM.
 
 Rules:
-- The plan is that of the side table: its mode, key, columns and sources are what the target is afterwards; it is whole,
-  follows the source again and is not exact (K12). Its application id is new.
-- Rows of the old table stay where its mode keeps what is gone (`SinkMode.replaced_sql`), and only
-  if mode and
-  key are as they were: else nothing tells which rows belong together.
-- A column that the source has dropped and the target has kept goes on: by key, or with the rows that stay. One that the
-  rules leave out goes, with all of its values: whoever excludes a column wants it gone.
-- What is lost is said in a note.
+- The plan is that of the side table: the target takes over its mode, key, columns and sources.
+  Afterwards it is whole, follows the source again and is not exact (K12). Its application id is
+  new.
+- Rows of the old table stay if its mode keeps deleted rows (`SinkMode.replaced_sql`) and if mode
+  and key are unchanged: otherwise nothing shows which rows belong together.
+- A column that the source has dropped and the target has kept is carried over: by key, or with the
+  rows that stay. A column that the rules exclude is removed with all of its values: that is what
+  excluding it means.
+- A note names what is lost.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.read.cuts import files_of
 
 LOADED_NOTE: Final = "loaded"
-_DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that are not in the new one
-GAP_NOTE: Final = "load_gap"  # of a changelog or history: changes that it will never tell
+_DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that the new one lacks
+GAP_NOTE: Final = "load_gap"  # changes that a changelog or history will never hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,10 @@ def content_of(side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, t
     """Return the content of a side table at a cut.
 
     Args:
-        side, cut: of the side lake.
-        lake: that gets it; the side lake lies in it.
-        seq: the place that the rows which were read stand for (K1); `ts_us` its time at the source,
-            -1 unknown.
+        side, cut: paths and cut of the side lake.
+        lake: the lake that gets it, which contains the side lake.
+        seq: the place in the log of the rows that were read (K1); `ts_us` is its time at the
+            source, -1 if unknown.
 
     Raises:
         LakeStateError: the side table's log cannot be read.
@@ -81,11 +83,11 @@ def content_of(side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, t
 def carried_content(
     paths: LakePaths, name: str, cut: Cut | None, *, app_id: str, version: int, keeps_rows: bool
 ) -> RecordedContent:
-    """Return the content of a target at the last cut, for another target that takes its rows over
+    """Return the content of a target at the last cut, for another target that takes over its rows
     (K28).
 
     Args:
-        name: of the target that has them.
+        name: the target that has them.
         app_id, version: of its Delta table.
         keeps_rows: as in `RecordedContent`, of the target that gets them.
     """
@@ -116,8 +118,8 @@ def replacement(
         plan: of the side table, with its application id, which becomes the target's.
         before, state: of the target in the last cut; None if there is no such target, or no table
             yet.
-        is_whole: the side table tells all that the log tells, from the table's creation on: in no
-            mode do rows of the target stay (K18).
+        is_whole: the side table holds the whole log since the table's creation, so that no mode
+            keeps rows of the target (K18).
     """
     whole = replace(plan, partial=False, exact=False)
     notes = [Note(kind=LOADED_NOTE, text=f"{max(content.rows, 0)} rows were loaded", table=plan.table)]
@@ -157,8 +159,8 @@ def replacement(
 
 
 def _kept_columns(plan: TargetPlan, before: CutTable) -> tuple[TargetColumn, ...]:
-    """Return the columns of the target that its sources have no more, and that no rule makes or
-    leaves out."""
+    """Return the columns of the target that its sources no longer have, and that no rule computes
+    or excludes."""
     gone = {column.name.lower() for column in plan.columns}
     for source in before.sources_of(plan.table).values():
         names = dict(source.names)
@@ -170,8 +172,8 @@ def _kept_columns(plan: TargetPlan, before: CutTable) -> tuple[TargetColumn, ...
 
 
 def _rescued(plan: TargetPlan, before: CutTable) -> tuple[str, ...] | None:
-    """Return the columns with rescued values, where rows of the old table stay: its own, and those
-    that have another type now."""
+    """Return the columns with rescued values if rows of the old table stay: its own, and those that
+    have another type now."""
     types = {column.name: column.delta_type for column in before.columns}
     changed = {column.name for column in plan.columns if types.get(column.name, column.delta_type) != column.delta_type}
     if plan.rescued is None and not before.rescues and not changed:
@@ -180,9 +182,10 @@ def _rescued(plan: TargetPlan, before: CutTable) -> tuple[str, ...] | None:
 
 
 def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
-    """Remove the names in a target's folder that a replacement which is given up left there; how many.
+    """Remove the names that an abandoned replacement left in a target's folder; return how many.
 
-    Only for the holder of the source's lock, where no commit of the batch is in the table's log.
+    Only for the holder of the source's lock, and only if no commit of the batch is in the table's
+    log.
     """
     side, folder = paths.lake / content.path, paths.table(table)
     files = active_files(side, version=content.version) or set()

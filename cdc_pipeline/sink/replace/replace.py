@@ -1,24 +1,28 @@
-"""The whole content of a target replaced by that of a side table, in one commit (K2, K3, K17, K18).
+"""Replace the whole content of a target by that of a side table, in one commit (K2, K3, K17, K18).
 
-The side table lies in the same lake and was built by this program. Readers by path see the old rows until the commit
-and the new ones after it; a table that was not there appears with all of its rows.
+The side table lies in the same lake and was built by this program. Readers by path see the old rows
+until the commit and the new ones after it; a new table appears with all of its rows.
 
 Rules:
-- *Adoption* reads and writes no row: the side table's files get a second name in the target's folder (a hard link; in
-  an object store a copy by the store itself), and the commit names them with their statistics, tags and deletion
-  vectors, removes every old file, and takes over columns, partitions, clustering and properties. It is done where
-  `_why_not_adopted` has nothing to say; else Spark writes the same rows, in the same one commit.
-- The commit carries the target's *new* application id with the batch's transaction id, and the table's properties name
-  it: what RESTORE or a backup brought back of the old id says nothing of the new one (K3).
-- Names are the side table's own, which hold a UUID: a crash before the commit leaves files that the rerun finds and
-  names again, and that a vacuum takes where there never is one (`forget`).
-- A file is as young as the moment at which it got its name here: a vacuum spares what no commit names for the table's
-  retention, of a day or more, and a rerun makes it young again.
-- Whoever writes to the table between look and commit is met with another try (`conflicts`): the commit has read all.
-- What lies in the target's place must be a table of this source and target, or nothing (K16).
-- The rows of another target whose table was renamed come the same way (K28), from the version of its table that the
-  record names. Targets that exchange their rows are replaced in any order: that version stays as it is, whatever the
-  batch does to the other table. A file that both have under one name, since one got it from the other, stays.
+- *Adoption* reads and writes no row: the side table's files get a second name in the target's
+  folder (a hard link; in an object store a copy by the store itself), and the commit names them
+  with their statistics, tags and deletion vectors, removes every old file, and takes over columns,
+  partitions, clustering and properties. It is done if `_why_not_adopted` finds no obstacle;
+  otherwise Spark writes the same rows, also in one commit.
+- The commit carries the target's *new* application id with the batch's transaction id, and the
+  table's properties name it: state of the old id that RESTORE or a backup brought back does not
+  affect the new one (K3).
+- File names are the side table's own, which hold a UUID: a crash before the commit leaves files
+  that the rerun finds and reuses, and that a vacuum removes if there is no rerun (`forget`).
+- A file's age counts from when it got its name here: a vacuum spares files that no commit names for
+  the table's retention, of a day or more, and a rerun resets the age.
+- If another writer commits between read and commit, the work is tried again (`conflicts`): the
+  commit has read everything.
+- The target's place must hold a table of this source and target, or nothing (K16).
+- The rows of another target whose table was renamed are taken over the same way (K28), from the
+  version of its table that the record names. Targets that exchange their rows are replaced in any
+  order: that version stays as it is, whatever the batch does to the other table. A file that both
+  have under the same name, because one got it from the other, stays.
 """
 
 from __future__ import annotations
@@ -59,19 +63,19 @@ from cdc_pipeline.sink.spark.sql import properties_sql, table_at
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NAMES_AT_A_TIME: Final = 16  # in an object store each is a copy
+_NAMES_AT_A_TIME: Final = 16  # each is a copy in an object store
 _COPY_BYTES_MAX: Final = 5 << 30  # S3's CopyObject
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9._=/-]+")
 _CLUSTERING: Final = "delta.clustering"
-# What a table's owner may have switched on that only Delta's own writer keeps up.
+# Features that a table's owner may have switched on and that only Delta's own writer supports.
 _WRITTEN_BY_DELTA: Final = re.compile(
     r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|enableIcebergCompat.*|universalFormat.*)"
 )
 
 
 def is_replaced(there: TableLog | None, record: BatchRecord, target: RecordedTarget, *, path: Path) -> bool:
-    """Return whether the target has the content already.
+    """Return whether the target already has the content.
 
     Raises:
         LakeStateError: a table that is not this source's lies in its place.
@@ -86,8 +90,7 @@ def is_replaced(there: TableLog | None, record: BatchRecord, target: RecordedTar
 
 
 def is_ours(there: TableLog, source: str, table: str) -> bool:
-    """Return whether a table was made for this target of this source, under whatever application
-    id."""
+    """Return whether a table was made for this target of this source, under any application id."""
     said = there.properties
     return (said.get(SOURCE_PROPERTY), said.get(TABLE_PROPERTY)) == (source, table)
 
@@ -107,8 +110,8 @@ def replace_content(
 
     Args:
         path: the target's folder.
-        properties: of every new table of this lake.
-        on_joint: is told "before_replaced": all files are there, and the commit names them next.
+        properties: those of every new table of this lake.
+        on_joint: called with "before_replaced" when all files exist and the commit comes next.
 
     Raises:
         StagingError: the side table is not as recorded.
@@ -123,7 +126,7 @@ def replace_content(
     side = SideTable(session, folder, target, app_ids={target.content.app_id, *meanwhile})
     commit = ContentCommit(session, path)
     if commit.metadata is not None and mapping_mode(commit.metadata) == "none" != mapping_mode(side.metadata):
-        _map_columns(session, path)  # Delta does not begin it in a commit that replaces a table
+        _map_columns(session, path)  # Delta does not start it in a commit that replaces a table
         commit = ContentCommit(session, path)
     old = commit.metadata
     refused = _why_not_adopted(target, side, old)
@@ -162,7 +165,7 @@ def replace_content(
 
 
 def _map_columns(session: SparkSession, path: Path) -> None:
-    """Begin column mapping in a table as it is, in a commit that changes no row."""
+    """Start column mapping in an existing table, in a commit that changes no row."""
     there = read_table_log(path)
     note = session.conf.get(_NOTE, None)
     session.conf.set(_NOTE, maintenance_note(there.app_id if there is not None else ""))
@@ -179,7 +182,7 @@ def _keeps_anything(target: RecordedTarget) -> bool:
 
 
 def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
-    """Return why the side table's files cannot be the target's as they are; "" where they can.
+    """Return why the side table's files cannot become the target's as they are; "" if they can.
 
     Args:
         old: the target's metadata; None if there is no table.
@@ -208,8 +211,7 @@ def _is_on(name: str, value: str) -> bool:
 
 
 def _identity(file: Mapping[str, Any]) -> tuple[str, str, str, int]:
-    """Return what tells an active file of a table from all others: its path and its deletion
-    vector."""
+    """Return what identifies an active file of a table: its path and its deletion vector."""
     vector = file.get("deletionVector") or {}
     return (
         file["path"],
@@ -225,19 +227,20 @@ def _is_relative(file: dict[str, Any]) -> bool:
 
 
 class SideTable:
-    """A version of a side table, as its log has it.
+    """A version of a side table, read from its log.
 
     Attributes:
-        metadata: the log's own words for it.
-        files: likewise, of each active file, with its statistics.
-        size_bytes: of these files.
+        metadata: its metadata action in the log.
+        files: the ``add`` action of each active file, with its statistics.
+        size_bytes: the total size of these files.
 
     Raises:
-        StagingError: it is not there, or not as recorded.
+        StagingError: it does not exist, or is not as recorded.
     """
 
     def __init__(self, session: SparkSession, path: Path, target: RecordedTarget, *, app_ids: Collection[str]) -> None:
-        """`app_ids`: those that its table may have by now; the recorded version is the content's own in any case."""
+        """Read the side table; `app_ids` are those that its table may have by now. The recorded
+        version is always the content's own."""
         context: Any = session
         content = target.content
         assert content is not None
@@ -263,10 +266,10 @@ class SideTable:
         return is_object(self._path)
 
     def share(self, folder: Path) -> None:
-        """Give each file its name in the folder of a table too, durably.
+        """Give each file its name in the folder of a table as well, durably.
 
         Raises:
-            StagingError: a file is missing, or not of its size.
+            StagingError: a file is missing or has another size.
         """
         storage = storage_of(folder)
 
@@ -292,7 +295,7 @@ class SideTable:
             storage.make_durable(*sorted(made, key=str, reverse=True), folder.parent)
 
     def _check_place(self, folder: Path) -> None:
-        """A folder without a table may hold nothing but names that an earlier try gave."""
+        """Check that a folder without a table holds only names that an earlier try gave."""
         if read_table_log(folder) is None:
             ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
             clear_half_made(folder, table=self._table, known=ours)
@@ -320,11 +323,11 @@ class SideTable:
 
 
 class ContentCommit(TableCommit):
-    """A commit that leaves nothing of what the table in `path` held; there may be no table yet."""
+    """A commit that removes all content of the table in `path`; there may be no table yet."""
 
     def __init__(self, session: SparkSession, path: Path) -> None:
         context: Any = session
-        # What it remembers of a folder may be of a table that was moved away since.
+        # Cached state of a folder may be that of a table that was moved away since.
         log = context._jvm.org.apache.spark.sql.delta.DeltaLog
         log.invalidateCache(context._jsparkSession, context._jvm.org.apache.hadoop.fs.Path(str(path)))
         super().__init__(session, path)
@@ -336,7 +339,7 @@ class ContentCommit(TableCommit):
             return table_frame(self._session, self._path, version=self.version)
 
     def take_over(self, metadata: dict[str, Any], side: SideTable) -> None:
-        """The table gets this metadata, and what of protocol and clustering the side table has besides."""
+        """Set this metadata, and the side table's protocol and clustering."""
         described = self._action("metaData", metadata)
         there = self._transaction.snapshot()
         if self.version < 0:
@@ -356,11 +359,11 @@ class ContentCommit(TableCommit):
                     self._actions.append(self._action("domainMetadata", gone))
 
     def remove_all(self, *, but: Sequence[dict[str, Any]] = ()) -> set[tuple[str, str, str, int]]:
-        """Remove every file; another writer's change of any conflicts.
+        """Remove every file; another writer's change of any file conflicts.
 
         Args:
-            but: files that the commit brings: one that is there already stays, since no commit may both remove and add
-                a file.
+            but: files that the commit adds: one that the table already has stays, since no commit
+                may both remove and add a file.
 
         Returns:
             The identities of those that stay.
@@ -376,7 +379,7 @@ class ContentCommit(TableCommit):
         return stay
 
     def overwriting(self) -> Any:
-        """Return what Delta calls such a commit."""
+        """Return Delta's operation for such a commit."""
         mode = self._jvm.org.apache.spark.sql.SaveMode.Overwrite
         none = self._none()
         rest = [none, none, none, none, self._some(True), none, none, none]

@@ -1,12 +1,13 @@
-"""Metadata of a table whose content a side table replaces, as Delta's log has it in JSON.
+"""Build the metadata of a table whose content a side table replaces, in the JSON form of Delta's
+log.
 
 Rules:
-- Columns, their order, partitions and properties are the side table's; what its owner has said of the target besides
-  (comments, description, further properties) stays.
-- Ours are the source, the target's name and its new application id.
-- A table with column mapping keeps it. Files that were written without it hold columns under their own names: these
-  become the physical names, under ids that no column of the table ever had.
-- Rows that are written anew may have columns of the old table besides.
+- Columns, their order, partitions and properties are the side table's; what the target's owner has
+  added (comments, description, further properties) stays.
+- Our properties are the source, the target's name and its new application id.
+- A table with column mapping keeps it. Files that were written without it hold columns under their
+  own names: these become the physical names, under ids that no column of the table ever had.
+- Rows that Spark writes may also have columns of the old table.
 
 Source: Delta's protocol: "Change Metadata", "Column Mapping".
 """
@@ -25,7 +26,7 @@ _MAPPING_ID_MAX: Final = "delta.columnMapping.maxColumnId"
 _ID: Final = "delta.columnMapping.id"
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _COMMENT: Final = "comment"
-# Of the old table's own: told anew.
+# Properties of the old table that are set again.
 _NOT_KEPT: Final = ("delta.columnMapping.", "cdc.")
 
 
@@ -42,10 +43,10 @@ def replaced_metadata(
     """Return the metadata of a target after the commit.
 
     Args:
-        side: of the side table.
+        side: metadata of the side table.
         old: of the target; None if there is none.
         rows: schema of rows that are written anew; None if the side table's files are adopted.
-        extra: properties that win over both tables'.
+        extra: properties that override those of both tables.
     """
     schema = json.loads(side["schemaString"])
     if rows is not None:
@@ -77,7 +78,7 @@ def replaced_metadata(
 
 
 def mapping_mode(metadata: Mapping[str, Any]) -> str:
-    """``none``, ``name`` or ``id``."""
+    """Return the column mapping mode: ``none``, ``name`` or ``id``."""
     return _mode(metadata.get("configuration", {}))
 
 
@@ -105,8 +106,8 @@ def _ids(schema: dict[str, Any]) -> list[int]:
 
 
 def _map_columns(schema: dict[str, Any], highest: int, *, are_named: bool) -> int:
-    """Give ids and physical names to columns without: their own names where files hold them so (`are_named`), else new
-    ones. Returns the highest id."""
+    """Give ids and physical names to columns that lack them: their own names if files use those
+    (`are_named`), else new ones. Return the highest id."""
     for field in _fields(schema):
         if _ID not in field.get("metadata", {}):
             highest += 1
@@ -116,7 +117,7 @@ def _map_columns(schema: dict[str, Any], highest: int, *, are_named: bool) -> in
 
 
 def _written(side: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of `rows`; those that the side table has are as they are there."""
+    """Return the columns of `rows`, with the side table's definition of those that it has."""
     known = {field["name"]: field for field in side["fields"]}
 
     def field_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _written(side: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type without what is said of its fields."""
+    """Return a type without the metadata of its fields."""
     if not isinstance(kind, dict):
         return kind
     inner = {name: _plain(kind[name]) for name in ("elementType", "keyType", "valueType") if name in kind}

@@ -1,6 +1,7 @@
-"""Rows of a target after a load, if rows or values of the old table stay (K10, K17, K18).
+"""Compute the rows of a target after a load, if rows or values of the old table stay (K10, K17,
+K18).
 
-What stays is decided by the target's mode (`replaced_sql` in its file in `sink/modes/`).
+The target's mode decides what stays (`replaced_sql` in its file in `sink/modes/`).
 """
 
 from __future__ import annotations
