@@ -1,4 +1,4 @@
-"""What a batch must know of a target."""
+"""What a batch must know about a target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc_pipeline.schema.types import TargetColumn
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """What a batch must know of a target.
+    """What a batch must know about a target.
 
     Attributes:
         table: the target's name, ``schema.table`` in the lake.

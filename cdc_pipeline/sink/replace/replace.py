@@ -106,7 +106,7 @@ def replace_content(
     settings: MergeSettings,
     on_joint: Callable[[str], None],
 ) -> None:
-    """Put the recorded content in the place of what the target holds; nothing if that is done.
+    """Replace what the target holds by the recorded content, unless that is already done.
 
     Args:
         path: the target's folder.

@@ -44,8 +44,8 @@ def replaced_metadata(
 
     Args:
         side: metadata of the side table.
-        old: of the target; None if there is none.
-        rows: schema of rows that are written anew; None if the side table's files are adopted.
+        old: metadata of the target; None if there is none.
+        rows: schema of rows that Spark writes; None if the side table's files are adopted.
         extra: properties that override those of both tables.
     """
     schema = json.loads(side["schemaString"])

@@ -1,10 +1,12 @@
-"""Tables of the lake in the catalog of the Spark session (Hive, Unity, Glue ...: the session's own settings).
+"""Register tables of the lake in the catalog of the Spark session (Hive, Unity, Glue ...: by the
+session's own settings).
 
 Rules:
-- Registered is where a table lies, nothing else: readers of the catalog see every commit at once.
-- Done again it does nothing. A name that means another place is never taken over: two tables would be one.
-- Two tables of this lake may come to one name, since the catalog has neither case nor punctuation: the later one gets a
-  hash of its own name behind it, the same at each try.
+- Only a table's location is registered: readers of the catalog see every commit at once.
+- Repeating it does nothing. A name that points to another location is never taken over: two tables
+  would become one.
+- Two tables of this lake may map to one name, since the catalog ignores case and punctuation: the
+  later one gets a hash of its own name as a suffix, the same at each try.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
-    """Return the database and name of a target ``schema.table`` in the catalog, of characters that
-    it takes."""
+    """Return the database and name of a target ``schema.table`` in the catalog, using only
+    characters that it accepts."""
     schema, name = split_table_name(table)
 
     def filled(template: str) -> str:
@@ -35,11 +37,11 @@ def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
 
 
 def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, table: str) -> None:
-    """Register a table where the catalog does not have it.
+    """Register a table if the catalog does not have it.
 
     Raises:
         CatalogError: the catalog refuses it.
-        CatalogNameError: the catalog has a table of somebody else under its name.
+        CatalogNameError: the catalog has another table under its name.
     """
     database, name = _catalog_name(config, table)
     there = _registered(session, paths, table, database, name)
@@ -59,10 +61,10 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
 
 
 def register_all(session: SparkSession, paths: LakePaths, config: CatalogConfig, tables: Iterable[str]) -> None:
-    """Register tables, each whatever becomes of the others.
+    """Register tables, each regardless of failures of the others.
 
     Raises:
-        CatalogError: the first of what was refused.
+        CatalogError: the first refusal.
     """
     refused: list[CatalogError] = []
     for table in tables:
@@ -75,12 +77,13 @@ def register_all(session: SparkSession, paths: LakePaths, config: CatalogConfig,
 
 
 def check_answers(session: SparkSession) -> None:
-    """Ask the catalog for its databases. Raises what Spark raises if it does not answer."""
+    """Ask the catalog for its databases. Raise what Spark raises if it does not answer."""
     session.sql("SHOW DATABASES").collect()
 
 
 def _registered(session: SparkSession, paths: LakePaths, table: str, database: str, name: str) -> str:
-    """Register a table under a name that the catalog does not have yet; the place that the name means then."""
+    """Register a table under a name that the catalog does not have yet; return the location that
+    the name then has."""
     whole = f"{quoted(database)}.{quoted(name)}"
     try:
         session.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(database)}").collect()
@@ -98,6 +101,6 @@ def _registered(session: SparkSession, paths: LakePaths, table: str, database: s
 
 
 def _place(text: str) -> str:
-    """Return a location without the differences of its writing: Spark says ``file:/lake`` or
-    ``file:///lake`` of ``/lake``."""
+    """Return a location in one spelling: Spark writes ``file:/lake`` or ``file:///lake`` for
+    ``/lake``."""
     return "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text

@@ -1,12 +1,15 @@
-"""Java's archive of Spark's classes: parsed and verified once, mapped into memory at every later start.
+"""Java's archive of Spark's classes: parsed and verified once, mapped into memory at every later
+start.
 
 Rules:
-- It saves a third of what a session's start and its first merge cost (11 instead of 17 CPU-seconds). Nothing depends on
-  it: without one, or with one that does not fit, Java reads the jars as ever.
-- Java itself refuses an archive of another version, of other jars or of jars that were changed since; the name of ours
-  tells them apart before, so that machines with two of them do not replace each other's.
-- Only classes of the class path can be archived: on a local master Delta's jars stand there, before Spark's (they have
-  none in common: see `jars`).
+- It saves a third of what a session's start and its first merge cost (11 instead of 17
+  CPU-seconds). Nothing depends on it: without one, or with one that does not fit, Java reads the
+  jars as usual.
+- Java itself refuses an archive of another version, of other jars or of jars that have changed; our
+  file name already distinguishes them, so that two installations on a machine do not replace each
+  other's.
+- Only classes of the class path can be archived: on a local master it holds Delta's jars, before
+  Spark's (they have no class in common: see `jars`).
 
 ``python -m cdc_pipeline.sink.spark.jars`` makes it after the jars.
 
@@ -32,33 +35,33 @@ _DUMP_VARIABLE: Final = "CDC_PIPELINE_DUMP_CLASSES"
 
 
 def class_path(config: SparkConfig) -> str:
-    """Return the Delta's jars as a class path, what the settings ask for behind them."""
+    """Return Delta's jars as a class path, followed by the settings' own."""
     own = config.settings.get("spark.driver.extraClassPath", "")
     return os.pathsep.join([*map(str, jar_paths()), *([own] if own else [])])
 
 
 def java_options() -> str:
-    """Return the options that use the archive, or that make it where this process was started to do
-    so; "" without one."""
+    """Return the Java options that use the archive, or that make it if this process was started to
+    do so; "" without one."""
     target = os.environ.get(_DUMP_VARIABLE)
     if target:
         return f" -XX:ArchiveClassesAtExit={target}"
     archive = archive_path()
-    # A path with a blank cannot be passed: Spark splits the options at blanks.
+    # A path with a space cannot be passed: Spark splits the options at spaces.
     if not archive.is_file() or " " in str(archive):
         return ""
     return f" -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def archive_path() -> Path:
-    """Return where the archive for this Java and these jars is, or would be."""
+    """Return the path of the archive for this Java and these jars, existing or not."""
     import pyspark
 
     home = find_java_home()
     release = home / "release"
     said = release.read_bytes() if release.is_file() else (home / "bin" / "java").read_bytes()
     names = "\n".join(str(path) for path in (home, Path(pyspark.__file__).parent, *jar_paths()))
-    # Java refuses an archive whose jars were written anew, as by another installation in the same place.
+    # Java refuses an archive whose jars were rewritten, such as by a reinstallation in the same place.
     jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     times = "\n".join(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars)
     key = hashlib.sha256(said + names.encode() + times.encode() + pyspark.__version__.encode()).hexdigest()[:16]
@@ -89,7 +92,8 @@ def make_archive() -> Path | None:
 
 
 def _train(folder: Path) -> None:
-    """Do once what a run does, so that its classes are loaded when the archive is written at the end."""
+    """Do what a run does once, so that its classes are loaded when the archive is written at
+    exit."""
     from pyspark import SparkContext
 
     from cdc_pipeline.sink.spark.session import SparkProvider
@@ -118,7 +122,7 @@ def _train(folder: Path) -> None:
     context: Any = SparkContext
     process = context._gateway.proc
     provider.stop()
-    process.stdin.close()  # Java writes the archive as it ends
+    process.stdin.close()  # Java writes the archive when it exits
     process.wait(_TRAIN_TIMEOUT_S)
 
 

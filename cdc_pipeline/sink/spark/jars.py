@@ -1,21 +1,23 @@
 """Jars that Spark needs: resolved once by Spark's own Ivy, kept in the cache, offline from then on.
 
-Delta's are for everyone; a set of its own is for lakes in an object store, and fetched with ``--with``.
+Every installation needs Delta's; lakes in an object store need another set, fetched with
+``--with``.
 
 Rules:
-- No repository is named here: Spark knows its default; a machine with another says so in an Ivy settings file
-  (CDC_PIPELINE_IVY_SETTINGS) or as a mirror in its Maven settings.
-- Jars that Spark ships itself are not kept a second time: Spark's own are the ones that it would load anyway, and each
-  jar that is passed costs start-up time.
-- Which jars belong to a set, and their checksums, are in the package (`jar_checksums.json`; K26): what another source
-  serves under the same name is refused before Java sees it, and so is what has been put into the cache since.
-- The folder appears under its name only when complete. Every start compares sizes and times with those that were
-  noted when the checksums were last right, and computes the checksums again if one differs.
-- Hadoop's connectors are of the Hadoop that pyspark carries. The one for S3 asks for a bundle of every service of its
-  SDK (600 MB); here it gets the modules that it uses (19 MB).
+- No repository is named here: Spark knows its default; a machine with another one names it in an
+  Ivy settings file (CDC_PIPELINE_IVY_SETTINGS) or as a mirror in its Maven settings.
+- Jars that Spark ships are not kept a second time: Spark would load its own anyway, and each jar
+  that is passed costs start-up time.
+- Which jars belong to a set, and their checksums, are in the package (`jar_checksums.json`; K26):
+  another file under the same name is refused before Java sees it, whether it was served or put into
+  the cache later.
+- The folder appears under its name only when complete. Every start compares sizes and times with
+  those recorded when the checksums last matched, and computes the checksums again if one differs.
+- Hadoop's connectors match the Hadoop that pyspark ships. The one for S3 depends on a bundle of
+  every service of its SDK (600 MB); here it gets only the modules that it uses (19 MB).
 
-``python -m cdc_pipeline.sink.spark.jars [--with s3|azure|gcs]`` fetches, and makes the archive of classes
-(`class_archive`).
+``python -m cdc_pipeline.sink.spark.jars [--with s3|azure|gcs]`` fetches, and makes the archive of
+classes (`class_archive`).
 """
 
 from __future__ import annotations
@@ -41,17 +43,17 @@ _COORDINATES: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 HADOOP_VERSION: Final = "3.5.0"  # of pyspark 4.2
 _AWS_SDK_VERSION: Final = "2.35.4"  # that Hadoop's connector was built with
 IVY_SETTINGS_VARIABLE: Final = "CDC_PIPELINE_IVY_SETTINGS"
-_STAMP_FILE: Final = "checked.json"  # sizes and times of the jars when their checksums were right
+_STAMP_FILE: Final = "checked.json"  # sizes and times of the jars when their checksums last matched
 _CHECKSUMS: Final = Path(__file__).with_name("jar_checksums.json")
 
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """What is resolved together.
+    """Jars that are resolved together.
 
     Attributes:
         title: for messages.
-        coordinates: as Ivy wants them.
+        coordinates: in Ivy's form.
         excluded: groups and artifacts that are left out.
     """
 
@@ -88,7 +90,7 @@ _NEXT_STEP: Final = (
 
 
 def jar_paths(jar_set: str = DELTA) -> list[Path]:
-    """Return the jars of a set in the cache; fetch them first if they are not there, or not what they were.
+    """Return the jars of a set in the cache; fetch them first if they are absent or have changed.
 
     Raises:
         RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
@@ -133,7 +135,7 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
         try:
             complete.rename(folder)
         except OSError:
-            # There is a folder already: another process was faster, or what is there is damaged.
+            # The folder exists: another process was faster, or its content is damaged.
             if _checked(jar_set, full=True) is None:
                 shutil.rmtree(folder)
                 complete.rename(folder)
@@ -149,13 +151,13 @@ def complete_jars(jar_set: str = DELTA) -> list[Path] | None:
 
 
 def checksums(jar_set: str) -> dict[str, str]:
-    """Return the names of a set's jars and the SHA-256 of each, as the package has them."""
+    """Return the names of a set's jars and the SHA-256 of each, from the package."""
     found: dict[str, str] = json.loads(_CHECKSUMS.read_text(encoding="utf-8"))[jar_set]
     return found
 
 
 def jar_folder(jar_set: str = DELTA) -> Path:
-    """Return the folder of a set in the cache, by a hash of what it was resolved for."""
+    """Return the folder of a set in the cache, named by a hash of what it was resolved for."""
     import pyspark
 
     wanted = JAR_SETS[jar_set]
@@ -206,7 +208,8 @@ def _resolve(ivy_home: Path, wanted: JarSet) -> None:
 
 
 def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
-    """Run an empty program under spark-submit with the packages; None, or the last lines of what went wrong."""
+    """Run an empty program under spark-submit with the packages; return None, or the last lines of
+    the failure."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -238,10 +241,11 @@ def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
 
 
 def _checked(jar_set: str, *, full: bool) -> list[Path] | None:
-    """Return the jars of a set, or None if one is absent or not the one that the package knows.
+    """Return the jars of a set, or None if one is absent or differs from the one that the package
+    knows.
 
     Args:
-        full: compute every checksum, whatever was noted.
+        full: compute every checksum, regardless of the recorded sizes and times.
     """
     folder = jar_folder(jar_set)
     pinned = checksums(jar_set)
@@ -267,7 +271,7 @@ def _noted(folder: Path) -> object:
 
 
 def _note(folder: Path, stamps: dict[str, list[int]]) -> None:
-    with contextlib.suppress(OSError):  # a cache that is read only: the checksums are computed at each start
+    with contextlib.suppress(OSError):  # a read-only cache: the checksums are computed at each start
         new = folder / f".{_STAMP_FILE}.{os.getpid()}"
         new.write_text(json.dumps(stamps), encoding="utf-8")
         new.replace(folder / _STAMP_FILE)

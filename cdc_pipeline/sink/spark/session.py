@@ -1,13 +1,17 @@
 """The Spark session that merges: started lazily, once, with what Delta needs.
 
 Rules:
-- Nothing but merging and reading rows starts it; a run with nothing to write never gets here.
-- The settings of `SparkConfig` win over the project's own, except for `SQL_SETTINGS`: those hold in every session, and
-  every session besides the first one is made by `new_session` (K20).
-- A session that runs in this process already, such as a notebook's, stays as it is: ours is beside it.
-- Settings that may be secret never stand in the JVM's arguments: they are given to it once it runs (K26).
-- Shuffle partitions follow the cores: Spark's default of 200 costs more than a batch's work.
-- A JVM that died is replaced at the next call: a retry in the same process must not meet the dead one.
+- Only merging and reading rows start it; a run with nothing to write never gets here.
+- The settings of `SparkConfig` override the project's own, except for `SQL_SETTINGS`: those hold in
+  every session, and every session besides the first one is made by `new_session` (K20).
+- A session that already runs in this process, such as a notebook's, stays as it is: ours is created
+  beside it.
+- Settings that may be secret are never in the JVM's arguments: they are passed once it runs (K26:
+  other users can list arguments).
+- The number of shuffle partitions follows from the cores: Spark's default of 200 costs more than a
+  batch's work.
+- A JVM that died is replaced at the next call, so that a retry in the same process does not use the
+  dead one.
 """
 
 from __future__ import annotations
@@ -37,8 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CODE_CACHE_MB: Final = 512  # address space; memory is taken as code is compiled
-# What Spark keeps of the queries, jobs and tasks that are over, for a page that is switched off. A MERGE's plan as text
-# alone is hundreds of kilobytes, and 1,000 of them would be kept.
+# Finished queries, jobs and tasks that Spark keeps for a page that is switched off. A MERGE's plan
+# alone is hundreds of kilobytes of text, and 1,000 of them would be kept.
 _REMEMBERED: Final = {
     "spark.sql.ui.retainedExecutions": "2",
     "spark.sql.maxPlanStringLength": "4096",
@@ -58,7 +62,7 @@ class SparkProvider:
 
     Args:
         config: settings of the session.
-        storage: what the object store needs that the lake lies in (see `of`); None for a local lake.
+        storage: settings for the lake's object store (see `of`); None for a local lake.
     """
 
     def __init__(self, config: SparkConfig, storage: SparkStorage | None = None) -> None:
@@ -71,13 +75,13 @@ class SparkProvider:
 
     @classmethod
     def of(cls, config: SinkConfig) -> SparkProvider:
-        """Return the provider for a sink's lake, wherever that lies."""
+        """Return the provider for a sink's lake, local or in an object store."""
         lake = opened(config.lake_path)
         return cls(config.spark, spark_storage(lake) if is_object(lake) else None)
 
     @property
     def started(self) -> bool:
-        """True where `session` was called and `stop` was not since."""
+        """True if `session` was called and `stop` was not called since."""
         return self._session is not None
 
     def session(self) -> SparkSession:
@@ -95,10 +99,11 @@ class SparkProvider:
             return session
 
     def cancel(self) -> None:
-        """End every job that runs, with an error: whoever started them may not write any more. From any thread."""
+        """Abort all running jobs: their callers may no longer write. May be called from any
+        thread."""
         session = self._session
         if session is not None:
-            with suppress(Exception):  # a JVM that is ending has nothing to cancel
+            with suppress(Exception):  # a JVM that is shutting down has nothing to cancel
                 session.sparkContext.cancelAllJobs()
 
     def stop(self) -> None:
@@ -120,7 +125,7 @@ class SparkProvider:
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
 
-        # A SPARK_HOME of the machine may be another version than the package that is imported here.
+        # The machine's SPARK_HOME may be another version than the imported package.
         os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
         self._warehouse = tempfile.TemporaryDirectory(prefix="cdc-pipeline-warehouse-")
         settings = session_settings(self._config, warehouse=self._warehouse.name, storage=self._storage)
@@ -139,7 +144,7 @@ class SparkProvider:
         if not self._is_guest:
             session.sparkContext.setLogLevel("ERROR")
             for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-                # They print each failed query, with the values in it; the error says what a reader needs.
+                # They print each failed query with the values in it; the error says what a reader needs.
                 PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
         return session
 
@@ -157,7 +162,7 @@ def _set_sql(session: SparkSession) -> None:
 
 
 def arguments(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that may stand in the JVM's arguments."""
+    """Return the settings that may appear in the JVM's arguments."""
     return {name: value for name, value in settings.items() if not is_secret(name, value)}
 
 
@@ -176,7 +181,8 @@ def _first(settings: Mapping[str, str]) -> Any:
 
 
 def _beside(running: Any, settings: Mapping[str, str]) -> Any:
-    """Another session of a Spark that this process runs, with those of the settings that a session can have."""
+    """Return another session of the Spark that this process runs, with the settings that a session
+    can have."""
     made = running.newSession()
     module = getattr(getattr(made._jvm.org.apache.spark.sql.classic, "SparkSession$"), "MODULE$")
     module.applyModifiableSettings(made._jsparkSession, dict(settings))
@@ -188,8 +194,8 @@ def _beside(running: Any, settings: Mapping[str, str]) -> Any:
 
 
 def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
-    """Return what a failed call into Java began with: class and first line of its innermost cause, without the texts in
-    `hidden`."""
+    """Return the root cause of a failed call into Java: class and first line of the innermost
+    cause, without the texts in `hidden`."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = ""
     for _ in range(_CAUSES_MAX):
@@ -204,8 +210,8 @@ def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
 
 
 def _forget_dead_jvm() -> bool:
-    """Return whether the JVM of this process has died; pyspark then forgets it, so that the next
-    session starts another."""
+    """Return whether the JVM of this process has died; if so, make pyspark forget it, so that the
+    next session starts another."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -223,26 +229,27 @@ def _forget_dead_jvm() -> bool:
 
 
 def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None) -> dict[str, str]:
-    """Return all settings of the session, secrets included: those of `config` win, and ours of `SQL_SETTINGS` over
-    them."""
+    """Return all settings of the session, secrets included: those of `config` override ours, and
+    `SQL_SETTINGS` override all."""
     stored = jar_paths(storage.jar_set) if storage is not None else []
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
-    # The first compiler only: a run is short, and the second one costs more CPU than it ever gives back there (session
-    # and first merge 15 against 33 CPU-seconds, a warm merge 3.5 against 6). Without the second one Java reserves no
-    # more than 48 MiB for compiled code, which Spark's generated classes fill in a few batches: then the JVM ends.
+    # The first compiler only: a run is short, and the second compiler costs more CPU than it saves
+    # (session and first merge 15 against 33 CPU-seconds, a warm merge 3.5 against 6). Without it Java
+    # reserves only 48 MiB for compiled code, which Spark's generated classes fill in a few batches:
+    # then the JVM ends.
     options = (
         f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE_MB}m -Dlog4j2.configurationFile={log_settings}"
     )
     if config.is_local:
         options += class_archive.java_options()
         jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
-        # Spark puts these last: what comes before fits the archive of classes as it is.
+        # Spark appends these, so the path before them still fits the archive of classes.
         if stored:
             given = os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
             last = [part for part in given if part and Path(part) not in stored]
             os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*last, *map(str, stored)])
-    else:  # executors on other machines are sent the jars
+    else:  # the jars are sent to executors on other machines
         own = config.settings.get("spark.jars", "")
         jars = {"spark.jars": ",".join([*(jar.as_uri() for jar in (*jar_paths(), *stored)), *([own] if own else [])])}
     return {
@@ -261,7 +268,8 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
         # Optional by Delta's protocol; see `merge_settings`.
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
         "spark.databricks.delta.allFilesInCrc.enabled": "false",
-        # The source of each MERGE is files whose checksums were just compared: reading them twice gives the same rows.
+        # Each MERGE reads files whose checksums were just compared: reading them twice yields the same
+        # rows.
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",

@@ -1,4 +1,4 @@
-"""Names and literals as Spark SQL text."""
+"""Render names and literals as Spark SQL text."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ __all__ = [
 
 
 def catalog_safe(name: str) -> str:
-    """Return a name as Spark's catalog takes it: letters of ASCII, digits and _; anything else
+    """Return a name that Spark's catalog accepts: ASCII letters, digits and _; anything else
     becomes _."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def told_apart(name: str, table: str) -> str:
-    """Return a name that several tables would have as that of one of them, the same at each try."""
+    """Return a name that several tables would share, made unique for one of them, the same at each
+    try."""
     return f"{name}_{hashlib.sha256(table.encode()).hexdigest()[:8]}"
 
 
 def table_at(path: Path) -> str:
-    """Return the Delta table in a folder."""
+    """Return the Delta table in a folder, as SQL text."""
     return f"delta.{quoted(str(path))}"
 
 
@@ -44,7 +45,7 @@ def seq_literal(seq: int) -> str:
 
 
 def properties_sql(properties: Mapping[str, str]) -> str:
-    """Return a table's properties as they stand between the parentheses of TBLPROPERTIES."""
+    """Return a table's properties as the text between the parentheses of TBLPROPERTIES."""
     return ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
 
 

@@ -1,9 +1,9 @@
-"""How long the Spark jobs of one batch may take (K25).
+"""Limit how long the Spark jobs of one batch may take (K25: nothing waits without a limit).
 
-A lock or lease is kept up for as long as its process lives, so a Spark job that hangs would hold its source for ever.
-When the time is up every job is cancelled, again and again until the work has ended: a retry, or the next target, may
-have begun another one. What was cancelled fails as Spark's other failures do: the record stays, and the next run
-finishes the batch.
+A lock or lease is renewed for as long as its process lives, so a Spark job that hangs would hold
+its source forever. When the time is up, every job is cancelled, repeatedly until the work has
+ended: a retry, or the next target, may have started another one. Cancelled work fails like other
+Spark failures: the record stays, and the next run finishes the batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Rows of a source table in the names and types of its target, where a DDL has made the two differ.
+"""Convert rows of a source table to the names and types of its target, if a DDL has made the two
+differ.
 
 Rules:
-- A value never changes: a target's type holds every value of the source's (`schema/value_changes.common_type`).
-- Where nothing differs the rows are passed on as they are.
+- A value never changes: the target's type holds every value of the source's type
+  (`schema/value_changes.common_type`).
+- If nothing differs, the rows are passed on as they are.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def fitted(rows: DecodedRows, columns: tuple[TargetColumn, ...], names: tuple[tuple[str, str], ...]) -> DecodedRows:
-    """Return the rows under the target's names, values cast to its wider types.
+    """Return the rows under the target's names, with values cast to its wider types.
 
     Args:
         columns: the target's.
-        names: source column -> target column, where the two differ.
+        names: source column -> target column, if the two differ.
 
     Raises:
         StagingError: a target's type does not hold the source's values.
@@ -41,7 +43,7 @@ def fitted(rows: DecodedRows, columns: tuple[TargetColumn, ...], names: tuple[tu
     target = {column.name: column.delta_type for column in columns}
     renamed = dict(names)
     new_names = [renamed.get(name, name) for name in rows.schema.column_names]
-    # The schema says what the values were decoded to.
+    # The schema states the types that the values were decoded to.
     casts = {
         at: target[name]
         for at, (name, column) in enumerate(zip(new_names, rows.schema.columns, strict=True))

@@ -1,10 +1,12 @@
-"""Rows events as Arrow rows, for decoding elsewhere than where they were read: one row per event, with its bytes and
-what the decoder needs to know of it.
+"""Store rows events as Arrow rows, to decode them elsewhere than where they were read: one row per
+event, with its bytes and what the decoder needs to know of it.
 
 Rules:
-- Each row stands for itself: journal and format of the journal are in it, so that events may be read in any portions.
-- Only the selected events' own bytes are in it, never what lies between them: other tables may be masked (K14).
-- What comes back gives the same changes, with the same seq (K1), as the chunks that the events came from.
+- Each row is self-contained: it holds the journal and its format, so that events may be read in any
+  portions.
+- It holds only the bytes of the selected events, never those between them: other tables may be
+  masked (K14).
+- Decoding it yields the same changes, with the same seq (K1), as the original chunks.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.lake.records import RawFile
 from cdc_pipeline.lake.staged_file import StagedFileWriter
 
-# Fields of EVENT_DTYPE that the decoder reads, but for `start` and `event_length`, which the bytes tell.
+# Fields of EVENT_DTYPE that the decoder reads, except `start` and `event_length`, which follow from
+# the bytes.
 _FIELDS: Final[dict[str, pa.DataType]] = {
     "offset": pa.int64(),
     "next_offset": pa.int64(),
@@ -107,7 +110,8 @@ def _of_piece(piece: RowsSelection) -> pa.Table:
     chunk = piece.chunk
     events = chunk.events[piece.rows]
     count = len(events)
-    # Events and the gaps between them as one array without copying; taking the events copies theirs alone.
+    # Events and the gaps between them are one array without copying; taking the events copies only
+    # theirs.
     order = np.argsort(events["start"], kind="stable")
     bounds = np.empty(2 * count, np.int64)
     bounds[0::2] = events["start"][order]

@@ -1,4 +1,5 @@
-"""What a batch under way holds of each of its targets: its plan, and its staged files with their counts."""
+"""What a batch under way holds for each of its targets: the plan, and the staged files with their
+counts."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from cdc_pipeline.sink.staging.raw_files import RawParts
 
 @dataclass
 class StagedPart:
-    """Files and counts of a target: those that belong to the batch, or those of the open transaction."""
+    """Files and counts of a target, either of the batch or of the open transaction."""
 
     closed: list[StagedFile] = field(default_factory=list)
     writer: StagedFileWriter | None = None
@@ -63,7 +64,8 @@ class StagedPart:
 
 @dataclass
 class StagedTarget:
-    """A target of a batch under way: what happens to its table, its rows, and those of the open transaction."""
+    """A target of a batch under way: the change of its table, its rows, and those of the open
+    transaction."""
 
     plan: TargetPlan
     create: bool = False

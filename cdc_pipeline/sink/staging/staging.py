@@ -1,11 +1,14 @@
-"""A batch under way: decoded changes staged as Parquet files per target, then recorded (K2, K9).
+"""Stage decoded changes as Parquet files per target, then record the batch (K2, K9).
 
 Rules:
-- Nothing acts before the record: files without a record are garbage and are removed at the next start.
-- Pieces of a transaction whose end is not known yet ("open") lie in files of their own; they join the batch at
-  `close_open`, or are gone at `drop_open`. What ROLLBACK TO undid of them is taken out of their files by `undo_open`.
-- A file holds rows of one layout; when a target's layout changes (images become partial) a new file begins.
-- DDL that changes a target stands alone: its batch has no rows of that target.
+- Nothing takes effect before the record: files without a record are garbage, which the next start
+  removes.
+- Pieces of a transaction whose end is not known yet ("open") are in separate files; `close_open`
+  adds them to the batch, and `drop_open` removes them. `undo_open` removes from them what a
+  ROLLBACK TO undid.
+- A file holds rows of one layout; when a target's layout changes (images become partial) a new file
+  begins.
+- DDL that changes a target is alone: its batch has no rows of that target.
 """
 
 from __future__ import annotations
@@ -51,14 +54,15 @@ from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.sink.staging.staged_parts import StagedPart, StagedTarget
 from cdc_pipeline.transaction.savepoints import is_undone
 
-_QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its first dot
+_QUARANTINE: Final = "quarantine of "  # no target's name has a space before its first dot
 
 
 class StagedBatch:
-    """Batch `number` of a source, from its first row to its record. Not for several threads."""
+    """Batch `number` of a source, from its first row to its record. Not thread-safe."""
 
     def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None], part: str = "") -> None:
-        """`part`: a folder of its own in that of the batch, where several processes stage parts of one batch."""
+        """Begin a batch; `part` names a separate folder in its own, if several processes stage
+        parts of it."""
         self.number = number
         self._paths = paths
         self._on_joint = on_joint
@@ -83,7 +87,8 @@ class StagedBatch:
 
     @property
     def staged_bytes(self) -> int:
-        """Bytes in staged files, those of open pieces included; what waits in memory counts uncompressed."""
+        """Bytes in staged files, those of open pieces included; rows still in memory count
+        uncompressed."""
         return sum(part.staged_bytes for part in self._parts())
 
     @property
@@ -97,11 +102,11 @@ class StagedBatch:
     # -- filling it ---------------------------------------------------------------------------------------------------
 
     def create(self, plan: TargetPlan) -> None:
-        """The batch creates the target's table."""
+        """Let the batch create the target's table."""
         self._target(plan).create = True
 
     def change(self, plan: TargetPlan, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]) -> None:
-        """A DDL changes the target, or what is recorded of it; `plan.columns` are those after it.
+        """Let a DDL change the target, or its record; `plan.columns` are those after it.
 
         Raises:
             StagingError: the batch has rows of this target, or another change of it.
@@ -123,8 +128,9 @@ class StagedBatch:
         before: tuple[TargetColumn, ...] = (),
         steps: tuple[Step, ...] = (),
     ) -> None:
-        """The batch puts the rows of a side table, or of another target, in the place of all that the target holds; see
-        `replacement` for the plan. `steps` change the rows after that, which have the columns `before`.
+        """Let the batch replace all that the target holds by the rows of a side table, or of
+        another target; see `replacement` for the plan. `steps` then change these rows, which have
+        the columns `before`.
 
         Raises:
             StagingError: the batch does something else to this target.
@@ -134,11 +140,12 @@ class StagedBatch:
         self._targets[plan.table] = StagedTarget(plan, content=content, before=before, steps=steps)
 
     def restore(self, plan: TargetPlan, version: int) -> None:
-        """The batch puts the rows of an earlier Delta version of the target back, and does nothing else to it."""
+        """Let the batch restore the rows of an earlier Delta version of the target, and do nothing
+        else to it."""
         self._targets[plan.table] = StagedTarget(plan, changed=True, restores=version)
 
     def add_staged(self, staged: StagedRows, plan: TargetPlan) -> None:
-        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last where the plan has it.
+        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last if the plan has it.
 
         Raises:
             SinkError: the lake's file system is full.
@@ -159,12 +166,12 @@ class StagedBatch:
         open_transaction: bool = False,
         transactions: pa.Array | None = None,
     ) -> None:
-        """Stage n changes of one table; `open_transaction` where their transaction's end is not known yet.
-        `transactions`, strings (n,), names the transaction of each for a changelog.
+        """Stage n changes of one table; `open_transaction` if their transaction's end is not known
+        yet. For a changelog `transactions`, strings (n,), names the transaction of each.
 
         Raises:
-            StagingError: the rows do not fit the target (see `expand.expand`), or whole transactions come while a
-                transaction is open.
+            StagingError: the rows do not fit the target (see `expand.expand`), or whole
+                transactions come while a transaction is open.
             SinkError: the lake's file system is full.
         """
         if not len(rows):
@@ -228,7 +235,8 @@ class StagedBatch:
         part.writer.write(entries)
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
-        """Rows of the open transaction whose event ordinals are in `undone` never count (see `Savepoints.undone`).
+        """Remove the rows of the open transaction whose event ordinals are in `undone` (see
+        `Savepoints.undone`).
 
         Raises:
             SinkError: the lake's file system is full.
@@ -241,7 +249,7 @@ class StagedBatch:
                 self._undo(target, target.open, at, self._paths.lake / file.path, undone)
 
     def close_open(self) -> None:
-        """The open transaction was committed at the source: its pieces belong to the batch."""
+        """Add the pieces of the open transaction to the batch: it was committed at the source."""
         for target in self._targets.values():
             if target.open is not None:
                 self._close(target.open)
@@ -249,8 +257,8 @@ class StagedBatch:
                 target.open = None
 
     def drop_open(self, table: str | None = None) -> None:
-        """The open transaction was rolled back, or never ended: its pieces are removed; those of one table only, where
-        it alone does not follow any more (K4)."""
+        """Remove the pieces of the open transaction, which was rolled back or never ended; those of
+        one table only, if only that table no longer follows (K4)."""
         sources = self._targets[table].plan.sources if table in self._targets else {}
         dropped = {table, *(f"{_QUARANTINE}{source}" for source in (*sources, table))}
         for name, target in self._targets.items():
@@ -278,10 +286,12 @@ class StagedBatch:
         start: Position | None = None,
         is_part: bool = False,
     ) -> BatchRecord:
-        """Make the staged files durable and write the batch's record: from now on the batch will be finished.
+        """Make the staged files durable and write the batch's record: from now on the batch will be
+        finished.
 
-        `start` is the position of the interval's start, with its GTID set; `dropped` names targets that leave the
-        cursor. `is_part`: the record is only returned; whoever joins the parts gives theirs to `put`.
+        `start` is the position of the interval's start, with its GTID set; `dropped` names targets
+        that leave the cursor. `is_part`: the record is only returned; the process that joins the
+        parts passes the joined one to `put`.
 
         Raises:
             StagingError: a transaction is still open.
@@ -364,7 +374,8 @@ class StagedBatch:
         part.writer.write(staged.table)
 
     def _undo(self, target: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
-        """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
+        """Rewrite the file at `part.closed[at]` without the rows that were undone, row group by row
+        group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
         with pq.ParquetFile(storage_of(path).arrow_source(path)) as staged:
@@ -406,7 +417,7 @@ class StagedBatch:
 
 
 def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:
-    """Take the rescued values of rows that never count out of the counts."""
+    """Subtract the rescued values of undone rows from the counts."""
     if rescued in gone.column_names:
         arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
         rows, values = undone_counts(gone.filter(arriving).column(rescued))

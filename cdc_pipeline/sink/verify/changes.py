@@ -1,12 +1,16 @@
-"""What a changelog's changes leave, as SQL: the last image of each key, or without a key the sum of all changes.
+"""Reduce a changelog to the rows that its changes leave, as SQL: the last image of each key, or the
+sum of all changes without a key.
 
 Rules:
 - Changes count from the last TRUNCATE on.
-- With a key: the last image, where that is no delete; an update that moves a key is a delete of the old one.
-- Without a key each change is one row more or less (``_weight`` 1 or -1): an insert adds its row, a delete takes it
-  away, an update does both. Their sum is the rows of the source, as often as it has them.
-- A row from before an ADD COLUMN counts with the value that the server gave to it then (`lake/column_defaults.py`).
-- An image that lacks a column leaves nothing certain of a sum: such a table is not compared.
+- With a key: the last image, unless it is a delete; an update that moves a key is a delete of the
+  old one.
+- Without a key each change is one row more or less (``_weight`` 1 or -1): an insert adds its row, a
+  delete removes it, an update does both. Their sum is the rows of the source with their
+  multiplicity.
+- A row from before an ADD COLUMN counts with the value that the server gave it then
+  (`lake/column_defaults.py`).
+- An image that lacks a column makes a sum uncertain: such a table is not compared.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -33,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class UntoldChangesError(CdcError):
-    """The changes of a changelog do not tell what they leave."""
+    """The changes of a changelog do not determine the rows that they leave."""
 
 
 def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
-    """Return the last image of each key, where that is no delete.
+    """Return a query for the last image of each key, unless it is a delete.
 
     Args:
-        frame: of the view, a version of the Delta table.
+        frame: the view's frame, a version of the Delta table.
         of_shard: predicate of the rows of the compared source table.
     """
     told, since = _after(sides, frame), _since(view)
@@ -63,7 +67,7 @@ def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
 
 
 def sum_of_changes(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
-    """Return all rows that changes add or take away, with ``_weight``.
+    """Return a query for all rows that changes add or remove, with ``_weight``.
 
     Raises:
         UntoldChangesError: images lack columns that are compared.
@@ -109,7 +113,7 @@ def _told(sides: Sides, within: str, there: list[str]) -> str:
     made = []
     for at in sides.positions:
         column = sides.target.columns[at]
-        # A column of ours that no batch has needed yet.
+        # One of our columns that no batch has needed yet.
         value = f"{within}{quoted(column.name)}" if column.name in there else f"CAST(NULL AS {column.delta_type})"
         if column.name in given:
             one = given[column.name]

@@ -1,4 +1,4 @@
-"""Questions to one Delta table that its own rows answer: keys that are there twice, versions of a history."""
+"""Check one Delta table by its own rows: duplicate keys, versions of a history."""
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def duplicate_keys(spark: SparkSession, path: Path, version: int, *, mode: Mode, key: Sequence[str]) -> int:
-    """Return the keys that more than one row has, among those that stand for a row of the source;
-    of a changelog 0."""
+    """Return how many keys occur in more than one row, among rows that represent a row of the
+    source; 0 for a changelog."""
     live = SINK_MODES[mode].live_rows
     if live is None:
         return 0
@@ -33,10 +33,11 @@ def duplicate_keys(spark: SparkSession, path: Path, version: int, *, mode: Mode,
 
 
 def history_intervals(spark: SparkSession, path: Path, version: int, *, key: Sequence[str]) -> dict[str, int]:
-    """versions, keys, overlaps (versions that end behind the begin of the next, or before their own), not_ended
-    (current versions that another follows), gaps (versions that end before the next begins)."""
+    """Return counts: versions, keys, overlaps (versions that end after the next begins, or before
+    they begin), not_ended (current versions that another follows), gaps (versions that end before
+    the next begins)."""
     partition = ", ".join(map(quoted, key))
-    # Of two that begin at once the current one is looked at last.
+    # Of two that begin at the same place the current one comes last.
     order = f"PARTITION BY {partition} ORDER BY {START_COLUMN}, {END_COLUMN} NULLS LAST"
     row = (
         _session(spark, path, version)

@@ -1,12 +1,15 @@
-"""Source rows against a version of a Delta table: count and checksums first, then key by key where they differ (K17).
+"""Compare source rows with a version of a Delta table: count and checksums first, then key by key
+if they differ (K17).
 
 Rules:
-- The first cut is by hash of the key, the same on both sides: no order and no collation is involved, and the parts are
-  of one size. Per part count and two independent order-free checksums; only parts that differ are joined key by key.
-- Keys that changed between the two cuts that bracket the views (`Changed`) are left out, and named: whoever asked looks
-  at them again. They are told by the batches of that time, and by the seq of the lake's rows.
-- What differs is written as Parquet (`Found`), so that memory does not grow with it.
-- A row of the lake is looked at once: a key that the lake has twice is a difference of its own.
+- Rows are first partitioned by a hash of the key, the same on both sides: no order and no collation
+  is involved, and the parts have similar sizes. Each part has a count and two independent
+  order-free checksums; only parts that differ are joined key by key.
+- Keys that changed between the two cuts that bracket the views (`Changed`) are left out, and named,
+  so that the caller checks them again. The batches of that time and the seq of the lake's rows
+  identify them.
+- Differences are written as Parquet (`Found`), so that memory does not grow with them.
+- Each row of the lake is compared once: a key that the lake has twice is a separate difference.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -63,7 +66,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The keys that a comparison looks at: those of some kinds in a folder of found keys."""
+    """The keys that a comparison covers: those of some kinds in a folder of found keys."""
 
     folder: Path
     kinds: tuple[Kind, ...]
@@ -71,15 +74,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Found:
-    """What a comparison gives.
+    """The result of a comparison.
 
     Attributes:
         folder: Parquet of the keys in `counts`: ``_kind``, ``_columns`` (names of the columns that
             differ), ``_more`` (rows of the source less those of the lake), ``_lake_seq``, and ``c0
             ...`` the row of the source, or where it has none that of the lake; None if there is
             none.
-        rows_source, rows_lake: that were compared.
-        buckets, buckets_differing: parts of the first cut.
+        rows_source, rows_lake: rows that were compared.
+        buckets, buckets_differing: parts by hash of the key.
         counts: keys of each kind.
         stale: rows of the lake with a key of `unread`: they were not compared.
     """
@@ -115,12 +118,13 @@ def compare(
     sampled: bool = False,
     fixed: Mapping[str, str] | None = None,
 ) -> Found:
-    """Compare; what differs, and what is left out, is written to `folder`, which is new.
+    """Compare, and write what differs and what is left out to `folder`, which is new.
 
     Args:
         unread: Parquet files of keys (``k0 ...``) of rows of the source that cannot be compared.
-        sampled: the source's rows are some of the table's: rows of the lake count only where they have these keys.
-        fixed: settings that the configuration names: they stay as they are.
+        sampled: the source's rows are some of the table's: rows of the lake count only if they have
+            these keys.
+        fixed: settings that the configuration names, which stay as they are.
 
     Raises:
         MergeError: Spark failed.
@@ -128,7 +132,8 @@ def compare(
     """
     session = new_session(spark)
     MergeSettings(session, fixed or {}).large_batch(source_bytes)
-    # What is found is read without Spark: its own form of a timestamp holds no year before 1678 there.
+    # The result is read without Spark: there Spark's own form of a timestamp holds no year before
+    # 1678.
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     buckets = min(_BUCKETS_MAX, max(1, source_rows // _ROWS_PER_BUCKET))
     try:
@@ -148,7 +153,7 @@ def compare(
 
 
 def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path]) -> int:
-    """Leave rows with these keys out of the lake's side; how many they are."""
+    """Leave rows with these keys out of the lake's side; return how many they are."""
     session.sql(_exact_keys(session, sides, unread, "unread_keys")).createOrReplaceTempView("unread")
     rows: Any = session.sql(f"SELECT count(*) FROM side_lake AS s LEFT SEMI JOIN unread AS o ON {_same(sides)}")
     others = session.sql(f"SELECT s.* FROM side_lake AS s LEFT ANTI JOIN unread AS o ON {_same(sides)}")
@@ -205,7 +210,7 @@ def _compare(
         parts.append(row["_bucket"])
         if not row["_same"]:
             differing.append(row["_bucket"])
-    # What a changelog's image does not hold cannot be in a checksum.
+    # A column that a changelog's image lacks cannot be in a checksum.
     if MODES[sides.target.mode].rows_are_changes and not sides.is_sum:
         differing = parts
     queries = []
@@ -355,7 +360,7 @@ def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def count_strays(spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]) -> int:
-    """Return the rows of a merged table whose shard column says none of `values`."""
+    """Return how many rows of a merged table have a shard column with none of `values`."""
     session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")

@@ -1,11 +1,13 @@
-"""The scratch folder of one verification: source rows and keys as Parquet in the lake, where executors can read them.
+"""The scratch folder of one verification: source rows and keys as Parquet in the lake, where
+executors can read them.
 
 Rules:
-- It lies at ``_cdc/<source>/verify/<id>/`` and is removed at the end; what a killed verification left is removed by the
-  next one of the source (one at a time: `verify_lock`).
-- Rows come here shaped and masked as those of a load: what masks hide is never written (K14).
-- Files have the layout of staged inserts (`sink/modes/expand.py`), so that what a batch reads is what is compared.
-- Bounded memory: a file's rows are written group by group.
+- It lies at ``_cdc/<source>/verify/<id>/`` and is removed at the end; the next verification of the
+  source removes what a killed one left (one at a time: `verify_lock`).
+- Rows are shaped and masked here like those of a load: what masks hide is never written (K14).
+- Files have the layout of staged inserts (`sink/modes/expand.py`), so that the comparison reads
+  what a batch reads.
+- Memory is bounded: a file's rows are written group by group.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ from cdc_pipeline.sink.modes.registry import SINK_MODES
 
 
 def _nobody() -> None:
-    """Losing the lock ends nothing: a verification only reads the lake's tables."""
+    """Do nothing when the lock is lost: a verification only reads the lake's tables."""
 
 
 @contextmanager
 def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
-    """Be the only verification of the source, with an empty scratch folder.
+    """Hold the source's verification lock, with an empty scratch folder.
 
     Raises:
         LockError: another one is under way.
@@ -69,7 +71,7 @@ class Scratch:
     _folders: int = 0
 
     def rows(self, name: str, target: RecordedTarget) -> ScratchRows:
-        """Return a new set of rows of a target's source; forgets what was there under this name."""
+        """Return a new set of rows of a target's source; drop earlier files of this name."""
         self.drop(name)
         return ScratchRows(self, name, target)
 
@@ -82,7 +84,7 @@ class Scratch:
         return self._sizes.get(name, 0)
 
     def count(self, name: str, size_bytes: int) -> None:
-        """A file under a name is finished."""
+        """Count a finished file under a name."""
         self._sizes[name] = self._sizes.get(name, 0) + size_bytes
 
     def new_file(self, name: str) -> Path:
@@ -95,7 +97,7 @@ class Scratch:
         return path
 
     def new_folder(self) -> Path:
-        """Return a folder that is not there yet, for Spark to write."""
+        """Return a folder that does not exist yet, for Spark to write."""
         self._folders += 1
         return self.folder / f"found-{self._folders}"
 
@@ -107,7 +109,7 @@ class Scratch:
             remove_tree(self.folder / name)
 
     def add_table(self, name: str, table: pa.Table) -> None:
-        """One more file under a name, with a table of moderate size."""
+        """Add a file under a name, with a table of moderate size."""
         writer = StagedFileWriter(self.new_file(name), table.schema, key_columns=[])
         writer.write(table)
         writer.close(lake=self.lake)
@@ -116,7 +118,7 @@ class Scratch:
         """Keep the keys (``k0 ...``) of every change that a recorded batch has staged for a target.
 
         Args:
-            key: names of the target's columns that tell rows apart in the comparison.
+            key: names of the target's columns that identify rows in the comparison.
         """
         positions = [[column.name for column in target.columns].index(column) for column in key]
         images = SINK_MODES[target.mode].staged_images

@@ -1,16 +1,20 @@
-"""The two sides of a comparison as SQL: rows of the source from a scratch folder, rows of the lake that stand for it.
+"""The two sides of a comparison as SQL: rows of the source from a scratch folder, and rows of the
+lake that represent it.
 
-A side has the columns ``k0 ...`` (what tells a row apart), ``c0 ...`` (values as the target has them, by the column's
-place in the target), ``v0 ...`` (the same as they are compared), ``_seq`` and ``_absent`` (NULL at the source),
-``_weight`` (rows that it stands for: -1 where a change takes one away) and ``_bucket``.
+A side has the columns ``k0 ...`` (what identifies a row), ``c0 ...`` (values as the target has
+them, by the column's position in the target), ``v0 ...`` (the same in the form that is compared),
+``_seq`` and ``_absent`` (NULL at the source), ``_weight`` (rows that it represents: -1 if a change
+removes one) and ``_bucket``.
 
 Rules:
-- Both sides pass the same types and expressions: filters and computed columns of the target's rule are made of the
-  source's rows by the statements that a batch uses (`sink/modes/shape.py`).
-- Compared is what the source tells. Columns that it has no more and the target keeps are left out.
+- Both sides pass the same types and expressions: the statements that a batch uses apply the rule's
+  filters and computed columns to the source's rows (`sink/modes/shape.py`).
+- Only columns that the source has are compared. Columns that it has dropped and the target keeps
+  are left out.
 - Equal means the same bits (-0.0 is not 0.0); NULL equals NULL.
-- A row of the lake counts where it stands for a row of the source now: not what is soft-deleted, not what has ended. Of
-  a changelog what its changes leave counts (`sink/verify/changes.py`).
+- A row of the lake counts if it represents a present row of the source, not if it is soft-deleted
+  or an ended version. In a changelog the rows count that its changes leave
+  (`sink/verify/changes.py`).
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -37,7 +41,7 @@ from cdc_pipeline.sink.verify.changes import last_images, sum_of_changes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SALT: Final = 7_046_029_254_386_353_087  # of the second checksum: another chain of hashes
+_SALT: Final = 7_046_029_254_386_353_087  # of the second checksum, which is independent of the first
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,15 @@ class Sides:
     """What is compared.
 
     Attributes:
-        target: as its staged rows are read: `_cdc_rescued` among its columns where it has one.
-        columns: names of the target's columns that the source tells.
-        key: names among them that tell a row apart; () for all of them, with multiplicity.
+        target: the target as its staged rows are read: with `_cdc_rescued` among its columns, if it
+            has one.
+        columns: names of the target's columns that the source has.
+        key: names among them that identify a row; () for all of them, with multiplicity.
         path, version: the Delta table, and the version of it.
-        source_version: an earlier version of the Delta table that stands in the source's place.
-        shard: column and value of the rows of the lake that belong to this source table; None for all.
-        given: of a changelog, values that rows from before an ADD COLUMN have at the source.
+        source_version: an earlier version of the Delta table that takes the source's place.
+        shard: column and value of the rows of the lake that belong to this source table; None for
+            all.
+        given: for a changelog, the values that rows from before an ADD COLUMN have at the source.
     """
 
     target: RecordedTarget
@@ -70,19 +76,19 @@ class Sides:
 
     @property
     def positions(self) -> list[int]:
-        """Places of the compared columns in the target."""
+        """Positions of the compared columns in the target."""
         told = set(self.columns)
         return [at for at, column in enumerate(self.target.columns) if column.name in told]
 
     @property
     def key_positions(self) -> list[int]:
-        """Places of the columns that tell a row apart."""
+        """Positions of the columns that identify a row."""
         names = [column.name for column in self.target.columns]
         return [names.index(name) for name in self.key] if self.key else self.positions
 
     @property
     def value_positions(self) -> list[int]:
-        """Places of the others."""
+        """Positions of the other compared columns."""
         key = set(self.key_positions)
         return [at for at in self.positions if at not in key]
 
@@ -96,7 +102,7 @@ class Sides:
         return self.target.columns[position].delta_type
 
     def exact(self, column: str, position: int) -> str:
-        """Return a column's value as it is compared."""
+        """Return a column's value in the form that is compared."""
         return exact(column, self.type_of(position))
 
 
@@ -140,8 +146,8 @@ def _from_table(session: SparkSession, sides: Sides, version: int, view: str) ->
 
 
 def checksums(sides: Sides) -> tuple[str, str]:
-    """Two independent hashes of a side's row: 64 bits each, summed without a wrap. NULL has a mark of its own, since
-    Spark's hash passes over it."""
+    """Return two independent hashes of a side's row: 64 bits each, summed without a wrap. NULL has
+    a special mark, since Spark's hash skips it."""
     of = [*sides.keys, *(f"v{at}" for at in sides.value_positions)]
     values = ", ".join(f"{name} IS NULL, {name}" for name in of)
     return f"xxhash64({values})", f"xxhash64({_SALT}L, {values})"
