@@ -172,7 +172,7 @@ class LakeSink:
         return XaParking(self.paths, epoch=epoch, open_xa=open_xa, on_joint=self._on_joint)
 
     def begin(self, number: int) -> StagedBatch:
-        """Return the start staging batch `number`.
+        """Start staging batch `number`.
 
         Raises:
             LockError: the sink is not locked.

@@ -143,7 +143,7 @@ class SparkProbe:
 
 
 def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
-    """Return the start a session; write a scratch Delta table in the lake and read it back.
+    """Start a session; write a scratch Delta table in the lake and read it back.
 
     Raises:
         RuntimeSetupError: Spark does not start.

@@ -120,7 +120,7 @@ class Sink(Protocol):
         """Return the parking of prepared transactions, with those that the cursor holds."""
 
     def begin(self, number: int) -> StagedBatch:
-        """Return the start staging batch `number`.
+        """Start staging batch `number`.
 
         Raises:
             LakeStateError: it is not the next one, or is already recorded.

@@ -1,17 +1,19 @@
-"""The end of every journal that a run passes is proved (K5), over the chunks of any source.
+"""Prove the end of every journal that a run passes (K5: a lost end would be lost silently), over
+the chunks of any source.
 
 Rules:
-- A journal that ends with ROTATE or STOP is whole. Any other is whole only if the GTID set at the head of the next one
-  names the same transactions: none that was not read (or executed before the start), and each that was read and has
-  ended. An unfinished transaction at a proved end was never committed.
-- Without GTIDs nothing can be proved: such an end stops the run, unless the journal is accepted by name; an acceptance
-  that is used is told.
+- A journal that ends with ROTATE or STOP is whole. Any other is whole only if the GTID set at the
+  head of the next one names the same transactions: none that was not read (or executed before the
+  start), and each that was read and has ended. An unfinished transaction at a proved end was never
+  committed.
+- Without GTIDs nothing can be proved: such an end stops the run, unless the configuration accepts
+  the journal by name; the use of an acceptance is reported.
 - An end that GTIDs disprove is a known loss; it cannot be accepted.
 - Nothing of the next journal is delivered before the end of the one before it is proved.
-- A dump by GTID set leaves out what the start holds, and may begin in any journal: what was executed before the start
-  need not be in the next journal's set.
+- A dump by GTID set leaves out the transactions of the start, and may begin in any journal: what
+  was executed before the start need not be in the next journal's set.
 
-One journal's GTIDs are kept as a set; there is no second reading.
+One journal's GTIDs are kept as a set; nothing is read twice.
 """
 
 from __future__ import annotations
@@ -38,15 +40,16 @@ _HEAD: Final = (
     EventType.MARIADB_START_ENCRYPTION,
     EventType.MARIADB_BINLOG_CHECKPOINT,
 )
-_FOLD_NUMBERS: Final = 1 << 16  # transaction numbers that are kept before they are joined to the set
+_FOLD_NUMBERS: Final = 1 << 16  # transaction numbers that are kept before they are added to the set
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedEnd:
-    """An end that nothing proves, and that the configuration accepts.
+    """An unproved end that the configuration accepts.
 
     Attributes:
-        journal, offset: where the journal ends, or where the transaction that it leaves unfinished begins.
+        journal, offset: where the journal ends, or where the transaction that it leaves unfinished
+            begins.
         following: the journal after it.
     """
 
@@ -56,7 +59,7 @@ class AcceptedEnd:
 
     @property
     def text(self) -> str:
-        """One sentence for people."""
+        """Return one sentence for people."""
         return (
             f"{self.journal} ends at {self.offset} without ROTATE or STOP and without GTIDs that could prove it; "
             f"accepted by the configuration, reading goes on with {self.following}"
@@ -68,12 +71,12 @@ class JournalEndProof:
 
     Args:
         start: where the reading begins, with the GTIDs executed before it.
-        open_offset: tells, after a chunk was delivered, the offset of the transaction that is open behind it; -1 where
-            none is.
-        ends_closed: whether the event before a position, the end of a journal of which nothing is read, is ROTATE or
-            STOP; asked where there are no GTIDs.
+        open_offset: returns, after a chunk was delivered, the offset of the transaction that is
+            open after it; -1 if none is.
+        ends_closed: whether the event before a position, the end of a journal of which nothing is
+            read, is ROTATE or STOP; called only if there are no GTIDs.
         accepted: names of journals whose unproved end is accepted.
-        on_accepted: told of an acceptance before the next journal is delivered.
+        on_accepted: called with an acceptance before the next journal is delivered.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class JournalEndProof:
         """
         held: list[Chunk] = []
         for chunk in chunks:
-            if held and chunk.journal != held[0].journal:  # it ended before its head did
+            if held and chunk.journal != held[0].journal:  # it ended within its head
                 self._prove(held[0], None)
                 yield from self._deliver(held)
                 held = []
@@ -133,7 +136,8 @@ class JournalEndProof:
             self._passed(chunk)
 
     def _passed(self, chunk: Chunk) -> None:
-        """Keep what the proof of this journal's end will need; the chunk was delivered and is sound."""
+        """Keep what the proof of this journal's end will need; the chunk was delivered and is
+        valid."""
         events = chunk.events
         if not len(events):
             return
@@ -207,7 +211,7 @@ class _Executed:
         self._read: dict[str, list[NDArray[np.int64]]] = {}
         self._count = 0
         self._latest: dict[str, NDArray[np.int64]] = {}
-        self._folded: Any = None  # set of the journal's transactions but for those in `_read` and `_latest`
+        self._folded: Any = None  # set of the journal's transactions except those in `_read` and `_latest`
         self._base: Any = None
         self._is_mariadb = False
 
@@ -234,7 +238,7 @@ class _Executed:
             self._fold()
 
     def next_journal(self, *, is_mariadb: bool) -> None:
-        """What was read comes before the journal that begins."""
+        """Move what was read before the journal that begins."""
         self._is_mariadb = is_mariadb
         self._fold()
         self._base = self._based().union(self._with_latest())
@@ -242,11 +246,11 @@ class _Executed:
         self._latest = {}
 
     def compare(self, next_set: str, *, is_mariadb: bool, last_is_open: bool) -> tuple[str, str, bool]:
-        """Against the set at the head of the next journal.
+        """Compare with the set at the head of the next journal.
 
         Returns:
-            (transactions that it names and that were not read, transactions that were read and that it does not know,
-            whether there are GTIDs at all).
+            (transactions that it names and that were not read, transactions that were read and that
+            it does not know, whether there are GTIDs at all).
         """
         self._is_mariadb = is_mariadb
         self._fold()
@@ -256,7 +260,7 @@ class _Executed:
         theirs = self._state(next_set)
         base = self._based()
         if isinstance(base, MariadbGtidSet):
-            # As a position: a number of a domain stands for all before it, of whatever server.
+            # As a position: a number of a domain covers all before it, of any server.
             base = MariadbGtidSet(base.last, is_state=True).position()
         missing = theirs.subtract(read).subtract(base)
         unknown = read.subtract(theirs)
@@ -287,7 +291,7 @@ class _Executed:
 
 
 def _head_set(chunk: Chunk) -> tuple[bool, str | None]:
-    """(whether the head of the chunk's journal is told, its set or None if it has none)."""
+    """Return (whether the head of the chunk's journal is known, its set or None if it has none)."""
     types = chunk.events["event_type"]
     rows = np.flatnonzero(np.isin(types, _SETS))
     if len(rows):

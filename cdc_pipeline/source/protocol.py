@@ -1,10 +1,11 @@
-"""What the pipeline needs of a source, live or archived.
+"""The contract of a source, live or archived.
 
 Rules:
-- The end of a capture is fixed before reading (`end_position`), and `chunks` stops there: at the fixed end, never by
-  idling: writers may never pause. Chunks end at event boundaries; a transaction may span chunks.
-- Artificial events are not delivered. Chunks of one journal come in order; the next journal's first event is its
-  format description at offset 4.
+- The end of a capture is fixed before reading (`end_position`), and `chunks` stops exactly there.
+  It never waits for idleness, since writers may never pause. Chunks end at event boundaries; a
+  transaction may span chunks.
+- Artificial events are not delivered. Chunks of one journal come in order; the next journal's first
+  event is its format description at offset 4.
 - Nothing is read from the log before `check` has passed.
 """
 
@@ -21,7 +22,7 @@ from cdc_pipeline.schema.catalog import Catalog
 
 @dataclass(frozen=True, slots=True)
 class JournalInfo:
-    """One journal as the source lists it."""
+    """One journal in the source's list."""
 
     journal: str
     size_bytes: int
@@ -29,12 +30,12 @@ class JournalInfo:
 
 @dataclass(frozen=True, slots=True)
 class PlacedCatalog:
-    """A catalog, and the DDL between the place that was asked for and its reading.
+    """A catalog, and the DDL between the requested place and its reading.
 
     Attributes:
         catalog: tables whose columns are certain.
-        last_ddl: journal and offset of the last DDL of a table since that place; tables without one are not in it. Of a
-            database under (database, "").
+        last_ddl: journal and offset of the last DDL of a table since that place; tables without one
+            are not in it. DDL of a database is under (database, "").
     """
 
     catalog: Catalog
@@ -46,7 +47,7 @@ class Source(Protocol):
 
     @property
     def identity(self) -> ServerIdentity:
-        """Who wrote the journals."""
+        """Return the server that wrote the journals."""
 
     @property
     def uses_gtids(self) -> bool:
@@ -54,7 +55,8 @@ class Source(Protocol):
 
     @property
     def heads_are_local(self) -> bool:
-        """Whether `journal_created_s` costs no connection, so that every journal may be asked for."""
+        """Whether `journal_created_s` costs no connection, so that it may be called for every
+        journal."""
 
     def journal_created_s(self, journal: str) -> int:
         """Return the creation time in the format description of `journal`, seconds since 1970.
@@ -64,7 +66,7 @@ class Source(Protocol):
         """
 
     def check(self) -> None:
-        """Settings and grants, or the directory and its journals.
+        """Check settings and grants, or the directory and its journals.
 
         Raises:
             ServerUnreachableError, ServerSettingError, MissingGrantError, JournalMissingError.
@@ -105,7 +107,7 @@ class Source(Protocol):
         """
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """Return what of `tables` (captured, ``schema.table``) cannot be seen in the log, and
+        """Return changes of `tables` (captured, ``schema.table``) that the log does not show, and
         settings that would help: a sentence each; mostly nothing."""
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:

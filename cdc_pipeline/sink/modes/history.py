@@ -72,7 +72,7 @@ class History(SinkMode):
         return _merge_sql(session, path, target, key_facts)
 
     def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
-        """Return the end every current version."""
+        """End every current version."""
         return (
             f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "
             f"{END_TS_COLUMN} = timestamp_micros({ts_us}) WHERE {END_COLUMN} IS NULL"

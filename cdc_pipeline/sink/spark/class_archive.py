@@ -69,8 +69,8 @@ def archive_path() -> Path:
 
 
 def make_archive() -> Path | None:
-    """Return the archive, made by a session of its own where it is not there; None if this Java
-    cannot make one."""
+    """Return the archive, made by a separate session if it does not exist; None if this Java cannot
+    make one."""
     archive = archive_path()
     if archive.is_file():
         return archive

@@ -167,7 +167,7 @@ def arguments(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _first(settings: Mapping[str, str]) -> Any:
-    """Return the start the JVM with what may stand in its arguments, then Spark with all
+    """Start the JVM with the settings that may appear in its arguments, then Spark with all
     settings."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession

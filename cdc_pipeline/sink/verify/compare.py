@@ -79,8 +79,8 @@ class Found:
     Attributes:
         folder: Parquet of the keys in `counts`: ``_kind``, ``_columns`` (names of the columns that
             differ), ``_more`` (rows of the source less those of the lake), ``_lake_seq``, and ``c0
-            ...`` the row of the source, or where it has none that of the lake; None if there is
-            none.
+            ...`` the row of the source, or of the lake if the source has none; None if there is
+            neither.
         rows_source, rows_lake: rows that were compared.
         buckets, buckets_differing: parts by hash of the key.
         counts: keys of each kind.

@@ -1,10 +1,11 @@
-"""A directory of journals as a source.
+"""Read a directory of journals as a source.
 
 Rules:
-- Journals are read in the order of their numbers; a number that is missing on the way is an error when it is reached.
-- The end of a capture is the end of the last journal's last whole transaction. Where the last journal is damaged or
-  truncated, the end lies behind the damage, so that the run meets it and says so.
-- The end of every other journal is proved by who reads it (K5, `source.journal_ends`).
+- Journals are read in the order of their numbers; a number that is missing on the way is an error
+  when it is reached.
+- The end of a capture is the end of the last journal's last whole transaction. If the last journal
+  is damaged or truncated, the end lies behind the damage, so that the run meets and reports it.
+- The reader proves the end of every other journal (K5: `source.journal_ends`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ArchiveSource:
     """Implements `source.protocol.Source` over files.
 
     Args:
-        directory: holds ``<base>.NNNNNN`` files of one log; other files are passed over.
+        directory: holds ``<base>.NNNNNN`` files of one log; other files are ignored.
         chunk_bytes: how much is read at a time.
         unpacked_bytes_max: what one compressed event may unpack to.
     """
@@ -64,7 +65,7 @@ class ArchiveSource:
         """Flavor and server id of the oldest journal.
 
         Raises:
-            JournalMissingError, SourceError, BinlogError: there is none that can be read.
+            JournalMissingError, SourceError, BinlogError: there is no readable journal.
         """
         head = self._head(self._files()[0])
         return ServerIdentity(flavor_of(head), head.journal_format.server_id, address=str(self.directory))
@@ -79,11 +80,11 @@ class ArchiveSource:
         return True
 
     def journal_created_s(self, journal: str) -> int:
-        file = self.directory / journal  # no listing: a search asks for hundreds
+        file = self.directory / journal  # no listing: a search opens hundreds
         return self._head(file if file.is_file() else self._file(journal)).journal_format.created_s
 
     def check(self) -> None:
-        """Directory, magic numbers and format descriptions of all journals.
+        """Check the directory, and the magic numbers and format descriptions of all journals.
 
         Raises:
             SourceError: the directory cannot be read or holds journals of more than one log.
@@ -132,18 +133,18 @@ class ArchiveSource:
             raise inside_event(position.journal, position.offset, boundary)
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """Return the files say nothing of their own."""
+        """Return no reason: files add none of their own."""
         return ()
 
     def tables(self) -> None:
-        """An archive cannot tell."""
+        """Return None: an archive does not know the tables."""
         return
 
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
-        """No server to ask: CREATE TABLE in the journals tells columns."""
+        """Return None: without a server, CREATE TABLE in the journals defines the columns."""
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """Return an archive cannot tell."""
+        """Return no warnings: an archive has none."""
         return ()
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:

@@ -1,15 +1,18 @@
-"""Purged journals read from an archive, and then the live server without a gap (SPEC P5).
+"""Read purged journals from an archive, and then the live server without a gap.
 
 Rules:
-- The server is the source; the archive is asked only for what the start needs and the server has purged. A run that the
-  server can serve alone does not look into the archive.
-- Archived journals are read whole, in the order of their numbers, up to the first that the server still has; that one
-  is read from its first byte by offset. So the stream is the log itself: no gap and no overlap.
-- The join is proved before anything is read. Where both have a journal, its format description is the same (server id,
-  creation time). Otherwise the last archived journal is of this server, its number is the one before the server's
-  oldest, it is not younger, and with GTIDs the transactions up to its end are exactly those that the server purged.
-  While it is read, the end of each journal is proved as everywhere (`source.journal_ends`).
-- By GTID set, the start is looked for in the archive: a place that parts the set's transactions from all others.
+- The server is the source; the archive is used only for what the start needs and the server has
+  purged. A run that the server can serve alone does not read the archive.
+- Archived journals are read whole, in the order of their numbers, up to the first that the server
+  still has; that one is read from its first byte by offset. So the stream is the log itself: no gap
+  and no overlap.
+- The join is proved before anything is read. Where both have a journal, its format description is
+  the same (server id, creation time). Otherwise the last archived journal is of this server, its
+  number is the one before the server's oldest, it is not younger, and with GTIDs the transactions
+  up to its end are exactly those that the server purged. While the archive is read, the end of each
+  journal is proved as usual (`source.journal_ends`).
+- By GTID set, the start is searched in the archive: a place that separates the set's transactions
+  from all others.
 - The end of a run is the server's.
 """
 
@@ -40,7 +43,7 @@ _FIRST_OFFSET: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a start is served from the archive.
+    """The way from a start through the archive.
 
     Attributes:
         start: place in the archive.
@@ -58,8 +61,8 @@ class ArchiveThenLive:
 
     Args:
         live: the running server.
-        directory: copies of its journals, under the names that it gave them.
-        unpacked_bytes_max: what one compressed event of them may unpack to.
+        directory: copies of its journals, under their original names.
+        unpacked_bytes_max: what one compressed event in them may unpack to.
     """
 
     def __init__(self, live: Source, directory: Path, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> None:
@@ -71,42 +74,42 @@ class ArchiveThenLive:
 
     @property
     def identity(self) -> ServerIdentity:
-        """Of the server."""
+        """As the server has it."""
         return self.live.identity
 
     @property
     def uses_gtids(self) -> bool:
-        """Of the server."""
+        """As the server has it."""
         return self.live.uses_gtids
 
     @property
     def heads_are_local(self) -> bool:
-        """Of the server."""
+        """As the server has it."""
         return self.live.heads_are_local
 
     def journal_created_s(self, journal: str) -> int:
         """Return the creation time of a journal, the server's or an archived one.
 
         Raises:
-            JournalMissingError: in neither.
+            JournalMissingError: neither has it.
         """
         if any(info.journal == journal for info in self.live.journals()):
             return self.live.journal_created_s(journal)
         return read_head(self._file(journal_number(journal))).journal_format.created_s
 
     def check(self) -> None:
-        """Of the server; the archive is checked when it is needed."""
+        """Check the server; the archive is checked when it is needed."""
         self.live.check()
 
     def journals(self) -> list[JournalInfo]:
-        """Return the server's, and before them those that only the archive has."""
+        """Return the server's journals, preceded by those that only the archive has."""
         listed = self.live.journals()
         oldest = journal_number(listed[0].journal) if listed else 0
         older = [file for file in self._files() if journal_number(file.name) < oldest]
         return [*(JournalInfo(file.name, file.stat().st_size) for file in older), *listed]
 
     def end_position(self) -> Position:
-        """Of the server."""
+        """Return what the server returns."""
         return self.live.end_position()
 
     def earliest_position(self) -> Position:
@@ -124,11 +127,13 @@ class ArchiveThenLive:
         return Position(numbers[first].name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s)
 
     def validate_position(self, position: Position) -> None:
-        """As the server does; what it has purged must be in the archive, and the archive must join its log.
+        """Check as the server does; what it has purged must be in the archive, and the archive must
+        join its log.
 
         Raises:
             JournalMissingError: a journal is in neither.
-            SourceIdentityError: the archive is of another server, or of this one before its log was reset.
+            SourceIdentityError: the archive is of another server, or of this one before its log was
+                reset.
         """
         if self._needs_archive(position):
             self._way(position)
@@ -136,7 +141,7 @@ class ArchiveThenLive:
             self.live.validate_position(position)
 
     def reasons(self, start: Position) -> tuple[str, ...]:
-        """That, and why, the archive is read."""
+        """Say that the archive is read, and why."""
         if not self._needs_archive(start):
             return self.live.reasons(start)
         way = self._way(start)
@@ -148,11 +153,11 @@ class ArchiveThenLive:
         )
 
     def tables(self) -> list[str] | None:
-        """Of the server."""
+        """Return what the server returns."""
         return self.live.tables()
 
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
-        """Return the live server's; what is purged is looked through in the archive."""
+        """Return the live server's catalog; search purged journals for DDL in the archive."""
         from cdc_pipeline.source.live.live import LiveSource
 
         if not isinstance(self.live, LiveSource):
@@ -163,7 +168,7 @@ class ArchiveThenLive:
         return ArchiveThenLive(live, self.directory, unpacked_bytes_max=self._unpacked_bytes_max)
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """Of the server."""
+        """Return what the server returns."""
         return self.live.warnings(tables)
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
@@ -180,7 +185,7 @@ class ArchiveThenLive:
                 at = Position(listed[number], _FIRST_OFFSET, journal_created_s=head.created_s)
                 yield from self.live.chunks(at, replace(end, gtid_set=""))
                 return
-            # It may have been purged since the run began: then it must be in the archive by now.
+            # The journal may have been purged since the run began: then it must now be in the archive.
             file = self._file(number)
             self._check_server(file, read_head(file).journal_format)
             stop = end.offset if number == end.order[0] else file.stat().st_size
@@ -252,7 +257,7 @@ class ArchiveThenLive:
         )
 
     def _locate(self, gtid_set: str, file: Path) -> Position:
-        """Return the place in the journal after which only transactions outside the set come."""
+        """Return the place in the journal that only transactions outside the set follow."""
         head = read_head(file)
         created_s = head.journal_format.created_s
         begin = Position(file.name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s)
@@ -264,7 +269,8 @@ class ArchiveThenLive:
     # -- the join ------------------------------------------------------------------------------------------------------
 
     def _check_join(self, last: int, oldest: Position) -> None:
-        """Prove that the archive is of the server's log, and that its journal `last` comes right before `oldest`."""
+        """Prove that the archive belongs to the server's log, and that its journal `last`
+        immediately precedes `oldest`."""
         file = self._file(last)
         head = read_head(file)
         self._check_server(file, head.journal_format)

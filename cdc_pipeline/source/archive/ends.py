@@ -1,6 +1,6 @@
-"""Where the last journal of an archive ends: at its last whole transaction (K5).
+"""Find where the last journal of an archive ends: at its last whole transaction (K5).
 
-The ends of the others are proved as they are read: `source.journal_ends`.
+The ends of the others are proved while they are read: `source.journal_ends`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class JournalScan:
     """One journal, read whole.
 
     Attributes:
-        end: after the last event that is not part of an unfinished transaction, with the executed GTIDs.
-        failure: what stopped the reading, if anything did.
+        end: after the last event that is not part of an unfinished transaction, with the executed
+            GTIDs.
+        failure: the error that stopped the reading, if any.
     """
 
     end: Position
@@ -39,7 +40,7 @@ def flavor_of(head: JournalHead) -> Flavor:
 
 
 def scan(file: Path, head: JournalHead, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> JournalScan:
-    """Read a journal to its end, or to the first thing that is wrong with it."""
+    """Read a journal to its end, or to its first fault."""
     transactions = TransactionPass()
     found: dict[str, list[NDArray[np.int64]]] = {}
     open_found: dict[str, list[NDArray[np.int64]]] = {}
@@ -80,7 +81,7 @@ def scan(file: Path, head: JournalHead, *, unpacked_bytes_max: int = EVENT_UNPAC
 
 
 def preceding_set(head: JournalHead) -> str:
-    """Return the GTID set that a capture from the journal's begin starts with; "" where it has
+    """Return the GTID set that a capture from the journal's beginning starts with; "" if it has
     none.
 
     MariaDB lists every server of every domain, the latest of a domain last: only that one is its

@@ -1,9 +1,11 @@
-"""Journals as files: finding them, reading them in blocks, and what stands at their head.
+"""Find journals as files, read them in blocks, and read their heads.
 
 Rules:
-- A journal is a file ``<base>.<six or more digits>``; index files and everything else in the directory is passed over.
-- Nothing is believed before the magic number and the format description were checked.
-- A file is read in blocks and never mapped: a file that shrinks while it is read is an error, not a dead process.
+- A journal is a file ``<base>.<six or more digits>``; index files and everything else in the
+  directory are ignored.
+- Nothing is trusted before the magic number and the format description are checked.
+- A file is read in blocks and never mapped: a file that shrinks while it is read is an error, not a
+  dead process.
 """
 
 from __future__ import annotations
@@ -41,11 +43,12 @@ _HEAD_TYPES: Final = (*_SETS, EventType.MARIADB_START_ENCRYPTION, EventType.MARI
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """What the first events of a journal say.
+    """The content of a journal's first events.
 
     Attributes:
         journal_format: see JournalFormat.
-        previous_set: text of the GTID set that precedes the journal (see `gtid.previous_set`); None without one.
+        previous_set: text of the GTID set that precedes the journal (see `gtid.previous_set`); None
+            without one.
     """
 
     journal_format: JournalFormat
@@ -56,7 +59,7 @@ def journal_files(directory: Path) -> list[Path]:
     """Return the journals in a directory, by number.
 
     Raises:
-        SourceError: not a directory that can be read, or journals of more than one log in it.
+        SourceError: not a readable directory, or it holds journals of more than one log.
     """
     try:
         files = [file for file in directory.iterdir() if _NAME.fullmatch(file.name) and file.is_file()]
@@ -104,7 +107,7 @@ def _open_journal(file: Path) -> BinaryIO:
 
 
 def check_magic(magic: bytes, journal: str) -> None:
-    """Whether a journal may begin with the bytes `magic`.
+    """Check that a journal may begin with the bytes `magic`.
 
     Raises:
         BinlogError: an encrypted journal.
@@ -144,7 +147,7 @@ def read_journal(
     """Yield the chunks of a journal from `offset`, which is an event boundary.
 
     Args:
-        journal_format: needed where `offset` is above 4.
+        journal_format: needed if `offset` is above 4.
         stop_offset: end before this offset; None reads to the end of the file.
         unpacked_bytes_max: what one compressed event may unpack to.
 
@@ -226,7 +229,7 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
             next_step="copy the journal again from its server",
         )
     event = start
-    if header is not None:  # a damaged length must not ask for memory that the file cannot fill
+    if header is not None:  # a damaged length must not allocate memory that the file cannot fill
         left_bytes = os.fstat(handle.fileno()).st_size - handle.tell()
         event += handle.read(max(0, min(header.event_length - HEADER_BYTES, left_bytes)))
     if header is None or len(event) < header.event_length:
@@ -246,7 +249,7 @@ def boundary_at_or_after(file: Path, target: int) -> int:
     alone.
 
     Raises:
-        DamagedJournalError: a length that cannot be.
+        DamagedJournalError: an impossible length.
     """
     offset = 4
     with _open_journal(file) as handle:

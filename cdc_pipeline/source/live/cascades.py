@@ -1,11 +1,15 @@
-"""Foreign keys whose cascades a server carries out without logging them: a mirror of the child table goes astray.
+"""Find foreign keys whose cascades a server executes without logging them: a mirror of the child
+table would diverge.
 
 Rules:
-- MariaDB logs the rows of the parent table only, and so does MySQL where InnoDB itself does the cascades (before 9.6,
-  or with innodb_native_foreign_keys=ON). A replica carries them out again; a lake cannot.
-- It is a warning by constraint, not an error: the parents' rows may never be deleted, or never get another key.
-- SHOW CREATE TABLE is asked, since an account that may only read sees no constraint in information_schema (MariaDB). A
-  table that the account cannot see, or that does not exist yet, has no warning.
+- MariaDB logs the rows of the parent table only, and so does MySQL if InnoDB itself executes the
+  cascades (before 9.6, or with innodb_native_foreign_keys=ON). A replica executes them again; a
+  lake cannot.
+- Each constraint is a warning, not an error: the parents' rows may never be deleted or change their
+  key.
+- SHOW CREATE TABLE is used, since an account that may only read sees no constraint in
+  information_schema (MariaDB). A table that the account cannot see, or that does not exist yet, has
+  no warning.
 
 Source: binary logs of MySQL 9.7, which has the rows of the child, and of MariaDB 10.11, which has
 not; MySQL manual "innodb_native_foreign_keys", "SHOW CREATE TABLE Statement".
@@ -52,7 +56,8 @@ class Cascade:
 
 
 def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[Cascade]:
-    """Return the constraints whose cascades change one of `tables` (``schema.table``) unseen.
+    """Return the constraints whose cascades change one of `tables` (``schema.table``) without
+    logging.
 
     Raises:
         ServerUnreachableError, SourceError: no connection.
@@ -82,7 +87,7 @@ def _with_database(match: re.Match[str], table: str) -> str:
 
 
 def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence for each of `unlogged_cascades`; raises what that does."""
+    """Return a sentence for each of `unlogged_cascades`; raise what that raises."""
     return tuple(
         f"the server does not log what the foreign key `{found.name}` changes in {found.table} ({found.actions}) "
         f"when rows of {found.parent} go or get another key: the lake keeps those rows as they were; "

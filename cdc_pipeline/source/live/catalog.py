@@ -1,13 +1,15 @@
-"""The catalog of a live server, and the place of the log at which it holds.
+"""Read the catalog of a live server, and determine the place in the log at which it holds.
 
 Rules:
-- A catalog that is read now holds for a past place of the log only where no DDL of a table lies
-  between: by a later shape earlier rows would be decoded wrongly. So the log from the asked place to its end
-  behind the reading is looked through for DDL: only tables without any keep their columns back to
-  that place; others have them from their last DDL on.
-- The catalog is read until no DDL came meanwhile. A table for which that never ends is left out, never guessed.
-- A DDL is in the log before its end in MySQL's catalog (K17), and in MariaDB's catalog before it is in the log: opening
-  a table waits for the end of its DDL. MySQL's tables with DDL are opened before the reading, MariaDB's all behind it.
+- A catalog that is read now holds for a past place of the log only if no DDL of a table lies
+  between: earlier rows would be decoded wrongly by a later shape. So the log from the requested
+  place to its end after the reading is searched for DDL: only tables without any keep their columns
+  back to that place; others have them from their last DDL on.
+- The catalog is read again until no DDL came meanwhile. A table for which that never happens is
+  left out, never guessed.
+- A DDL is in the log before its end in MySQL's catalog (K17), and in MariaDB's catalog before it is
+  in the log: opening a table waits for the end of its DDL. MySQL's tables with DDL are opened
+  before the reading, all of MariaDB's after it.
 
 Source: MySQL 9.7 manual, 28.3 (information_schema).
 """
@@ -99,7 +101,7 @@ def placed_catalog(
     """Return the catalog, and which tables had DDL between `since` and its reading.
 
     Raises:
-        SourceError, BinlogError: what reading the log raises; the server refuses to show its
+        SourceError, BinlogError: what reading the log raises; the server refuses to return its
             catalog.
     """
     try:
@@ -142,10 +144,10 @@ def _folded(table: tuple[str, str]) -> tuple[str, str]:
 
 
 def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -> None:
-    """Open tables: a statement waits for a DDL of them that is in the log but has not ended."""
+    """Open tables, which waits for a DDL of them that is in the log but has not ended."""
     for database, table in tables:
         if database and table:
-            # Gone, renamed, or no SELECT on it: then the catalog shows that as well. Or its DDL goes on.
+            # Gone, renamed, or no SELECT on it: then the catalog shows that too. Or its DDL still runs.
             with contextlib.suppress(StatementError):
                 server.query(f"SELECT 1 FROM {quoted_name(database)}.{quoted_name(table)} LIMIT 0")  # noqa: S608
 
@@ -159,7 +161,7 @@ def _look_through(
     *,
     is_mariadb: bool,
 ) -> None:
-    """Add the DDL of captured tables from `start` to `end`: the last of each table stays."""
+    """Add the DDL of captured tables from `start` to `end`, keeping the last of each table."""
     transactions = TransactionPass()
     with closing(cast(Any, source.chunks(start, end))) as chunks:
         for chunk in chunks:

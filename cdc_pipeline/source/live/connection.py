@@ -1,11 +1,14 @@
-"""The control connection to a live server: who it is, where its log stands, what its tables are.
+"""The control connection to a live server: its identity, the end of its log, its tables.
 
 Rules:
-- Read only: no statement here changes the server. What a server can do is found by trying, never by its version text.
-- A journal position and its GTID set are one pair: both come from one statement (MySQL) or the set is computed by the
-  server from the position (MariaDB).
-- All results are plain values; errors of the server become CdcErrors with a next step (`server_errors`).
-- One connection, guarded by a lock; it is opened at first use and once more if the server closed it meanwhile.
+- Read only: no statement here changes the server. What a server can do is found by trying, never
+  from its version text.
+- A journal position and its GTID set are one pair: both come from one statement (MySQL) or the set
+  is computed by the server from the position (MariaDB).
+- All results are plain values; errors of the server become CdcErrors with a next step
+  (`server_errors`).
+- One connection, guarded by a lock; it is opened at first use and once more if the server closed it
+  meanwhile.
 
 Source: both servers' answers; MySQL manual "SHOW BINARY LOG STATUS", MariaDB "BINLOG_GTID_POS".
 """
@@ -46,7 +49,8 @@ _ENCRYPTION_HEADER_BYTES: Final = 512
 def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
     """Return the keyword arguments of every connection that pymysql makes.
 
-    The password is handed over as bytes: pymysql would encode text as latin1. `LoginPlugins` decides who may see it.
+    The password is handed over as bytes: pymysql would encode text as latin1. `LoginPlugins`
+    decides which servers may see it.
     """
     return {
         "host": config.host,
@@ -77,14 +81,14 @@ def open_connection(
         config: the server and the account.
         kind: class of the connection.
         answer_timeout_s: how long each later answer may take; by default `read_timeout_s`.
-        more: arguments of pymysql, besides `connection_arguments`.
+        more: further arguments of pymysql, besides `connection_arguments`.
 
     Raises:
         pymysql.Error, OSError, RuntimeError: `server_errors.connect_error` says what they mean.
     """
     while_connecting = {"read_timeout": config.connect_timeout_s, "write_timeout": config.connect_timeout_s}
     connection: Any = kind(**{**connection_arguments(config), **more, **while_connecting})
-    # A server that is silent at its greeting must not be waited for as long as one that sorts a table.
+    # A server that sends no greeting must not be waited for as long as one that sorts a table.
     connection._read_timeout = answer_timeout_s or config.read_timeout_s
     connection._write_timeout = config.read_timeout_s
     return connection  # type: ignore[no-any-return]
@@ -198,7 +202,7 @@ class ServerConnection:
 
     @cached_property
     def flavor(self) -> Flavor:
-        """Told by MariaDB's own GTID variable, which MySQL does not have.
+        """The server's flavor: only MariaDB has its own GTID variable.
 
         Raises:
             ConfigError: the configuration names the other one.
@@ -294,7 +298,7 @@ class ServerConnection:
         return None if value is None else compact_set(value)
 
     def gtid_purged(self) -> str:
-        """MySQL: transactions that are in no journal any more."""
+        """Return the transactions that are no longer in any journal (MySQL)."""
         return compact_set(self._require("SELECT @@GLOBAL.gtid_purged")[0])
 
     def journals(self) -> list[JournalInfo]:
@@ -386,7 +390,7 @@ class ServerConnection:
         return "BINLOG MONITOR" if self.flavor == "mariadb" else "REPLICATION CLIENT"
 
     def unexpected(self, error: StatementError) -> CdcError:
-        """CdcError for a refused statement that no caller expects."""
+        """Return the CdcError for a refused statement that no caller expects."""
         got = f"error {error.number}: {error.text}"
         if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
             return self.grant_error(_named_privileges(error.text) or self.status_privilege, got)
@@ -402,7 +406,7 @@ class ServerConnection:
 
 
 def compact_set(text: object) -> str:
-    """Return the GTID set as one line without blanks; servers print long ones over several
+    """Return the Return a GTID set as one line without spaces; servers print long ones over several
     lines."""
     return re.sub(r"\s+", "", str(text or ""))
 

@@ -1,16 +1,18 @@
-"""The hand-over: pymysqlreplication connects, registers and sends the dump command, then the socket is ours.
+"""Let pymysqlreplication connect, register and send the dump command, then take over its socket.
 
 Rules:
-- The library is asked for one event. It opens its connection through our factory, sets the session up, registers as a
-  replica and writes the dump command; at that write control comes back by an exception that it does not know. It has
-  read nothing since its last answer, so no byte of the stream can be in a buffer of its own.
-- It never gets to read an event, to open its second connection, or to reconnect: reconnecting is a new run.
-- Its request is replaced where it cannot carry what is needed: every request to MariaDB (its own has one byte too many,
-  ignores journal and offset, and asks for no annotate events) and GTID sets with tags.
+- The library is asked for one event. It opens its connection through our factory, sets up the
+  session, registers as a replica and writes the dump command; at that write an exception that it
+  does not know returns control to us. It has read nothing since its last answer, so none of its
+  buffers can hold a byte of the stream.
+- It never reads an event, opens its second connection, or reconnects: a reconnection is a new run.
+- Its request is replaced if it cannot carry what is needed: every request to MariaDB (its own has
+  one byte too many, ignores journal and offset, and asks for no annotate events) and GTID sets with
+  tags.
 - Only this module and `row_stream` know names of the two libraries that begin with an underscore.
 
-Source: MySQL client/server protocol, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE; MariaDB
-"Replication Protocol" (@slave_connect_state, @mariadb_slave_capability).
+Source: MySQL client/server protocol, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE;
+MariaDB "Replication Protocol" (@slave_connect_state, @mariadb_slave_capability).
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ _SEND_ANNOTATE: Final = 0x02  # MariaDB only; for MySQL the same bit asks for he
 _THROUGH_GTID: Final = 0x04
 _OFFSET_MAX: Final = (1 << 32) - 1
 
-# Announced before the dump: without it the server refuses journals with checksums. The library announces the server's
-# setting of today, which says nothing about the journals of yesterday.
+# Announced before the dump: without it the server refuses journals with checksums. The library
+# announces the server's present setting, which says nothing about older journals.
 _ANNOUNCE_CHECKSUMS: Final = "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'"
-# A full store stops the reading while a batch is merged; by default the server waits a minute, then
-# ends the dump.
+# A full buffer stops the reading while a batch is merged; by default the server waits a minute,
+# then ends the dump.
 _WRITE_TIMEOUT_S: Final = 6 * 3600
 _INTRODUCTION: Final = f"{_ANNOUNCE_CHECKSUMS}, SESSION net_write_timeout = {_WRITE_TIMEOUT_S}"
 
@@ -73,7 +75,7 @@ class DumpRequest:
         flavor: decides the form of the command.
         journal: journal to start in; of a dump by GTID only informative.
         offset: offset there.
-        gtid_set: transactions that are not to be sent; "" for a dump by offset.
+        gtid_set: transactions that must not be sent; "" for a dump by offset.
         gtid_bytes: binary form of a set with tags, which the library cannot encode; b"" if it can.
     """
 
@@ -84,7 +86,8 @@ class DumpRequest:
     gtid_bytes: bytes = b""
 
     def own_command(self, server_id: int) -> bytes | None:
-        """Whole packet to send instead of the library's; None if the library's is right."""
+        """Return the whole packet to send instead of the library's; None if the library's is
+        right."""
         if self.flavor == "mariadb":
             name = b"" if self.gtid_set else self.journal.encode()
             offset = 4 if self.gtid_set else self.offset
@@ -111,7 +114,7 @@ else:
 
 
 class _HandedOver(_Connection):
-    """A connection that gives itself away when the dump command is written."""
+    """A connection that hands over its socket when the dump command is written."""
 
     own_command: bytes | None = None
 
@@ -137,7 +140,7 @@ class DumpSocket:
         self._socket.settimeout(read_timeout_s)
 
     def read(self, block: NDArray[Any]) -> int:
-        """Read what there is into `block`, at least a byte; 0 says that the other side closed.
+        """Read what is available into `block`, at least a byte; return 0 if the other side closed.
 
         Raises:
             OSError: the connection broke, or nothing came for the read timeout (TimeoutError).
@@ -146,8 +149,8 @@ class DumpSocket:
 
     @property
     def descriptor(self) -> int | None:
-        """Of the socket, which does not block, where compiled code may read it; None if its stream
-        is encrypted."""
+        """Return the descriptor of the socket, which does not block, for compiled code to read;
+        None if the stream is encrypted."""
         if self.encrypted or not receiving.is_possible:
             return None
         return self._socket.fileno()
@@ -158,20 +161,21 @@ class DumpSocket:
         return hasattr(self._socket, "cipher")
 
     def stop(self) -> None:
-        """Make a blocked `read` return. From any thread."""
+        """Make a blocked `read` return. May be called from any thread."""
         with contextlib.suppress(OSError):
             # Not SSLSocket.shutdown: it throws the TLS state away under the reading thread.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection without a farewell: the server is still sending. From the reading thread."""
+        """Close the connection without a quit command: the server is still sending. From the
+        reading thread."""
         self.stop()
         self._connection._force_close()  # type: ignore[attr-defined]
 
 
 def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaName) -> DumpSocket:
-    """Return the start a non-blocking dump: it ends with an EOF packet where the server's log ends
-    at that time.
+    """Start a non-blocking dump: it ends with an EOF packet at the present end of the
+    server's log.
 
     Raises:
         PositionError: an offset that the command cannot carry.

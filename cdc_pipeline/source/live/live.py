@@ -1,15 +1,18 @@
-"""A running server as a source: checks by a control connection, events by a dump.
+"""Read a running server as a source: checks by a control connection, events by a dump.
 
 Rules:
-- The end is fixed before the dump starts; the dump is non-blocking and is cut there. An end of the stream before that
-  is an error, never "nothing new": success is reaching the position.
-- A connection that breaks ends the iterator with a retryable error after everything before it was delivered;
-  reconnecting is a new run, which begins at its cursor and gives no event twice.
-- By offset, the journal is the one that the position was taken from: its creation time is compared before its first
-  event is delivered. By GTID set, journals and offsets of the start are not compared: they may be another server's.
-- A dump by GTID set may deliver marks of the journal (format description, list of GTIDs) from before the start.
-- Bytes are moved once, out of the socket into memory that the chunk refers to; their checksums are computed while they
-  are in the processor's cache. That memory is used again when no chunk refers to it any more.
+- The end is fixed before the dump starts; the dump is non-blocking and is cut there. An end of the
+  stream before that is an error, never "nothing new": success is reaching the position.
+- A connection that breaks ends the iterator with a retryable error after everything before it was
+  delivered; a reconnection is a new run, which begins at its cursor and delivers no event twice.
+- By offset, the journal is the one that the position was taken from: its creation time is compared
+  before its first event is delivered. By GTID set, journals and offsets of the start are not
+  compared: they may be another server's.
+- A dump by GTID set may deliver marks of the journal (format description, list of GTIDs) from
+  before the start.
+- Bytes are moved once, from the socket into memory that the chunk refers to; their checksums are
+  computed while they are in the processor's cache. That memory is reused when no chunk refers to it
+  any more.
 """
 
 from __future__ import annotations
@@ -55,9 +58,10 @@ from cdc_pipeline.source.live.server_checks import check_server, setting_notes
 from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
 
 _READ_BYTES: Final = 256 << 10  # at once: what the processor's cache holds beside the kernel's copy of it
-_CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, but for one with a larger event
+_CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, except one with a larger event
 _GOAL_BYTES_MIN: Final = 64 << 10
-# Of the process, whose streams follow each other (captures of a load, catch-ups): their memory need not be made anew.
+# Shared by the process, whose streams follow each other (captures of a load, catch-ups), so that
+# memory is reused.
 _POOL: Final = BlockPool(_CHUNK_BYTES, spare_blocks_max=5)
 _HOST_BYTES_MAX: Final = 60
 _UUID_NAMESPACE: Final = uuid.UUID("6f1c1fd2-0a9e-5c2c-8f5e-3a0b7c1d9e42")
@@ -106,7 +110,7 @@ class LiveSource:
             return found
 
     def check(self) -> None:
-        """Settings, grants, and whether our replica id is free.
+        """Check settings, grants, and whether our replica id is free.
 
         Raises:
             ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
@@ -129,7 +133,7 @@ class LiveSource:
     def validate_position(self, position: Position) -> None:
         """Check that reading can start at `position`; see the protocol.
 
-        By its GTID set where it has one and the server uses them, else by journal and offset.
+        By its GTID set if it has one and the server uses GTIDs, else by journal and offset.
         """
         if self._by_gtid(position):
             log_positions.validate_gtid_set(self.server, position)
@@ -137,7 +141,7 @@ class LiveSource:
             log_positions.validate_offset(self.server, position, first_offset=self._first_offset)
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """Return a dump says nothing of its own."""
+        """Return no reason: a dump adds none of its own."""
         return ()
 
     def tables(self) -> list[str] | None:
@@ -147,15 +151,16 @@ class LiveSource:
     def catalog(
         self, captured: Callable[[str, str], bool], *, since: Position, log: Callable[[Source], Source] | None = None
     ) -> PlacedCatalog | None:
-        """Return the columns of the captured tables and the DDL since a place, over connections of
-        its own: a dump goes on.
+        """Return the columns of the captured tables and the DDL since a place, over separate
+        connections: a running dump continues.
 
         Args:
-            log: what the log is read from, given such a second source; that source itself by
-                default.
+            log: makes the source of the log from a second such source; by default that source
+                itself.
         """
-        # Another name gives another replica server id: with ours the server would end our own dump.
-        # A configured id tells two readers of one pipeline apart, so that their second readers are told apart too.
+        # Another name means another replica server id: with ours the server would end our own dump.
+        # A configured id distinguishes two readers of one pipeline, so their second readers must differ
+        # too.
         own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
         config = self.config.model_copy(update={"replica_server_id": None})
         second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/catalog{own}")
@@ -165,7 +170,8 @@ class LiveSource:
             second.close()
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """Foreign keys whose cascades the server does not log; settings that would make captures surer."""
+        """Return warnings: foreign keys whose cascades the server does not log; settings that would
+        make captures safer."""
         return cascade_warnings(self.server, tables) + setting_notes(self.server)
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
@@ -254,18 +260,18 @@ class _Stream:
         self._packets = PacketBuffer(_POOL, room_bytes=_READ_BYTES, packet_bytes_max=source.config.packet_bytes_max)
         self._must_check_journal = not by_gtid
         self._next = (start.journal, start.offset)
-        self._furthest = ((0, 0), 0)  # the last place that was passed, and how much of an event had come there
+        self._furthest = ((0, 0), 0)  # the last place that was passed, and how much of an event had arrived there
         self._still_s = 0.0  # of receiving, since then
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, then the error that kept the end from being reached, if one did."""
-        most_bytes = _READ_BYTES  # the first chunk is small: who wants to see a journal's head waits for little
+        most_bytes = _READ_BYTES  # the first chunk is small, so that a journal's head arrives quickly
         stop: PacketEnd | CdcError | str | None = None
         while stop is None:
             began_s = time.monotonic()
             stop = self._fill(min(most_bytes, self._left_bytes()))
             took_s = time.monotonic() - began_s
-            # Also after a failure: what came before it counts, and the error tells the place after it.
+            # Also after a failure: what came before it counts, and the error names the place after it.
             reached = yield from self._frame()
             if reached:
                 return
@@ -280,9 +286,10 @@ class _Stream:
         raise stop
 
     def _moves(self, took_s: float) -> bool:
-        """Return whether the server has passed a new place, or sent more of an event, within the read timeout.
+        """Return whether the server has passed a new place, or sent more of an event, within the
+        read timeout.
 
-        A server that only sends heartbeats would keep a run for ever (K25).
+        A server that only sends heartbeats would keep a run running forever (K25).
         """
         place = (journal_number(self._framer.journal), self._passed_offset())
         partial_bytes = self._packets.partial_bytes
@@ -295,13 +302,15 @@ class _Stream:
         return self._still_s < self._source.config.read_timeout_s
 
     def _left_bytes(self) -> int:
-        """Return what is read for at most: a server whose log grows sends on behind the end."""
+        """Return the most bytes to read: a server whose log grows continues to send after the
+        end."""
         if journal_number(self._framer.journal) != self._end_number:
             return _CHUNK_BYTES
         return max(self._end.offset - self._framer.offset, _GOAL_BYTES_MIN)
 
     def _fill(self, goal_bytes: int) -> PacketEnd | CdcError | str | None:
-        """Read until there is enough for a chunk: None. Else why nothing more comes (a text: the connection broke)."""
+        """Read until there is enough for a chunk and return None, else why nothing more comes (a
+        text: the connection broke)."""
         packets, dump = self._packets, self._dump
         journal_format = self._framer.journal_format
         packets.expect_checksums(journal_format is None or journal_format.checksum_bytes > 0)
@@ -354,7 +363,7 @@ class _Stream:
                 return False
 
     def _reached(self, journal: str, offset: int) -> bool:
-        # Before the server has told where it starts, the framer stands at our own start.
+        # Until the server has announced where it starts, the framer is at our own start.
         if self._framer.journal_format is None:
             return False
         return (journal_number(journal), offset) >= (self._end_number, self._end.offset)
@@ -363,8 +372,8 @@ class _Stream:
         """Return the offset that the server has passed in the framer's journal, by sending or by
         skipping.
 
-        MySQL tells by a heartbeat, which the framer follows. MariaDB makes up a list of GTIDs where
-        it stops to skip.
+        MySQL sends a heartbeat, which the framer follows. MariaDB sends an artificial list of GTIDs
+        where it stops skipping.
         """
         offset = self._framer.offset
         for event in self._framer.artificial:
@@ -409,7 +418,7 @@ class _Stream:
             )
 
     def _check_journal(self, chunk: Chunk | None) -> None:
-        """By offset: the journal that the server sends must be the one that the start was taken from."""
+        """By offset: check that the server sends the journal that the start was taken from."""
         if not self._must_check_journal:
             return
         created_s = next(
@@ -441,14 +450,16 @@ class _Stream:
         return True
 
     def _check_contiguous(self, chunk: Chunk) -> None:
-        """By offset: nothing is skipped. The framer allows it, for dumps by GTID set."""
+        """By offset: check that nothing is skipped, which the framer allows for dumps by GTID
+        set."""
         if self._by_gtid:
             return
         journal, expected = self._next
         first = 4 if chunk.journal != journal else expected
         ends = np.concatenate([[first], chunk.events["next_offset"][:-1]])
         gaps = np.flatnonzero((chunk.events["offset"] != ends) & (chunk.events["parent"] < 0))
-        # What follows a format description tells how an encrypted journal of MariaDB is read; it is not sent.
+        # The event after a format description says how an encrypted journal of MariaDB is read; it is
+        # not sent.
         types = chunk.events["event_type"]
         gaps = gaps[(gaps == 0) | (types[gaps - 1] != EventType.FORMAT_DESCRIPTION)]
         if len(gaps):
@@ -464,7 +475,7 @@ class _Stream:
         self._next = (chunk.journal, int(chunk.events["next_offset"][-1]))
 
     def _end_early(self, ended: PacketEnd) -> CdcError:
-        """Return the server stopped before the end."""
+        """Return the error for a server that stopped before the end."""
         at = self._framer
         if ended.code:
             error = server_errors.stream_error(
@@ -478,7 +489,7 @@ class _Stream:
                 error = thrown_out(source.server, source.replica, got=got, journal=at.journal, offset=at.offset)
             return error
         if self._source.server.end_position().order >= self._end.order:
-            # Its log goes on: a MariaDB that is shutting down, or whose dump was killed, says EOF as well.
+            # Its log continues: a MariaDB that is shutting down, or whose dump was killed, also sends EOF.
             return self._lost("the server ended the dump early")
         return PositionError(
             "the server's log ends before the end of this run",

@@ -1,7 +1,8 @@
-"""Whether a live server can serve a start position, and where its log begins.
+"""Check whether a live server can serve a start position, and find where its log begins.
 
 Rules:
-- Nothing is snapped or guessed: at an offset stands an event with its own place and checksum, or it is refused.
+- Nothing is rounded or guessed: an offset must hold an event with its own place and checksum, or it
+  is refused.
 - What is missing is named: the oldest journal that is left, or the transactions that were purged.
 
 Source: both servers' answers; MySQL manual "gtid_purged"; MariaDB "Global Transaction ID".
@@ -62,16 +63,17 @@ def earliest(server: ServerConnection) -> Position:
 def validate_offset(
     server: ServerConnection, position: Position, *, first_offset: Callable[[Position, Position], int]
 ) -> None:
-    """Check that the journal is there and that the offset is the start of an event in it, or its end.
+    """Check that the journal is there and that the offset is the start of an event in it, or its
+    end.
 
-    SHOW BINLOG EVENTS is no proof: for some offsets inside an event both servers list an event that is none. So the
-    event is read, and must carry its own place and a right checksum.
+    SHOW BINLOG EVENTS is no proof: for some offsets inside an event both servers list an event that
+    does not exist. So the event is read, and must carry its own place and a correct checksum.
 
     Args:
         server: control connection.
-        position: what to check.
-        first_offset: offset of the first event that a dump between two positions delivers; it compares the creation
-            time of the journal with that of the first position.
+        position: the position to check.
+        first_offset: offset of the first event that a dump between two positions delivers; it
+            compares the creation time of the journal with that of the first position.
 
     Raises:
         JournalMissingError, PositionError, SourceIdentityError.
@@ -83,13 +85,13 @@ def validate_offset(
     size_bytes = sizes[position.journal]
     inside = position.offset < size_bytes
     if inside or position.journal_created_s:
-        # At the end there is no event: the journal's first one tells whether it is the right journal.
+        # At the end there is no event: the journal's first one shows whether it is the right journal.
         probe = dataclasses.replace(position, offset=position.offset if inside else _FIRST_OFFSET)
         end = Position(position.journal, max(size_bytes, probe.offset + 1))
         try:
             found = first_offset(probe, end)
         except (UnknownEventError, UnsupportedEventError):
-            return  # checksum and place were right: it begins an event, which reading will name
+            return  # checksum and place were correct: it begins an event, which reading will name
         except BinlogError as error:
             raise _not_a_boundary(position, "the start of an event", error.what) from None
         if found != probe.offset:
@@ -134,14 +136,16 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
 def _check_holds(server: ServerConnection, position: Position, start: MariadbGtidSet) -> None:
     """Check that the very transactions that `start` names are in the log of a MariaDB server (K24).
 
-    A number stands for a place in its domain, whoever wrote it: a server that went on without the last transactions of
-    another one has the same numbers, and other transactions.
+    A number is a place in its domain, regardless of the server that wrote it: a server that
+    continued without the last transactions of another one has the same numbers with other
+    transactions.
 
     Raises:
-        SourceIdentityError: the domain has gone on, and the transaction's own server has not come that far in it.
+        SourceIdentityError: the domain has continued, but not with the transaction's own server up
+            to that number.
     """
     state = _set(server.value("SELECT @@GLOBAL.gtid_binlog_state") or "", "mariadb")
-    # What a replica began after (a restored backup) need not be in its own log.
+    # The place that a replica started after (a restored backup) need not be in its own log.
     began_after = _set(server.value("SELECT @@GLOBAL.gtid_slave_pos") or "", "mariadb").last
     reached: dict[int, int] = {}
     for (domain, _), number in state.last.items():
@@ -166,7 +170,7 @@ def _check_holds(server: ServerConnection, position: Position, start: MariadbGti
 def ends_closed(server: ServerConnection, position: Position) -> bool:
     """Return whether the event that ends at `position`, the end of its journal, is ROTATE or STOP.
 
-    Only these two are looked for, at the places where their lengths would put them.
+    Only these two are searched, at the places that their lengths imply.
     """
     rotate_bytes = {_HEADER_BYTES + 8 + len(position.journal) + longer for longer in (0, 1)}
     for length in sorted({_HEADER_BYTES, *rotate_bytes}):
@@ -208,7 +212,7 @@ def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
 
 
 def renumbered(position: Position, created_s: int) -> SourceIdentityError:
-    """Return the error for a journal that has the position's name and is another one."""
+    """Return the error for a journal that has the position's name but is another one."""
     return SourceIdentityError(
         "the journal is not the one that the position was taken from: the log was reset, or it is another server",
         journal=position.journal,
@@ -222,7 +226,7 @@ def renumbered(position: Position, created_s: int) -> SourceIdentityError:
 def _missing(position: Position, names: list[str]) -> CdcError:
     expected = f"one of {names[0]} to {names[-1]}" if names else "a journal"
     if names and position.journal_created_s and journal_number(position.journal) > journal_number(names[-1]):
-        # A journal that was read once has a number above the newest: numbering began again.
+        # A journal that was read before has a number above the newest: numbering restarted.
         return SourceIdentityError(
             "the server's journals are numbered anew: its log was reset, or it is another server",
             journal=position.journal,

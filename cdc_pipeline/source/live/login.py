@@ -1,16 +1,22 @@
-"""How a login may be answered: the one place that decides what a server gets to see of the password.
+"""Decide how a login may be answered: the only place that controls what a server sees of the
+password.
 
 Rules:
-- The server names the login plugin, so a plugin is used only if it is known here. A name that is not known is refused,
-  and so is `mysql_old_password`, whose answer can be turned back into the password.
-- `mysql_clear_password` and `dialog` (PAM, LDAP) send the password as it is: only over TLS with a checked certificate.
-- `caching_sha2_password` and `sha256_password` without TLS encrypt the password with a key that the server sends.
-  Another machine on the way can send its own, so a key is taken from this machine alone; elsewhere TLS is needed.
-- Inside TLS they send the password, as the servers' own clients do: only `verify` and `verify_ca` know to whom.
-- `connection_arguments` hands this map to pymysql, and every connection is made with those arguments.
+- The server names the login plugin, so a plugin is used only if it is known here. A name that is
+  not known is refused, and so is `mysql_old_password`, whose answer can be turned back into the
+  password.
+- `mysql_clear_password` and `dialog` (PAM, LDAP) send the password as it is: only over TLS with a
+  checked certificate.
+- `caching_sha2_password` and `sha256_password` without TLS encrypt the password with a key that the
+  server sends. Another machine on the way can send its own, so a key is taken from this machine
+  alone; elsewhere TLS is needed.
+- Inside TLS they send the password, as the servers' own clients do: only `verify` and `verify_ca`
+  authenticate the receiver.
+- `connection_arguments` hands this map to pymysql, and every connection is made with those
+  arguments.
 
-Source: pymysql 1.2 `connections.py` (`_request_authentication`, `_process_auth`) and `_auth.py`; MySQL manual "Caching
-SHA-2 Pluggable Authentication"; MariaDB "Authentication Plugin - PAM".
+Source: pymysql 1.2 `connections.py` (`_request_authentication`, `_process_auth`) and `_auth.py`;
+MySQL manual "Caching SHA-2 Pluggable Authentication"; MariaDB "Authentication Plugin - PAM".
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from pymysql import _auth
 
 from cdc_pipeline.errors import InsecureLoginError
 
-# Their answers are made of a challenge and a hash; pymysql gives them.
+# Their answers are made of a challenge and a hash; pymysql computes them.
 _CHALLENGED: Final = frozenset({"", "mysql_native_password", "client_ed25519"})
 _CLEAR_TEXT: Final = frozenset({"mysql_clear_password", "dialog"})
 _SHA2: Final = frozenset({"caching_sha2_password", "sha256_password"})
@@ -36,7 +42,8 @@ class LoginPlugins:
     """pymysql's `auth_plugin_map`: asked for a handler with the name of the plugin that a server wants."""
 
     def get(self, name: bytes | str) -> Callable[[Any], object]:
-        """Return what makes the handler of plugin `name` for a connection; it gives None for pymysql's own answer."""
+        """Return the factory of the handler of plugin `name` for a connection; it returns None for
+        pymysql's own answer."""
         text = name if isinstance(name, str) else name.decode("ascii", "backslashreplace")
         return partial(_handler, text)
 
@@ -50,7 +57,7 @@ def _handler(name: str, connection: Any) -> object:
 
 
 class _Refused:
-    """A plugin that is not answered. The connection is closed by pymysql."""
+    """A plugin that is not answered. pymysql closes the connection."""
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -75,7 +82,8 @@ class _Sha2:
                 raise _refusal(self._name, connection)
             return _auth.sha256_password_auth(connection, packet)  # type: ignore[no-untyped-call]
         if not takes_key:
-            # A server that remembers the account needs no key. If it asks for more, pymysql fails with this one.
+            # A server that has cached the account needs no key. If it requests more, pymysql fails with
+            # this one.
             connection.server_public_key = _NO_KEY
         try:
             return _auth.caching_sha2_password_auth(connection, packet)
@@ -94,8 +102,8 @@ def is_this_machine(host: str) -> bool:
 
 
 def _is_verified(connection: Any) -> bool:
-    """Return whether the server's certificate was checked. The socket knows it, whatever the
-    settings say."""
+    """Return whether the server's certificate was checked, according to the socket and not the
+    settings."""
     wire = connection._sock
     return isinstance(wire, ssl.SSLSocket) and wire.context.verify_mode == ssl.CERT_REQUIRED
 

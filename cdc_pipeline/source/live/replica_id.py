@@ -1,12 +1,13 @@
-"""One replica server id, one reader: what a clash looks like before and during a dump.
+"""Ensure one reader per replica server id: detect a clash before and during a dump.
 
 Rules:
-- Before a dump: the id is neither the server's own nor that of a replica which the server lists under another name. A
-  listed one of our own name is what an earlier run of ours left behind.
-- During a dump: servers end the dump that came first. That is no broken connection: started again it would throw the
-  other one out in turn, so the error is not retryable.
-- Both names are told, wherever the server shows the other one: MariaDB does so only to accounts with REPLICATION MASTER
-  ADMIN, MySQL to those that may read the log. MySQL tells readers apart by uuid, MariaDB by server id.
+- Before a dump: the id is neither the server's own nor that of a replica which the server lists
+  under another name. A listed one with our own name is left from an earlier run.
+- During a dump: servers end the dump that came first. That is not a broken connection: a restart
+  would throw out the other reader in turn, so the error is not retryable.
+- The error has both names, if the server shows the other one: MariaDB does so only to accounts with
+  REPLICATION MASTER ADMIN, MySQL to those that may read the log. MySQL distinguishes readers by
+  uuid, MariaDB by server id.
 
 Source: both servers asked; MySQL manual "SHOW REPLICAS"; MariaDB "SHOW REPLICA HOSTS".
 """

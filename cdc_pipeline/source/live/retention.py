@@ -1,9 +1,10 @@
-"""How long a server keeps its journals, as its variables say it.
+"""Determine how long a server keeps its journals, from its variables.
 
 Rules:
-- MySQL and MariaDB purge a journal once it has not been written for longer than the expiry; they look at it when a
-  journal ends, at FLUSH and at the start. A journal that is being written is never purged.
-- 0 is never. Where MySQL's binlog_expire_logs_auto_purge is OFF nothing is purged by itself.
+- MySQL and MariaDB purge a journal once it has not been written for longer than the expiry; they
+  check this when a journal ends, at FLUSH and at startup. A journal that is being written is never
+  purged.
+- 0 means never. If MySQL's binlog_expire_logs_auto_purge is OFF, nothing is purged automatically.
 - MariaDB 11.4 also keeps the journals together below a size (max_binlog_total_size).
 
 Source: MySQL 9.7 manual, 19.1.6.4; MariaDB "Replication and Binary Log System Variables".
@@ -20,13 +21,13 @@ _DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class JournalRetention:
-    """What a server keeps.
+    """How long, and how much, a server keeps.
 
     Attributes:
-        expire_s: seconds after its last write; None for ever.
+        expire_s: seconds after a journal's last write; None if forever.
         total_bytes: all journals together; None without a limit.
         setting: the variables that say so, with their values.
-        variable: what to set; its unit is a second, or a day where `in_days`.
+        variable: what to set; its unit is a second, or a day if `in_days`.
     """
 
     expire_s: float | None

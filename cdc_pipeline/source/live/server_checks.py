@@ -1,12 +1,15 @@
-"""Whether a server's settings and the account's grants allow a capture. Nothing of the log is read before this passes.
+"""Check whether a server's settings and the account's grants allow a capture. Nothing of the log is
+read before this passes.
 
 Rules:
-- All findings are reported in one error: its class is that of the first, its text names each with the statement that
-  mends it.
-- Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or SUPER.
-- What capture can work with is not refused: partial row images, JSON differences (but not of documents that
-  MINIMAL images leave out), compression, checksums off, GTIDs off. Row metadata below FULL is a warning: recommended,
-  since the columns then come from the catalog and the statements of the log.
+- All findings are reported in one error: its class is that of the first, its text names each with
+  the statement that fixes it.
+- Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or
+  SUPER.
+- What capture can work with is not refused: partial row images, JSON differences (but not of
+  documents that MINIMAL images leave out), compression, checksums off, GTIDs off. Row metadata
+  below FULL is a warning: recommended, since the columns then come from the catalog and the
+  statements of the log.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ _AFTER: Final = "; then let sessions that are open reconnect, and start after th
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a server or an account."""
+    """One fault of a server or an account."""
 
     error: type[CdcError]
     setting: str
@@ -36,9 +39,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A variable, the values that are fine, and what mends it. Absent variables are fine.
+    """A variable, its acceptable values, and the fix. Absent variables are acceptable.
 
-    `only_with` is another variable and the value of it without which every value of this one is fine.
+    `only_with` is another variable with a value; without that, every value of this one is
+    acceptable.
     """
 
     variable: str
@@ -64,7 +68,7 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
 
     Args:
         server: control connection.
-        replica_server_id: id under which the dump will register; a clash is looked for elsewhere.
+        replica_server_id: id under which the dump will register; clashes are checked elsewhere.
 
     Raises:
         ServerSettingError, MissingGrantError: all findings in one text.
@@ -91,7 +95,7 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
 
 
 def setting_findings(server: ServerConnection) -> list[Finding]:
-    """Variables with values that capture cannot work with."""
+    """Return the variables with values that capture cannot work with."""
     values = server.variables([name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name])
     found = []
     for rule in _RULES:
@@ -113,7 +117,8 @@ def setting_findings(server: ServerConnection) -> list[Finding]:
 
 
 def metadata_finding(server: ServerConnection) -> Finding | None:
-    """Row metadata below what is recommended; None if it is FULL, or the server knows no levels."""
+    """Return the finding for row metadata below the recommended level; None if it is FULL, or the
+    server knows no levels."""
     value = server.variables(["binlog_row_metadata"]).get("binlog_row_metadata", "FULL")
     if value.upper() == "FULL":
         return None
@@ -128,7 +133,7 @@ def metadata_finding(server: ServerConnection) -> Finding | None:
 
 
 def setting_notes(server: ServerConnection) -> tuple[str, ...]:
-    """Return what would make captures of a server surer, and is not required."""
+    """Return what would make captures of a server safer, but is not required."""
     found = metadata_finding(server)
     plain: tuple[str, ...] = ()
     if server.config.tls.mode == "preferred" and not server.encrypted and not is_this_machine(server.config.host):

@@ -1,9 +1,11 @@
-"""What a server's error numbers mean for a capture: one table for connections and one for the dump stream.
+"""Map a server's error numbers to errors of a capture: one table for connections and one for the
+dump stream.
 
 Rules:
-- Every error of a server becomes a CdcError whose class says what the caller can do, whose `got` holds the server's own
-  words and whose `next_step` is an action. Passwords are in none of them.
-- Number 1236 stands for many causes: its text decides. The texts were collected from MySQL 9.7 and MariaDB 10.11.
+- Every error of a server becomes a CdcError whose class says what the caller can do, whose `got`
+  holds the server's own words and whose `next_step` is an action. Passwords are in none of them.
+- Number 1236 has many causes: its text decides. The texts were collected from MySQL 9.7 and MariaDB
+  10.11.
 
 Source: MySQL 9.7 "Server Error Message Reference", MariaDB "Error Codes".
 """
@@ -57,7 +59,7 @@ _FILE_GONE: Final = _Cause(
     ("could not open log file", "errcode: 2"),
 )
 
-# In this order: the first cause of which a piece is in the text.
+# In this order: the first cause with a piece in the text applies.
 _STREAM_CAUSES: Final = (
     _Cause(
         JournalMissingError,
@@ -132,8 +134,8 @@ _STREAM_CAUSES: Final = (
 
 
 def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
-    """Return the error for a connection to `address` that was not made. `error` is pymysql's, or
-    what TLS raised."""
+    """Return the error for a connection to `address` that was not made. `error` is pymysql's or
+    TLS's."""
     number, text = error_parts(error)
     original = getattr(error, "original_exception", error)
     if isinstance(original, ssl.SSLError):
@@ -231,7 +233,7 @@ def asks_for_file(address: str) -> SourceError:
 
 
 def lost_table_connection(address: str, got: object, *, table: str | None = None) -> ServerUnreachableError:
-    """Return the error for a connection that tables are read by, and that broke."""
+    """Return the error for a broken connection over which tables are read."""
     return ServerUnreachableError(
         f"the connection to {address} broke while tables were read",
         table=table,
@@ -248,5 +250,5 @@ def error_parts(error: BaseException) -> tuple[int | None, str]:
 
 
 def _without_password_hint(text: str) -> str:
-    # "(using password: YES)" is no secret, but reads like one in a log.
+    # "(using password: YES)" is no secret, but looks like one in a log.
     return text.partition(" (using password")[0]

@@ -1,9 +1,11 @@
-"""Which server a run reads: the primary, or its standby while the primary does not answer (SPEC P4, P6).
+"""Choose the server that a run reads: the primary, or its standby while the primary does not
+answer.
 
 Rules:
-- Only a server that cannot be reached is passed over. One that refuses the account, or has wrong settings, is an error:
-  its standby would refuse as well, or would hide the mistake.
-- The choice is made once, before anything is read; a connection that breaks later is the next run's matter.
+- Only an unreachable server is skipped. One that refuses the account or has wrong settings is an
+  error: its standby would refuse too, or would hide the mistake.
+- The choice is made once, before anything is read; a connection that breaks later is left to the
+  next run.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from cdc_pipeline.source.live.connection import ServerConnection
 
 
 class ServerChoice(NamedTuple):
-    """A server, and why it was chosen; `reason` is "" where there is no choice."""
+    """A server, and why it was chosen; `reason` is "" if there is no choice."""
 
     config: LiveSourceConfig
     reason: str
@@ -30,12 +32,12 @@ def addresses(config: LiveSourceConfig) -> tuple[str, ...]:
 
 
 def choose_server(config: LiveSourceConfig) -> ServerChoice:
-    """Return the primary; the standby where one is configured and the primary cannot be reached.
+    """Return the primary, or the standby if one is configured and the primary cannot be reached.
     Account and TLS are the same.
 
     Raises:
         ServerUnreachableError: neither answers.
-        SourceError: the server that answers refuses.
+        SourceError: the server that answers refuses the connection.
     """
     standby = config.standby
     if standby is None:

@@ -1,9 +1,10 @@
-"""What a server's catalog says of tables: kind, engine, partitions, key, and their columns as it tells them.
+"""Read facts about tables from a server's catalog: kind, engine, partitions, key and columns.
 
 Rules:
-- Views and sequences that the patterns match are named too: they have no rows of their own in the log, or odd ones.
-- The key is the one that both servers log: the primary key or, for want of one, a unique key without nullable columns.
-  COLUMN_KEY shows exactly that.
+- Views and sequences that the patterns match are included: the log holds no rows of views, and
+  unusual rows of sequences.
+- The key is the one that both servers log: the primary key or, for want of one, a unique key
+  without nullable columns. COLUMN_KEY shows exactly that.
 
 Source: MySQL 9.7 manual, 28.3 (TABLES, COLUMNS); MariaDB "Information Schema TABLES Table".
 """
@@ -25,10 +26,10 @@ _WITH_ROWS: Final = ("BASE TABLE", "SYSTEM VERSIONED")
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """One column as the catalog tells it.
+    """One column in the catalog.
 
     Attributes:
-        charset: "" where the type has none.
+        charset: "" if the type has none.
         column: None if the type is not known.
     """
 
@@ -45,7 +46,7 @@ class TableFacts:
     Attributes:
         name: ``schema.table``.
         kind: TABLE_TYPE, such as ``BASE TABLE``, ``SYSTEM VERSIONED``, ``VIEW``, ``SEQUENCE``.
-        engine: "" where there is none.
+        engine: "" if there is none.
         has_key: see the module.
     """
 
@@ -63,7 +64,7 @@ class TableFacts:
 
 
 def read_table_facts(server: ServerConnection, captured: Callable[[str, str], bool]) -> list[TableFacts]:
-    """Captured tables, views and sequences that the account can see, by name.
+    """Return the captured tables, views and sequences that the account can see, by name.
 
     Raises:
         ServerUnreachableError, SourceError: no connection.

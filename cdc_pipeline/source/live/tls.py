@@ -1,10 +1,11 @@
 """TLS settings of a live source as arguments of pymysql.
 
 Rules:
-- ``off`` never encrypts; ``preferred`` encrypts if the server offers it and checks nothing; ``required`` encrypts and
-  checks nothing; ``verify_ca`` checks the certificate's signer, ``verify`` the signer and the host name. The last
-  three never fall back to plain text.
-- With a ``ca_file`` no other authority is trusted: those of the system would vouch for anybody's certificate.
+- ``off`` never encrypts; ``preferred`` encrypts if the server offers it and checks nothing;
+  ``required`` encrypts and checks nothing; ``verify_ca`` checks the certificate's signer,
+  ``verify`` the signer and the host name. The last three never fall back to plain text.
+- With a ``ca_file`` no other authority is trusted: those of the system would accept anyone's
+  certificate.
 - A file that cannot be read is an error that names its setting, before any connection is made.
 """
 
@@ -19,10 +20,10 @@ from cdc_pipeline.errors import ConfigError
 
 
 def tls_arguments(tls: TlsConfig) -> dict[str, Any]:
-    """Keyword arguments for `pymysql.connections.Connection`.
+    """Return the keyword arguments for `pymysql.connections.Connection`.
 
     Raises:
-        ConfigError: a certificate or key file is missing or is not one.
+        ConfigError: a certificate or key file is missing or invalid.
     """
     if tls.mode == "off":
         return {"ssl_disabled": True}
@@ -36,7 +37,7 @@ def _context(tls: TlsConfig) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=None if tls.ca_file is None else str(tls.ca_file))
     except OSError as error:
         raise _unreadable("source.tls.ca_file", tls.ca_file, error) from None
-    # Certificates that MySQL makes for itself break the strict profile of RFC 5280 (Python 3.13's default).
+    # MySQL's self-made certificates violate the strict profile of RFC 5280 (Python 3.13's default).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode == "verify"
     context.verify_mode = ssl.CERT_REQUIRED if tls.mode in ("verify_ca", "verify") else ssl.CERT_NONE
@@ -50,7 +51,7 @@ def _context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    # Without this OpenSSL would ask on the terminal, and a scheduled run would hang.
+    # Without this OpenSSL would prompt on the terminal, and a scheduled run would hang.
     return ""
 
 

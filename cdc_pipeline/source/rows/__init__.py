@@ -1,1 +1,1 @@
-"""Rows of a table as SELECT gives them, in chunks by key."""
+"""Reading rows of a table with SELECT, in chunks by key."""

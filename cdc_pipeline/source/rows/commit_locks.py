@@ -1,15 +1,17 @@
-"""Who commits at this moment on a MySQL server: holders of metadata locks of type COMMIT (K17).
+"""Find the sessions that are committing on a MySQL server: holders of metadata locks of type COMMIT
+(K17).
 
 Rules:
-- A session takes such a lock before its transaction is flushed to the log, and gives it back when the engines have
-  committed: XA COMMIT and DDL too. Who held none at a moment after a place in the log was flushed has nothing
-  uncommitted before that place.
-- A lock is told by thread and event: a session that commits again holds another one. So a busy server is waited for no
-  longer than its slowest commit.
-- Where the server does not show the locks, nothing is said (`LocksUnseenError`): the account may not read them, they
+- A session takes such a lock before its transaction is flushed to the log, and releases it when the
+  engines have committed; so do XA COMMIT and DDL. A session that holds none at a moment after a
+  place in the log was flushed has nothing uncommitted before that place.
+- A lock is identified by thread and event: a session that commits again holds another one. So the
+  wait on a busy server is no longer than its slowest commit.
+- If the locks are not visible, `LocksUnseenError` is raised: the account may not read them, they
   are not recorded, or some could not be.
 
-Source: MySQL manual "The metadata_locks Table"; `ha_commit_trans` and `Sql_cmd_xa_commit` of its sources take the lock.
+Source: MySQL manual "The metadata_locks Table"; `ha_commit_trans` and `Sql_cmd_xa_commit` of its
+sources take the lock.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ _HOLDERS: Final = """
 
 
 class LocksUnseenError(CdcError):
-    """The server does not show who commits."""
+    """The server does not show which sessions are committing."""
 
 
 class CommitLocks:
-    """Looks at the locks.
+    """Reads the locks.
 
     Args:
         rows: the rows of a statement as dicts by name in small letters; raises StatementError.
@@ -52,7 +54,7 @@ class CommitLocks:
         self._are_recorded = False
 
     def held(self) -> frozenset[tuple[int, int]]:
-        """Thread and event of each commit under way.
+        """Return the thread and event of each commit under way.
 
         Raises:
             LocksUnseenError: they cannot be seen.
@@ -65,7 +67,7 @@ class CommitLocks:
             raise LocksUnseenError(f"its locks cannot be read: error {error.number}") from None
 
     def wait_over(self, *, timeout_s: float) -> bool:
-        """Return whether every commit that is under way now was over within the time.
+        """Return whether every commit that is under way now ended within the time.
 
         Raises:
             LocksUnseenError: they cannot be seen.

@@ -1,16 +1,19 @@
-"""Row-bounded ranges over a table's whole key, found and compared by the server itself.
+"""Split a table's whole key into ranges of a bounded number of rows, found and compared by the
+server.
 
 Rules:
 - A bound is a value of every column of the key, as SQL literals that compare exactly as the column
   does: text as hex with the column's own charset and collation, numbers in full, moments in the
-  session's zone (+00:00), ENUM, SET and BIT by number. So no order of keys is ever computed here:
+  session's zone (+00:00), ENUM, SET and BIT by number. So the order of keys is never computed here:
   ours would differ from the server's, and rows would be lost.
-- Ranges are half open, (after, upto]: each row of the table is in exactly one of a plan's ranges, whatever is inserted
-  or deleted between two of them. How many rows a range holds is only the plan's wish.
-- The walk is lazy and keeps nothing but the last bound: a load goes on from any bound that it wrote down.
-- A unique key with a column that may be NULL is no key. A table without one is one range.
+- Ranges are half open, (after, upto]: each row of the table is in exactly one of a plan's ranges,
+  whatever is inserted or deleted between two of them. The number of rows per range is only a
+  target.
+- The walk is lazy and keeps only the last bound: a load can resume from any bound that it recorded.
+- A unique key with a nullable column is not usable. A table without a usable key is one range.
 
-Source: MySQL manual "Character Set Introducers", "Date and Time Literals", "Range Optimization"; MariaDB the same.
+Source: MySQL manual "Character Set Introducers", "Date and Time Literals", "Range Optimization";
+MariaDB the same.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _MOMENT: Final = re.compile(r"[-0-9:. ]+")
 _ADDRESS: Final = re.compile(r"[0-9A-Fa-f:.-]+")
 _NAME: Final = re.compile(r"\w+")
 
-# How the literals of moments begin, by `TypeSpec.key`.
+# The prefixes of literals of moments, by `TypeSpec.key`.
 _MOMENTS: Final = {"date": "DATE", "datetime": "TIMESTAMP", "time": "TIME"}
 
 
@@ -64,7 +67,7 @@ class KeyRange:
         return f"({' AND '.join(parts)})" if parts else ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `from_dict` is its inverse."""
+        """Return plain values for JSON; `from_dict` is the inverse."""
         return {
             "after": None if self.after is None else list(self.after),
             "upto": None if self.upto is None else list(self.upto),
@@ -73,7 +76,7 @@ class KeyRange:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> KeyRange:
-        """Return a range from what `as_dict` gave. Raises KeyError or TypeError on anything
+        """Return a range from the result of `as_dict`. Raise KeyError or TypeError on anything
         else."""
         after, upto = plain["after"], plain["upto"]
         return cls(
@@ -85,21 +88,22 @@ ALL_ROWS: Final = KeyRange(None, None)
 
 
 def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) -> str:
-    """``key <strict> bound`` of rows, spelled out so that an index over the key is used; `last` compares its end."""
+    """Return the row comparison ``key <strict> bound``, spelled out so that an index over the key
+    is used; `last` compares the last column."""
     if len(key) != len(bound) or not key:
         raise ValueError(f"a bound of {len(bound)} values for a key of {len(key)} columns")
     name, literal = quoted(key[-1]), bound[-1]
     condition = f"{name} {last} {literal}"
     for column, value in list(zip(key, bound, strict=True))[-2::-1]:
         name = quoted(column)
-        # The first part says nothing new: it gives the optimizer one range of the key's first column.
+        # The first part is redundant: it gives the optimizer one range of the key's first column.
         condition = f"{name} {strict}= {value} AND ({name} {strict} {value} OR ({name} = {value} AND {condition}))"
     return f"({condition})"
 
 
 def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
-    """Return the columns of the primary key; else of the shortest unique key without a column that
-    may be NULL; else ()."""
+    """Return the columns of the primary key; else of the shortest unique key without a nullable
+    column; else ()."""
     if schema.primary_key:
         return schema.key_names
     rows = reader.query(
@@ -132,18 +136,18 @@ def plan_ranges(
     """Yield the ranges of about `rows_per_range` rows each that cover all keys above `after`, in
     key order; the last one is open.
 
-    Each range is found when it is asked for, by one statement on `reader`'s session, in its view if
+    Each range is found when it is needed, by one statement on `reader`'s session, in its view if
     there is one; no result may be open there at that time.
 
     Args:
-        key: names of the key's columns, as `usable_key` gives them; () gives the one range of all
-            rows.
+        key: names of the key's columns, from `usable_key`; () yields one range of all rows.
         after: the `upto` of the last range that is done; None for the table's start.
-        where: the user's own condition (see `TableReader.select`): rows are counted that it takes.
+        where: the user's own condition (see `TableReader.select`): only rows that satisfy it are
+            counted.
 
     Raises:
-        SchemaError: a column of the key is not one, or the server does not tell its collation, or
-            does not compare a bound as it compares the column. TableChangedError,
+        SchemaError: a column of the key does not exist, or the server does not report its
+            collation, or compares a bound otherwise than the column. TableChangedError,
             MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
         ServerUnreachableError, TableReadError: as the server answered.
     """
@@ -171,7 +175,7 @@ def plan_ranges(
                 error.number, error.text, address=reader.address, table=schema.full_name, where=where
             ) from None
         upto = literals.of(rows[0]) if rows else None
-        if upto is not None and upto == after:  # it would be found for ever
+        if upto is not None and upto == after:  # it would be found forever
             raise SchemaError(
                 "the keys cannot be read in ranges: behind a bound the server finds the same bound again",
                 table=schema.full_name,
@@ -186,7 +190,7 @@ def plan_ranges(
 
 
 class _Literals:
-    """How the values of one key are asked for, and the literals that they become."""
+    """The expressions that select the values of one key, and the literals made of them."""
 
     def __init__(self, reader: TableReader, schema: TableSchema, key: tuple[str, ...]) -> None:
         by_name = {column.name: column for column in schema.columns}
@@ -232,7 +236,8 @@ class _Literals:
         return f"_{collation.split('_', 1)[0]} {code} COLLATE {collation}"
 
     def _checked(self, column: Column, form: re.Pattern[str], text: str) -> str:
-        """`text`, which goes into SQL unquoted, where it has the form of its kind."""
+        """Return `text`, which goes into SQL unquoted, if it has the form of its kind; raise
+        otherwise."""
         if not form.fullmatch(text):
             raise self._unusable(column, f"a text of {len(text)} characters of another form")
         return text

@@ -1,16 +1,19 @@
-"""Which transactions may be in a view or not, looked up in the log itself (MySQL with GTIDs; K17).
+"""Look up in the log which transactions may or may not be in a view (MySQL with GTIDs; K17).
 
-A view that is opened while others commit lies somewhere between two places: what is in gtid_executed before it is
-opened is in it, what stands behind the log's end once it is open is not. The few transactions between may be or not. If
-none of them touches the tables that are read, the view is for these tables exactly what is before the log's end.
+A view that is opened while others commit lies somewhere between two places: it holds what is in
+gtid_executed before it is opened, and nothing that follows the log's end once it is open. It may or
+may not hold the few transactions between. If none of them touches the tables that are read, the
+view of these tables is exactly what precedes the log's end.
 
 Rules:
-- What may be in the view is read with SHOW BINLOG EVENTS, from a place before which all is proved to be in
-  gtid_executed: at first a place that is given with its set, later the end of an earlier look.
-- Whatever is not certainly harmless counts as touching: statements other than BEGIN, COMMIT and savepoints (DDL, XA,
-  changes in statement format), compressed transactions, types of events that are not listed here.
-- A new journal is begun when all in the old one is committed: its beginning is proved for the next look, but not for
-  this one, whose view may be older.
+- The candidates are read with SHOW BINLOG EVENTS, from a place before which everything is proved to
+  be in gtid_executed: at first a place that the caller passes with its set, later the end of an
+  earlier lookup.
+- Anything that is not certainly harmless counts as touching: statements other than BEGIN, COMMIT
+  and savepoints (DDL, XA, changes in statement format), compressed transactions, types of events
+  that are not listed here.
+- The server begins a new journal only when everything in the old one is committed: its beginning is
+  proved for the next lookup, but not for this one, whose view may be older.
 
 Source: MySQL manual "SHOW BINLOG EVENTS", "GTID functions"; `MYSQL_BIN_LOG::new_file_impl`.
 """
@@ -26,13 +29,13 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.connection import StatementError, compact_set
 from cdc_pipeline.source.rows.table_reader import TableReader
 
-EVENTS_MAX: Final = 200_000  # of one look
+EVENTS_MAX: Final = 200_000  # of one lookup
 _READABLE_WITHIN_S: Final = 1.0
 _POLL_S: Final = 0.005
 _FIRST_OFFSET: Final = 4
 _GTID: Final = re.compile(r"GTID_NEXT\s*=\s*'([0-9A-Fa-f-]{36}:[^'\s]+)'")
 _STATEMENT: Final = re.compile(r"(BEGIN|COMMIT|(ROLLBACK TO |RELEASE )?SAVEPOINT\b.*)", re.IGNORECASE | re.DOTALL)
-# Says nothing by itself: its table maps and its end do.
+# Harmless by itself: its table maps and its end decide.
 _HARMLESS: Final = frozenset(
     {
         "Write_rows", "Update_rows", "Delete_rows", "Write_rows_v1", "Update_rows_v1", "Delete_rows_v1",
@@ -42,11 +45,11 @@ _HARMLESS: Final = frozenset(
 
 
 class LogTail:
-    """The end of one server's log, as it concerns some tables.
+    """The end of one server's log, with regard to some tables.
 
     Args:
-        reader: asks the server, in its view if there is one.
-        tables: (database, table) of those that are read.
+        reader: queries the server, in its view if there is one.
+        tables: (database, table) of the tables that are read.
         since: a place with the set of all transactions before it.
     """
 
@@ -56,7 +59,7 @@ class LogTail:
         self._is_plain = all(name.isascii() for name in self._names)
         self._base = since
         self._next: Position | None = None
-        self._is_proved = False  # the base, for every look from now on
+        self._is_proved = False  # the base, for every lookup from now on
 
     def set_at(self, executed: str, place: Position) -> str | None:
         """Return the set of all transactions before `place`, if the view holds exactly their
@@ -101,12 +104,12 @@ class LogTail:
             try:
                 rows = self._reader.try_query(sql, (self._base.journal,))[1]
             except StatementError:
-                return None  # the account may not see it, or it is gone: whoever opened the view tries without
+                return None  # the account may not see it, or it is gone: the caller tries without
             if (int(rows[-1][4]) if rows else self._base.offset) >= place.offset:
                 return self._sorted(rows, place)
             if len(rows) >= EVENTS_MAX or time.monotonic() >= until_s:
                 return None
-            time.sleep(_POLL_S)  # the end that is told is not synced yet
+            time.sleep(_POLL_S)  # the reported end is not synced yet
 
     def _sorted(self, rows: Sequence[Sequence[Any]], place: Position) -> tuple[list[str], list[str] | None]:
         gtids: list[str] = []

@@ -1,44 +1,52 @@
-"""Where in the log a read view lies (K17).
+"""Find where in the log a read view lies (K17: a load joins the log at exactly one place).
 
-A server writes a transaction to its log first (flush) and lets its engines commit it then. Between the two a
-transaction stands before the end of the log and is in no view. So a view and the log's end, read one after the other,
-do not fit together. A view lies between two marks:
+A server first writes a transaction to its log (flush), then its engines commit it. In between the
+transaction precedes the end of the log but is in no view. So a view and the log's end, read one
+after the other, do not match. A view lies between two marks:
 
-- *Low mark*: everything before it is in the view. A cursor's position C is one as soon as every transaction up to C is
-  proved to be committed (`committed`, `wait_committed`) before the view is opened. The proof:
-  - MySQL with GTIDs: a GTID enters @@gtid_executed behind the commit in the engines; C's set is a subset of it.
-  - MariaDB: START TRANSACTION WITH CONSISTENT SNAPSHOT tells the place in the log of exactly its own view
-    (binlog_snapshot_file, binlog_snapshot_position): it is at C or behind it.
-  - MySQL without GTIDs: a session holds a metadata lock of type COMMIT from before its flush until behind its commit
-    in the engines. Where the account may see these locks (`source/rows/commit_locks.py`), C is proved once all who held
-    one after C was flushed have let go. Where it may not: a server does not change to a new journal before everything
-    in the old one is committed, so that the beginning of its newest journal is proved, always. `wait_committed` gives
-    that earlier boundary instead of C. The overlap is read twice, which keyed mirrors do not mind.
-- *End mark* (`end_mark`): nothing behind it is in the view. The log's end, read after the view was opened, is one.
+- *Low mark*: everything before it is in the view. A cursor's position C is a low mark as soon as
+  every transaction up to C is proved to be committed (`committed`, `wait_committed`) before the
+  view is opened. The proof:
+  - MySQL with GTIDs: a GTID enters @@gtid_executed after the commit in the engines; C's set must be
+    a subset of it.
+  - MariaDB: START TRANSACTION WITH CONSISTENT SNAPSHOT reports the exact place of its own view in
+    the log (binlog_snapshot_file, binlog_snapshot_position): it must be at C or after it.
+  - MySQL without GTIDs: a session holds a metadata lock of type COMMIT from before its flush until
+    after its commit in the engines. If the account may see these locks
+    (`source/rows/commit_locks.py`), C is proved once all sessions that held one after C was flushed
+    have released it. If it may not: a server does not change to a new journal before everything in
+    the old one is committed, so the beginning of its newest journal is always proved.
+    `wait_committed` returns that earlier boundary instead of C. The overlap is read twice, which is
+    harmless in keyed mirrors.
+- *End mark* (`end_mark`): nothing after it is in the view. The log's end, read after the view was
+  opened, is one.
 
-An *exact view* (`exact_view`) is one whose low and end mark are the same place: needed where changes cannot be applied
-twice (history, changelog, tables without a key).
+An *exact view* (`exact_view`) is one whose low and end mark are the same place. It is needed if
+changes cannot be applied twice (history, changelog, tables without a key).
 
-- MariaDB's snapshot is exact by itself, whatever is written meanwhile.
-- MySQL with GTIDs: try until nothing was between flush and commit while the view was opened. In this order:
-  E = gtid_executed, open the view, P = the log's end, O = gtid_owned, E' = gtid_executed. A transaction has an owner
-  from before its flush until behind its commit, then it is executed. So each transaction that was flushed before P is
-  in O, or left it before O was read and is in E'. If O is empty and E' = E, all of them are in E: committed before the
-  view was opened. And none behind P can be in the view, for it was not flushed then. So the view is exactly what is
-  before P, and E is its set. Sessions that hold a GTID without writing (appliers of a replica, gtid_next) and a server
-  that is never idle for the time of five small statements make it fail, never wrong. Where the tables are told, the
-  log itself is asked then (`log_tail.py`): what stands before P and not in E may be in the view or not, and if none of
-  it touches these tables, the view is for them exactly what is before P. So only writers of these very tables are in
-  the way, and only while one of them commits.
-- MySQL without GTIDs: A = the log's end, nobody holds a lock of type COMMIT, open the view, P = the log's end. If P = A
-  it holds exactly what is before A: what was flushed before is committed, and nothing was flushed since. Where the
-  locks cannot be seen it is refused.
+- MariaDB's snapshot is always exact, whatever is written meanwhile.
+- MySQL with GTIDs: try until nothing was between flush and commit while the view was opened. In
+  this order: E = gtid_executed, open the view, P = the log's end, O = gtid_owned, E' =
+  gtid_executed. A transaction has an owner from before its flush until after its commit, then it is
+  executed. So each transaction that was flushed before P is in O, or left it before O was read and
+  is in E'. If O is empty and E' = E, all of them are in E: committed before the view was opened.
+  None after P can be in the view, since it was not flushed then. So the view is exactly what
+  precedes P, and E is its set. Sessions that hold a GTID without writing (appliers of a replica,
+  gtid_next) and a server that is never idle for the time of five small statements make it fail,
+  never make it wrong. If the caller names the tables, the log itself is then searched
+  (`log_tail.py`): what precedes P and is not in E may or may not be in the view, and if none of it
+  touches these tables, the view of them is exactly what precedes P. So only writers of these tables
+  can interfere, and only while one of them commits.
+- MySQL without GTIDs: A = the log's end, no session holds a lock of type COMMIT, open the view, P =
+  the log's end. If P = A the view holds exactly what precedes A: what was flushed before is
+  committed, and nothing was flushed since. If the locks are not visible, an exact view is refused.
 
-Only tables of transactional engines have views; MyISAM and its kin are read as they are at that moment.
+Only tables of transactional engines have views; MyISAM and the like are read in their state of that
+moment.
 
-Source: MySQL manual "gtid_executed", "gtid_owned", "The metadata_locks Table"; `ha_commit_trans` and
-`MYSQL_BIN_LOG::ordered_commit` of its sources; MariaDB "START TRANSACTION",
-"Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
+Source: MySQL manual "gtid_executed", "gtid_owned", "The metadata_locks Table"; `ha_commit_trans`
+and `MYSQL_BIN_LOG::ordered_commit` of its sources; MariaDB "START TRANSACTION", "Enhancements for
+START TRANSACTION WITH CONSISTENT SNAPSHOT".
 """
 
 from __future__ import annotations
@@ -75,7 +83,7 @@ class Mark:
     Attributes:
         journal: journal name.
         offset: byte offset in it.
-        gtid_set: transactions that are executed there; "" where there are no GTIDs.
+        gtid_set: transactions that are executed there; "" if there are no GTIDs.
     """
 
     journal: str
@@ -94,8 +102,8 @@ class Mark:
 
 
 def committed(server: ServerConnection, position: Position) -> bool:
-    """Return whether every transaction before `position` is proved to be committed in the engines:
-    in each view that is opened from now on.
+    """Return whether every transaction before `position` is proved to be committed in the engines,
+    and so is in each view that is opened from now on.
 
     Raises:
         SourceError, ServerUnreachableError: as the server answered.
@@ -107,8 +115,8 @@ def committed(server: ServerConnection, position: Position) -> bool:
 
 
 def wait_committed(server: ServerConnection, position: Position, *, timeout_s: float = 30) -> Position:
-    """Return the low mark for a load from `position`: `position` itself as soon as it is proved; of
-    MySQL without GTIDs the beginning of the newest journal, where that is earlier.
+    """Return the low mark for a load from `position`: `position` itself as soon as it is proved;
+    for MySQL without GTIDs the beginning of the newest journal, if that is earlier.
 
     Raises:
         TableReadInterruptedError: a transaction before it is not committed within the time.
@@ -152,8 +160,8 @@ def _newest_journal(server: ServerConnection) -> Position:
 
 
 def _proved_without_gtids(server: ServerConnection, position: Position, *, timeout_s: float) -> Position:
-    """`position` as soon as all commits that were under way behind it are done; an earlier boundary where that cannot
-    be seen, or takes too long."""
+    """Return `position` as soon as all commits that were under way after it are done; an earlier
+    boundary if that cannot be seen or takes too long."""
     if position.order <= server.end_position().order:
         with suppress(LocksUnseenError):
             if CommitLocks(server.rows).wait_over(timeout_s=timeout_s):
@@ -162,7 +170,7 @@ def _proved_without_gtids(server: ServerConnection, position: Position, *, timeo
 
 
 def end_mark(server: ServerConnection) -> Mark:
-    """Return the end of the log now: nothing behind it is in a view that is open already.
+    """Return the end of the log now: nothing after it is in a view that is already open.
 
     Raises:
         as `ServerConnection.end_position`.
@@ -177,14 +185,15 @@ def exact_view(
     tables: Collection[tuple[str, str]] = (),
     since: Position | None = None,
 ) -> Mark:
-    """Open a view on `reader` that holds exactly the transactions before the mark that is returned.
+    """Open a view on `reader` that holds exactly the transactions before the returned mark.
 
     Args:
-        tables: (database, table) of those that are read in it: of others, the view may hold later changes too.
+        tables: (database, table) of those that are read in it; the view may hold later changes of
+            others.
         since: with tables, a place near the log's end with the set of all transactions before it.
 
     Raises:
-        ServerSettingError: MySQL without GTIDs, where its locks cannot be seen.
+        ServerSettingError: MySQL without GTIDs, if its locks cannot be seen.
         TableReadInterruptedError: the server was never idle for long enough (MySQL).
         SourceError, ServerUnreachableError: as the server answered.
     """
@@ -222,11 +231,11 @@ def exact_view(
                 next_step="run again when the server is less busy; or read from a replica whose applier is stopped; or "
                 "keep the table as a mirror with a key, which needs no exact place",
             )
-        time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))  # not in step with whoever writes
+        time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))  # not in step with a periodic writer
 
 
 def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | None, str]:
-    """One try: the mark of the view that is open then, or None, and who stood in the way."""
+    """Try once: return the mark of the view that is then open, or None and what prevented it."""
     before = _value(reader, "SELECT @@GLOBAL.gtid_executed")
     reader.begin_view()
     place = _log_end(reader)
@@ -240,7 +249,7 @@ def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | N
 
 
 def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
-    """As `_exact_by_gtids`, without GTIDs, of all tables.
+    """Do what `_exact_by_gtids` does, without GTIDs and for all tables.
 
     Raises:
         LocksUnseenError: the locks cannot be seen.
@@ -283,7 +292,7 @@ def _log_end(reader: TableReader) -> Position:
 
 
 def _snapshot_place(query: _Query) -> Position:
-    """Return the place of a snapshot that is opened and closed for it (MariaDB)."""
+    """Return the place of a snapshot that is opened and closed just for this (MariaDB)."""
     query(_SNAPSHOT)
     try:
         return _place_of(query)
@@ -307,8 +316,8 @@ def _place_of(query: _Query) -> Position:
 
 
 def _connection(server: ServerConnection) -> RowConnection:
-    """Return a connection of its own: the control connection may be opened anew between two
-    statements, which would end the snapshot without a word."""
+    """Return a connection of its own: the control connection may be reopened between two
+    statements, which would silently end the snapshot."""
     return RowConnection(server.config)
 
 

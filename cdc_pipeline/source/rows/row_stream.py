@@ -1,13 +1,17 @@
-"""A connection whose rows are read by us: pymysql connects and logs in, prepared statements run on its socket.
+"""A connection whose rows we read ourselves: pymysql connects and logs in, prepared statements run
+on its socket.
 
 Rules:
-- Between results the connection is pymysql's: it has then read whatever the server sent, so that no byte of a result
-  can be in a buffer of its own. From COM_STMT_EXECUTE to the end of its result the socket is ours.
-- A result that is left before its end leaves the connection in the middle of it: it is killed on the server through a
-  second connection, then closed, and never used again.
-- Besides `source/live/handover.py` and `login` only this module knows names of pymysql that begin with an underscore.
+- Between results the connection belongs to pymysql, which has then read all that the server sent,
+  so none of its buffers can hold a byte of a result. From COM_STMT_EXECUTE to the end of its result
+  the socket is ours.
+- If a result is abandoned before its end, the connection is in the middle of it: it is killed on
+  the server through a second connection, then closed, and never used again.
+- Besides `source/live/handover.py` and `login` only this module knows names of pymysql that begin
+  with an underscore.
 
-Source: MySQL client/server protocol, "Prepared Statements": COM_STMT_PREPARE, COM_STMT_EXECUTE, COM_STMT_CLOSE.
+Source: MySQL client/server protocol, "Prepared Statements": COM_STMT_PREPARE, COM_STMT_EXECUTE,
+COM_STMT_CLOSE.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ _EXECUTE: Final = 0x17
 _CLOSE: Final = 0x19
 _INTERRUPTED: Final = 1317  # a statement was killed; its connection lives on
 
-# A server that sorts or filters sends nothing for long; TCP tells that a peer is gone.
+# A server that sorts or filters sends nothing for a long time; TCP detects that a peer is gone.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
 
@@ -41,7 +45,7 @@ class RowConnection:
 
     Attributes:
         address: ``host:port`` for messages.
-        broken: True once it cannot be used any more.
+        broken: True once it can no longer be used.
     """
 
     def __init__(self, config: LiveSourceConfig) -> None:
@@ -59,7 +63,7 @@ class RowConnection:
                 self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def allow_slow_answers(self) -> None:
-        """From now on wait for `row_timeout_s`: the server computes whole tables."""
+        """Wait for `row_timeout_s` from now on: the server computes over whole tables."""
         self._connection._read_timeout = max(  # type: ignore[attr-defined]
             self._config.read_timeout_s, self._config.row_timeout_s
         )
@@ -121,11 +125,11 @@ class RowConnection:
                 self.abandon()
         if result.end.code in server_errors.LOST_NUMBERS - {_INTERRUPTED}:
             self.broken = True
-        with contextlib.suppress(pymysql.Error, OSError):  # a broken connection shows at the next statement
+        with contextlib.suppress(pymysql.Error, OSError):  # a broken connection is noticed at the next statement
             self._connection._execute_command(_CLOSE, struct.pack("<I", statement))  # type: ignore[attr-defined]
 
     def _prepare(self, sql: str) -> int:
-        """Return the id of a prepared statement. What it says of its columns is said again with the
+        """Return the id of a prepared statement. Its column definitions are repeated with the
         result."""
         connection: Any = self._connection
         connection._execute_command(_PREPARE, sql)
@@ -153,12 +157,13 @@ class RowConnection:
         return server_errors.lost_table_connection(self.address, text if number is None else f"error {number}: {text}")
 
     def abandon(self) -> None:
-        """Leave a running result: the server stops working at it, and the connection is closed."""
+        """Abandon a running result: make the server stop working on it, and close the
+        connection."""
         if self.broken:
             self._connection._force_close()  # type: ignore[attr-defined]
             return
         self.broken = True
-        # A server that computes does not notice a closed socket before it sends.
+        # A server that computes does not notice a closed socket until it sends.
         with (
             contextlib.suppress(pymysql.Error, OSError, RuntimeError),
             contextlib.closing(open_connection(self._config)) as other,

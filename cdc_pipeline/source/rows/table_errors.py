@@ -1,7 +1,7 @@
-"""What a server's error numbers mean while a table is read.
+"""Map a server's error numbers to errors of reading a table.
 
-Rules: as in `server_errors`. What the same read, started again, can get past (a lock, a kill, a lost connection) is
-retryable; a table that was altered asks for its new columns.
+Rules: as in `server_errors`. An error that the same read can overcome when started again (a lock, a
+kill, a lost connection) is retryable; for an altered table its new columns must be read.
 
 Source: MySQL 9.7 "Server Error Message Reference", MariaDB "Error Codes".
 """

@@ -1,16 +1,18 @@
-"""Tables of a live server, read as Arrow by our own compiled kernels.
+"""Read tables of a live server as Arrow with our own compiled kernels.
 
 Rules:
-- Nothing on the server changes and nothing is locked: the session is read only, and a view is a consistent snapshot.
-- One session has one meaning: zone +00:00, no conversion of text, a sql_mode that changes no value, no limits of rows
-  or time. So a row that is selected and the same row of the log become the same Arrow values; a test says so for every
-  type.
+- Nothing on the server changes and nothing is locked: the session is read only, and a view is a
+  consistent snapshot.
+- Sessions have fixed settings: zone +00:00, no conversion of text, a sql_mode that changes no
+  value, no limits of rows or time. So a selected row and the same row in the log become the same
+  Arrow values; a test proves this for every type.
 - Rows come by the binary protocol: FLOAT in text has six digits, and numbers need no parsing.
 - Memory is bounded by a batch's rows and bytes, whatever the table's size; see `binlog.result_set`.
-- A view ends with its connection. A result that is left in its middle takes its connection with it; the next statement
-  outside of a view opens another one.
+- A view ends with its connection. Abandoning a result also closes its connection; the next
+  statement outside of a view opens another one.
 
-Source: MySQL manual "START TRANSACTION", "SET TRANSACTION", "Server SQL Modes"; MariaDB "START TRANSACTION".
+Source: MySQL manual "START TRANSACTION", "SET TRANSACTION", "Server SQL Modes"; MariaDB "START
+TRANSACTION".
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _SESSION: Final = (
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
 )
-# Limits of time; a server that does not know one has none.
+# Time limits; a server that does not know one of them does not have it.
 _UNLIMITED: Final = (
     "max_execution_time", "max_statement_time", "idle_transaction_timeout", "idle_readonly_transaction_timeout",
 )  # fmt: skip
@@ -75,13 +77,14 @@ class TableReader:
 
     @property
     def flavor(self) -> Flavor:
-        """Which kind of server answers."""
+        """Kind of the server."""
         self._open()
         assert self._flavor is not None
         return self._flavor
 
     def begin_view(self) -> None:
-        """Open a view: until `end_view` all that is selected is of one moment, the one at which this returns.
+        """Open a view: until `end_view` everything selected is of one moment, the one at which this
+        returns.
 
         Raises:
             ServerUnreachableError, SourceError: as the server answered.
@@ -115,7 +118,7 @@ class TableReader:
             ) from None
 
     def try_query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """As `query`, but StatementError where the server refuses."""
+        """Run `query`, but raise StatementError if the server refuses."""
         return self._open().query(sql, arguments)
 
     def select(
@@ -132,10 +135,10 @@ class TableReader:
         Args:
             schema: the table's columns, all of which are read.
             bounds: the keys to read; the rows come in key order then. Its `key` names the key's
-                columns; where it has none, they are the schema's primary key.
+                columns; if it has none, they are the schema's primary key.
             where: the user's own condition, in the server's SQL: it is passed on as written, in
                 parentheses, and can do what the account's SELECT right can do.
-            batch_rows: at most so many rows a batch; fewer where the table has very many columns.
+            batch_rows: at most so many rows a batch; fewer if the table has very many columns.
 
         Returns:
             An iterator; closing it before its end stops the statement on the server, and ends the
@@ -145,7 +148,7 @@ class TableReader:
             TableChangedError: the table's columns are not the schema's.
             UnknownColumnTypeError: a column that cannot be decoded. MissingGrantError, ConfigError
                 (of `where`), TableReadInterruptedError, ServerUnreachableError,
-            TableReadError: as the server answered; what came before is whole.
+            TableReadError: as the server answered; earlier batches are complete.
         """
         plan = result_plan(schema)
         return self._select(plan, _select_statement(plan, bounds=bounds, where=where), where, batch_rows)
@@ -234,7 +237,7 @@ def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where
 
 
 def _knows(connection: RowConnection, sql: str) -> bool:
-    """Run a statement; False if the server does not know its variable."""
+    """Run a statement; return False if the server does not know its variable."""
     try:
         connection.query(sql)
     except StatementError as error:
