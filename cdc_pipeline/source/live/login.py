@@ -39,7 +39,8 @@ _NO_KEY: Final = b"no key is taken from this server"
 
 
 class LoginPlugins:
-    """pymysql's `auth_plugin_map`: asked for a handler with the name of the plugin that a server wants."""
+    """pymysql's `auth_plugin_map`: returns a handler by the name of the plugin that a server
+    requests."""
 
     def get(self, name: bytes | str) -> Callable[[Any], object]:
         """Return the factory of the handler of plugin `name` for a connection; it returns None for

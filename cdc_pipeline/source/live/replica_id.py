@@ -9,7 +9,7 @@ Rules:
   REPLICATION MASTER ADMIN, MySQL to those that may read the log. MySQL distinguishes readers by
   uuid, MariaDB by server id.
 
-Source: both servers asked; MySQL manual "SHOW REPLICAS"; MariaDB "SHOW REPLICA HOSTS".
+Source: both servers' answers; MySQL manual "SHOW REPLICAS"; MariaDB "SHOW REPLICA HOSTS".
 """
 
 from __future__ import annotations

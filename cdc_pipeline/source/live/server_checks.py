@@ -160,7 +160,7 @@ def grant_findings(server: ServerConnection, replica_server_id: int) -> list[Fin
     except StatementError as error:
         if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
             missing.append((server.status_privilege, "the list of journals and the end of the log"))
-        elif error.number != 1381:  # no log at all: a finding of its own
+        elif error.number != 1381:  # no log at all: a separate finding
             raise server.unexpected(error) from None
     return [
         Finding(

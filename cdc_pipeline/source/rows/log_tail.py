@@ -70,7 +70,7 @@ class LogTail:
             place: the log's end, read after it was opened.
 
         Returns:
-            None if that is not known: the next view may have more luck.
+            None if that is not known: the next view may succeed.
         """
         if not self._has_base(executed, place):
             return None
@@ -96,8 +96,7 @@ class LogTail:
 
     def _look(self, place: Position) -> tuple[list[str], list[str] | None] | None:
         """Return the GTIDs from the base up to `place`, and of those that touch the tables; None in
-        its place where one is not known. None in all where the log could not be read up to
-        there."""
+        their place if one is not known. None for both if the log could not be read up to there."""
         until_s = time.monotonic() + _READABLE_WITHIN_S
         sql = f"SHOW BINLOG EVENTS IN %s FROM {self._base.offset:d} LIMIT {EVENTS_MAX:d}"
         while True:

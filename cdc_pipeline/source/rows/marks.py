@@ -316,7 +316,7 @@ def _place_of(query: _Query) -> Position:
 
 
 def _connection(server: ServerConnection) -> RowConnection:
-    """Return a connection of its own: the control connection may be reopened between two
+    """Return a separate connection: the control connection may be reopened between two
     statements, which would silently end the snapshot."""
     return RowConnection(server.config)
 
