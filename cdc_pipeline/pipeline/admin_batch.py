@@ -121,8 +121,7 @@ class AdminBatch:
         dropped: Sequence[str] = (),
         notes: Sequence[Note] = (),
     ) -> Cut:
-        """Publish a batch without rows in which some targets change their state, and return its
-        cut.
+        """Publish a batch that only changes some targets' state, and return its cut.
 
         Args:
             suspended: new suspensions by target; None ends one.

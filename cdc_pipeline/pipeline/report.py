@@ -131,9 +131,7 @@ class CapturePlan(_Plain):
         tables: tuple[str, ...] = (),
         suspended: Mapping[str, Suspension] | None = None,
     ) -> CapturePlan:
-        """Plan of a stretch of the log that is read beside the source's own runs; both ends are
-        given.
-        """
+        """Plan of a stretch read beside the source's own runs; both ends are given."""
         journals = tuple(dict.fromkeys((start.journal, end.journal)))
         return cls(
             source=source,

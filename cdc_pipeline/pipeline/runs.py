@@ -1,6 +1,4 @@
-"""How captures and changes of a source's lake are run: in this process, or as an orchestrator's
-runs.
-"""
+"""Run captures and changes of a source's lake: in this process, or by an orchestrator."""
 
 from __future__ import annotations
 

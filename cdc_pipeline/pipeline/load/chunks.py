@@ -246,9 +246,7 @@ class ChunkLoad:
 
 
 class _TableGoneError(TableChangedError):
-    """Captures past it bring the table back at most once: as one that was made anew, which is
-    another load's.
-    """
+    """The table is gone. If it was recreated, the load of that new table is another one."""
 
 
 def _grouped(parts: Iterator[SelectedRows], rows_max: int) -> Iterator[list[SelectedRows]]:
