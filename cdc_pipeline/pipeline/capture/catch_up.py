@@ -127,9 +127,7 @@ class CatchUp:
             source.close()
 
     def _await_xa(self, name: str) -> None:
-        """The target is just before an open prepared transaction, and continues when that has
-        ended.
-        """
+        """Wait: the target is just before an open prepared transaction, which must end first."""
         held = self.cursor.targets[name].suspended
         assert held is not None
         made = held.model_copy(update=_waiting(self.cursor))

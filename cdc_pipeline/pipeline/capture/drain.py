@@ -1,5 +1,4 @@
-"""The draining half of a capture: store -> decode -> stage -> record -> merge -> cut -> cursor ->
-ack (K2, K9).
+"""Drain: store -> decode -> stage -> record -> merge -> cut -> cursor -> ack (K2, K9).
 
 Rules:
 - Many small gets make one merge batch; what a get returned is released as soon as it is staged.
@@ -135,9 +134,7 @@ class Drain:
         self._committer.commit(final=True)
 
     def _take(self, slices: Sequence[EventSlice]) -> None:
-        """Split the result of a get into runs: whole transactions, pieces of an open one, single
-        statements.
-        """
+        """Split a get's result: whole transactions, pieces of an open one, single statements."""
         run: list[EventSlice] = []
         for piece in slices:
             if piece.kind is SliceKind.TRANSACTIONS:

@@ -59,9 +59,7 @@ class Place:
         self._counts[name] = self._counts.get(name, 0) + number
 
     def advance(self, slices: Sequence[EventSlice]) -> None:
-        """Move to the end of `slices`; pieces of an open transaction count, but do not move the
-        position.
-        """
+        """Move to the end of `slices`; pieces of an open transaction only count."""
         for piece in slices:
             events = piece.events
             self.count("events_seen", piece.event_count)

@@ -82,9 +82,7 @@ class Reader(threading.Thread):
 
     @property
     def dropped(self) -> list[DroppedTransaction]:
-        """Return transactions cut off by a journal's proved end: never committed, never applied
-        (K5).
-        """
+        """Return transactions that a journal's proved end cut off: never committed (K5)."""
         return self._buffer.dropped
 
     @property

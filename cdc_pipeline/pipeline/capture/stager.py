@@ -145,9 +145,7 @@ class Stager:
     # -- an open transaction ------------------------------------------------------------------------------
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
-        """Leave out events of the open transaction that ROLLBACK TO undid (see
-        `Savepoints.undone`).
-        """
+        """Leave out events that ROLLBACK TO undid (see `Savepoints.undone`)."""
         if self._staged is not None:
             self._staged.undo_open(undone)
 

@@ -81,9 +81,7 @@ class StatementRules:
         self._read_as_captured = set(followed)
 
     def is_isolated(self, sql: str, database: str) -> bool:
-        """Return whether the statement must be alone in its batch: DDL of captured tables, or
-        unknown.
-        """
+        """Return whether the statement is alone in its batch: DDL of captured tables, or unknown."""
         isolated = is_isolated(sql, database, self._is_read, is_mariadb=self._is_mariadb)
         if isolated and "RENAME" in sql.upper():
             statement = classify(sql, database, is_mariadb=self._is_mariadb)

@@ -111,9 +111,7 @@ class LogPiece:
         )
 
     def before(self, error: CdcError) -> LogPiece | None:
-        """Return the part before the event that a decoder's error names; None if it is empty or
-        all.
-        """
+        """Return the part before the event that an error names; None if it is empty or all."""
         stop = _count_before(self.chunk, self.events, error)
         return self.between(0, stop) if 0 < stop < len(self.events) else None
 
