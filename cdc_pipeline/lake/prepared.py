@@ -66,9 +66,7 @@ MEMORY_BYTES_MAX: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The transaction that makes rows effective: its epoch, journal, first event's offset and
-    commit time (K1).
-    """
+    """The transaction that makes rows effective: epoch, journal, first offset, commit time (K1)."""
 
     epoch: int
     journal: str

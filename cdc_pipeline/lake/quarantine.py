@@ -142,9 +142,7 @@ def publish_quarantine(
 
 
 def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[QuarantineFile, StagingError]]:
-    """Return the files with rows for the quarantine that are not as they were recorded, each with
-    its error.
-    """
+    """Return damaged files with rows for the quarantine, each with its error."""
     found = []
     for file in record.quarantine:
         try:
@@ -155,9 +153,7 @@ def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[Quarantin
 
 
 def lost_note(file: QuarantineFile, error: CdcError) -> Note:
-    """Return a cut's note of lost rows for the quarantine, of a table without a target that reads
-    them again.
-    """
+    """Return a cut's note of lost rows that no target reads again."""
     text = f"{file.rows} rows that could not be applied are not in the quarantine: {error.what}"
     return Note(kind=_LOST_NOTE, text=text, table=file.table)
 

@@ -49,9 +49,7 @@ class _Plain(BaseModel):
 
 
 class Interval(_Plain):
-    """A contiguous part of the log that a batch or a run covered: from start (included) to end
-    (excluded).
-    """
+    """A contiguous part of the log: from start (included) to end (excluded)."""
 
     start_journal: str
     start_offset: int
@@ -103,9 +101,7 @@ class StagedFile(_Plain):
 
 
 class RawFile(StagedFile):
-    """Rows events of one table at one schema version, to be decoded on executors
-    (`sink/staging/raw_files.py`); `rows` counts events.
-    """
+    """Rows events of one table at one schema version, for executors; `rows` counts events."""
 
     source_schema: str  # `TableSchema` as JSON
     epoch: int  # K1
@@ -156,9 +152,7 @@ class RecordedSource(_Plain):
 
 
 class ComputedColumn(_Plain):
-    """A column that Spark computes: type as DDL text, deterministic expression over the target's
-    source columns.
-    """
+    """A column that Spark computes: DDL type, deterministic expression over source columns."""
 
     name: str
     delta_type: str
@@ -383,9 +377,7 @@ class CutTable(TableFacts):
 
 
 class Cut(_Plain):
-    """All targets of a source at one transaction end of the source. Version 3 has references to
-    `TableFacts`.
-    """
+    """All targets of a source at one transaction end. Version 3 refers to `TableFacts`."""
 
     version: Literal[1, 2, 3] = 3
     source: str

@@ -1,6 +1,4 @@
-"""One staged Parquet file: written row group by row group, hashed on the way, durable when closed
-(K2).
-"""
+"""One staged Parquet file: hashed while it is written, durable when closed (K2)."""
 
 from __future__ import annotations
 

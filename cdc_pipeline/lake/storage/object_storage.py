@@ -124,9 +124,7 @@ class ObjectStorage:
             return None
 
     def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
-        """Replace the version of an object that has `tag`; return the new tag, or None if it
-        changed.
-        """
+        """Replace the version of an object that has `tag`; return the new tag, None if it changed."""
         import obstore
 
         version: Any = dict(tag)
