@@ -56,9 +56,7 @@ class Limit(ABC):
 
     @abstractmethod
     def rows_within(self, piece: EventSlice) -> int | None:
-        """Return how many rows of `piece` belong to the run if it stops there; None if it
-        continues.
-        """
+        """Return how many rows of `piece` belong to the run if it stops there; None if not."""
 
     @property
     def share(self) -> float | None:

@@ -25,8 +25,7 @@ _NEAR_MAX: Final = 5
 
 
 def unmatched(tables: TableFilter, known: Collection[str], cursor: CursorState | None) -> tuple[str, ...]:
-    """Return the patterns that neither one of the source's tables nor one that the cursor knows
-    matches.
+    """Return the patterns that match no table of the source or of the cursor.
 
     Args:
         known: the source's tables.
@@ -38,8 +37,7 @@ def unmatched(tables: TableFilter, known: Collection[str], cursor: CursorState |
 def nothing_matched(
     config: PipelineConfig, known: Collection[str] | None, cursor: CursorState | None
 ) -> NothingMatchedError | None:
-    """Return the error that names the patterns without a table, with names that come near; None if
-    there is none.
+    """Return the error that names unmatched patterns and similar names; None if there is none.
 
     Args:
         known: the source's tables; None if it cannot tell.

@@ -98,9 +98,7 @@ class FollowedTargets:
         return next((route.rule for route in self.routes_of(database, table) if route.target == target), None)
 
     def _free_name(self, route: Route) -> str:
-        """Return the target's name, or ``name__2`` ... if a renamed table has taken its target
-        along.
-        """
+        """Return the target's name, or ``name__2`` ... if a renamed table took its target along."""
         name, number = route.target, 1
         while True:
             there = self._targets.get(name)
