@@ -1,27 +1,30 @@
-"""Write the table of docs/types.md from the conversion table: ``python -m tools.types_page``."""
+"""Write the table of docs/types.md from the column types: ``python -m tools.types_page``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_pipeline.schema.conversion import CONVERSIONS
+from cdc_pipeline.binlog.column_types import TYPES, TypeSpec
 
 PAGE = Path(__file__).parent.parent / "docs" / "types.md"
-BEGIN = "<!-- made by `make docs` from cdc_pipeline/schema/conversion.py: change it there -->\n"
+BEGIN = "<!-- made by `make docs` from cdc_pipeline/binlog/column_types.py: change it there -->\n"
 END = "<!-- end of the table -->\n"
 
 
+def _delta(spec: TypeSpec) -> str:
+    """Return the Delta types of a source type as people read them."""
+    return spec.delta_note or ", ".join(f"`{delta}`" for delta in dict.fromkeys(one.delta for one in spec.examples))
+
+
 def _table() -> str:
-    """The conversion table in Markdown."""
+    """Return the column types as a table in Markdown."""
     lines = ["| source | Delta | notes |", "|---|---|---|"]
-    for row in CONVERSIONS:
-        shown = ", ".join(text if " " in text else f"`{text}`" for text in row.delta)
-        lines.append(f"| {row.source} | {shown} | {row.note} |")
+    lines += [f"| {spec.source} | {_delta(spec)} | {spec.note} |" for spec in TYPES.values()]
     return "\n".join(lines) + "\n"
 
 
 def with_table(page: str) -> str:
-    """The page with the table as it is now between its two marks."""
+    """Return the page with the table as it is now between its two marks."""
     before, rest = page.split(BEGIN, 1)
     _, after = rest.split(END, 1)
     return f"{before}{BEGIN}\n{_table()}\n{END}{after}"

@@ -2,67 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import BinlogError
 
 COLUMN_BYTES_MAX: Final = (1 << 31) - 1  # 32-bit offsets
-DECIMAL_DIGITS_MAX: Final = 38  # of decimal128, of Spark and of Delta; wider ones travel as text
 
-BIGINT_UNSIGNED: Final = pa.decimal128(20, 0)
-GEOMETRY: Final = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
-VECTOR: Final = pa.list_(pa.float32())
-
-# (signed, unsigned)
-_INTEGERS: Final = {
-    Kind.INT8: (pa.int8(), pa.int16()),
-    Kind.INT16: (pa.int16(), pa.int32()),
-    Kind.INT24: (pa.int32(), pa.int32()),
-    Kind.INT32: (pa.int32(), pa.int64()),
-    Kind.INT64: (pa.int64(), BIGINT_UNSIGNED),
+_ARROW_BY_DELTA: Final = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "struct<srid:int,wkb:binary>": pa.struct([("srid", pa.int32()), ("wkb", pa.binary())]),
+    "array<float>": pa.list_(pa.float32()),
 }
-
-_PLAIN: Final = {
-    Kind.FLOAT: pa.float32(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.YEAR: pa.int16(),
-    Kind.DATE: pa.date32(),
-    Kind.DATETIME: pa.timestamp("us"),
-    Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
-    Kind.TIME: pa.string(),
-    Kind.TEXT: pa.string(),
-    Kind.BINARY: pa.binary(),
-    Kind.ENUM: pa.string(),
-    Kind.SET: pa.string(),
-    Kind.JSON: pa.string(),
-    Kind.GEOMETRY: GEOMETRY,
-    Kind.VECTOR: VECTOR,
-    Kind.UUID: pa.string(),
-    Kind.INET4: pa.string(),
-    Kind.INET6: pa.string(),
-}
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def arrow_type(column: Column) -> pa.DataType:
     """Return the Arrow type of a column's values, or of its masks if it is masked."""
     if column.masked.startswith("hash"):
         return pa.string()
-    if column.kind in _INTEGERS:
-        return _INTEGERS[column.kind][column.unsigned]
-    if column.kind is Kind.BIT:
-        if column.bits == 1:
-            return pa.bool_()
-        return BIGINT_UNSIGNED if column.bits == 64 else pa.int64()
-    if column.kind is Kind.DECIMAL:
-        if column.precision > DECIMAL_DIGITS_MAX:
-            return pa.string()
-        return pa.decimal128(column.precision, column.scale)
-    return _PLAIN[column.kind]
+    return arrow_of_delta(column.type.delta(column))
+
+
+@lru_cache(maxsize=4096)
+def arrow_of_delta(delta_type: str) -> pa.DataType | None:
+    """Arrow type that holds the values of a Delta type (DDL text); None for one that no column has."""
+    found = _DECIMAL.fullmatch(delta_type)
+    return pa.decimal128(int(found[1]), int(found[2])) if found else _ARROW_BY_DELTA.get(delta_type)
 
 
 @lru_cache(maxsize=1024)

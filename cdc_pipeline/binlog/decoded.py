@@ -4,7 +4,7 @@ Rules:
 - Row i of every member belongs to the same change. `before` is all null for inserts, `after` for
   deletes.
 - A column that the row image lacks is null in the batch and has no bit in the presence bitmap:
-  absent is not NULL (docs/types.md, last row).
+  absent is not NULL.
 - A value that its Delta type cannot hold is null in the batch and listed in `invalid`, with its
   text. The caller must not drop that list: it stops, or rescues and counts the values.
 """

@@ -15,14 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.ddl.types import bytes_of_text, read_type
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 
 _MODES: Final = SqlModes(ansi_quotes=False)
 _COMMENT_AT_END: Final = re.compile(r"\s*/\*[^']*\*/\s*$")
-_HAS_CHARSET: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
     if declared is None or not tokens.at_end():
         return None
     column = declared.column
-    if column.kind in _HAS_CHARSET:
+    if column.type.has_charset:
         charset = server_charset(str(row["character_set_name"] or "binary"))
         column = bytes_of_text(replace(column, charset=charset), is_char=declared.is_char)
     return replace(

@@ -35,10 +35,6 @@ _STEADY_WORDS: Final = frozenset(
 )  # fmt: skip
 # A division rounds by div_precision_increment.
 _UNSTEADY_MARKS: Final = re.compile(r"/(?!\*)|@")
-# Kinds whose values look the same to every expression if kind, sign and sizes are the same. Not there: texts, whose
-# collation decides comparisons; unsigned numbers, which ZEROFILL pads; FLOAT(m,d); bytes, whose declared type shows.
-_SIGNED: Final = frozenset({Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.DECIMAL})
-_SHOWN_BY_SIZE: Final = frozenset({Kind.BIT, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME, Kind.JSON})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +90,12 @@ def renamed(generated: Iterable[GeneratedColumn], names: Mapping[str, str]) -> t
 
 def looks_the_same(old: Column, new: Column) -> bool:
     """Return whether every expression gives the same for a column's values after its definition became `new`."""
-    if old.kind is not new.kind or not (
-        old.kind in _SHOWN_BY_SIZE or (old.kind in _SIGNED and not (old.unsigned or new.unsigned))
-    ):
+    # Expressions see more of texts, whose collation decides comparisons; of unsigned numbers, which ZEROFILL pads; of
+    # FLOAT(m,d); of bytes, whose declared type shows.
+    sees = old.type.expressions_see
+    if old.kind is not new.kind or sees == "more":
+        return False
+    if sees == "signed sizes" and (old.unsigned or new.unsigned):
         return False
     return (old.precision, old.scale, old.bits) == (new.precision, new.scale, new.bits) and (
         old.fraction_digits == new.fraction_digits >= 0

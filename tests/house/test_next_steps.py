@@ -79,7 +79,8 @@ SEEN: Final[dict[str, str]] = {
     "pipeline/verify/captures.py::Captures.standing": "a run: there is no cut yet",
     "pipeline/verify/repair.py::apply_repair": "a load, from a state that stops no run",
     "position/gtid/errors.py::set_error": "a look at a journal",
-    "schema/types.py::delta_type": "a look at a journal",
+    "binlog/column_types.py::_bit_delta": "a look at a journal",
+    "binlog/column_types.py::_decimal_delta": "a look at a journal",
     "sink/spark/session.py::SparkProvider._start": "an examination",
 }
 

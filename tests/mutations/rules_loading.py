@@ -168,7 +168,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "an ENUM is compared by its number", "source/rows/key_ranges.py",
-        "    if kind in _NUMBERED:\n", "    if kind is Kind.BIT:\n",
+        '    if form in ("bits", "labels"):\n', '    if form == "bits":\n',
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(

@@ -1,7 +1,7 @@
 """Build one Arrow array from one column of the walked rows.
 
 Rules:
-- `Column.kind` selects the builder, `Column.wire_type` the bytes that it reads.
+- The column's type names the builder, `Column.wire_type` selects the bytes that it reads.
 - State per row: NULL, VALID or INVALID. An INVALID value is null in the array and listed, with the
   server's text of it or its bytes as hex.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type, check_column_bytes, label_array
+from cdc_pipeline.binlog.arrow_types import arrow_type, check_column_bytes, label_array
+from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
@@ -26,9 +28,10 @@ from cdc_pipeline.binlog.rows.columns_invalid import temporal_text
 from cdc_pipeline.binlog.rows.columns_json import json_column, json_invalid
 from cdc_pipeline.binlog.rows.columns_tiled import gather_tiled
 from cdc_pipeline.binlog.rows.partial_rows import PartialRows
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.tables import columns_wire as wire
 from cdc_pipeline.binlog.tables.charsets import find_charset
+from cdc_pipeline.binlog.wire_types import COMPRESSED, OLD_TEMPORAL
 from cdc_pipeline.errors import BinlogError
 
 _TIME_TEXT_BYTES_MAX: Final = 20
@@ -163,9 +166,9 @@ def build_columns(
             rule=int(rules[index]), is_mariadb=is_mariadb, state=np.empty(rows, np.uint8),
         )  # fmt: skip
         try:
-            if column.wire_type in wire.COMPRESSED:
+            if column.wire_type in COMPRESSED:
                 invalid.extend(_unpack(cells))
-            arrays.append(_BUILDERS[column.kind](cells, kind))
+            arrays.append(DECODERS[column.type.decoder](cells, kind))
         except BinlogError as error:
             error.table = schema.full_name
             raise
@@ -246,7 +249,7 @@ def _date(cells: _Cells, kind: pa.DataType) -> pa.Array:
 def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
-    if cells.column.wire_type not in wire.OLD_TEMPORAL:
+    if cells.column.wire_type not in OLD_TEMPORAL:
         temporal.datetimes(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
     elif digits:
         old_temporal.fractional_datetimes(cells.integers(signed=False), digits, out, cells.state)
@@ -258,7 +261,7 @@ def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
 def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
-    if digits and cells.column.wire_type in wire.OLD_TEMPORAL:
+    if digits and cells.column.wire_type in OLD_TEMPORAL:
         old_temporal.fractional_timestamps(cells.integers(signed=False), digits, out, cells.state)
     else:
         temporal.timestamps(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
@@ -266,7 +269,7 @@ def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def _time(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    old = cells.column.wire_type in wire.OLD_TEMPORAL
+    old = cells.column.wire_type in OLD_TEMPORAL
     digits = cells.column.fraction_digits
     out = np.empty(_fits(cells, cells.rows * _TIME_TEXT_BYTES_MAX), np.uint8)
     offsets = np.empty(cells.rows + 1, np.int32)
@@ -315,11 +318,7 @@ def _binary(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-_ADDRESS_FORMS: Final = {Kind.UUID: addresses.UUID, Kind.INET4: addresses.INET4, Kind.INET6: addresses.INET6}
-
-
-def _address(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    form = _ADDRESS_FORMS[cells.column.kind]
+def _address(cells: _Cells, kind: pa.DataType, *, form: int) -> pa.Array:
     out = np.empty(_fits(cells, cells.rows * addresses.TEXT_BYTES_MAX), np.uint8)
     offsets = np.zeros(cells.rows + 1, np.int32)
     end = 0
@@ -401,57 +400,35 @@ def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer((offsets // 4).astype(np.int32))], [elements])
 
 
-_BUILDERS: Final[dict[Kind, Callable[[_Cells, pa.DataType], pa.Array]]] = {
-    Kind.INT8: _integer,
-    Kind.INT16: _integer,
-    Kind.INT24: _integer,
-    Kind.INT32: _integer,
-    Kind.INT64: _integer,
-    Kind.BIT: _bit,
-    Kind.DECIMAL: _decimal,
-    Kind.FLOAT: _real,
-    Kind.DOUBLE: _real,
-    Kind.YEAR: _year,
-    Kind.DATE: _date,
-    Kind.DATETIME: _datetime,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.TIME: _time,
-    Kind.TEXT: _text,
-    Kind.BINARY: _binary,
-    Kind.ENUM: _enum,
-    Kind.SET: _set,
-    Kind.JSON: json_column,
-    Kind.GEOMETRY: _geometry,
-    Kind.VECTOR: _vector,
-    Kind.UUID: _address,
-    Kind.INET4: _address,
-    Kind.INET6: _address,
-}
-
-_REASONS: Final = {
-    Kind.DATE: "zero or partial date",
-    Kind.DATETIME: "zero or partial date",
-    Kind.TIMESTAMP: "zero timestamp",
-    Kind.TIME: "not a time",
-    Kind.DECIMAL: "non-decimal digits",
-    Kind.FLOAT: "no finite number",
-    Kind.DOUBLE: "no finite number",
-    Kind.ENUM: "number above the column's labels",
-    Kind.SET: "bit above the column's labels",
-    Kind.JSON: "not a JSON document in the server's binary form",
-    Kind.GEOMETRY: "shorter than its SRID",
-    Kind.VECTOR: "not a whole number of elements, or one that is not finite",
-    Kind.UUID: "longer than 16 bytes",
-    Kind.INET4: "longer than 4 bytes",
-    Kind.INET6: "longer than 16 bytes",
+# By `TypeSpec.decoder`.
+DECODERS: Final[dict[str, Callable[[_Cells, pa.DataType], pa.Array]]] = {
+    "integer": _integer,
+    "bit": _bit,
+    "decimal": _decimal,
+    "real": _real,
+    "year": _year,
+    "date": _date,
+    "datetime": _datetime,
+    "timestamp": _timestamp,
+    "time": _time,
+    "text": _text,
+    "binary": _binary,
+    "enum": _enum,
+    "set": _set,
+    "json": json_column,
+    "geometry": _geometry,
+    "vector": _vector,
+    "uuid": partial(_address, form=addresses.UUID),
+    "inet4": partial(_address, form=addresses.INET4),
+    "inet6": partial(_address, form=addresses.INET6),
 }
 
 
 def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
     """Return reason and text of invalid values, the only values that are handled one by one."""
     column = cells.column
-    reason = _REASONS.get(column.kind, f"bytes are not valid {column.charset}")
-    if column.kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME):
+    reason = column.type.not_held.format(charset=column.charset)
+    if column.type.not_held_text == "moment":
         assert cells.packed is not None
         values, inverse = np.unique(cells.packed[bad], return_inverse=True)
         known = [temporal_text(column, int(value)) for value in values]
@@ -459,6 +436,6 @@ def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
             InvalidValue(int(row), cells.image, cells.index, reason, known[which])
             for row, which in zip(bad, inverse, strict=True)
         ]
-    if column.kind is Kind.JSON:
+    if column.type.not_held_text == "document":
         return json_invalid(cells, bad, reason)
     return [InvalidValue(int(row), cells.image, cells.index, reason, cells.raw(int(row)).hex()) for row in bad]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.kernels.compressed_values import LENGTH_BYTES, plain_bytes, unpack_values
 from cdc_pipeline.binlog.native.inflate import new_stream
 from cdc_pipeline.binlog.table_schema import Column
-from cdc_pipeline.binlog.tables.columns_wire import WireType
+from cdc_pipeline.binlog.wire_types import WireType
 from cdc_pipeline.errors import BinlogError
 
 RULE: Final = -LENGTH_BYTES  # width rule of the unpacked values

@@ -5,7 +5,8 @@ zero, partial and impossible dates.
 from __future__ import annotations
 
 from cdc_pipeline.binlog.table_schema import Column, Kind
-from cdc_pipeline.binlog.tables.columns_wire import OLD_TEMPORAL, fraction_bytes
+from cdc_pipeline.binlog.tables.columns_wire import fraction_bytes
+from cdc_pipeline.binlog.wire_types import OLD_TEMPORAL
 
 _ZERO_DATETIME = "0000-00-00 00:00:00"
 

@@ -17,24 +17,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.arrow_types import COLUMN_BYTES_MAX, DECIMAL_DIGITS_MAX, arrow_type, label_array
+from cdc_pipeline.binlog.arrow_types import COLUMN_BYTES_MAX, arrow_type, label_array
+from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.kernels import tiles
 from cdc_pipeline.binlog.kernels.text import text
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.tables import columns_wire as wire
 from cdc_pipeline.binlog.tables.charsets import find_charset
+from cdc_pipeline.binlog.wire_types import WIRE_TYPES
 
 if TYPE_CHECKING:
     from cdc_pipeline.binlog.rows.columns import Block
 
 _ALIGN: Final = 64
-_W = wire.WireType
-_PLAIN_BYTES: Final = frozenset(
-    {_W.VARCHAR, _W.VAR_STRING, _W.STRING, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB}
-)
-_INTEGERS: Final = {
-    _W.TINY: Kind.INT8, _W.SHORT: Kind.INT16, _W.INT24: Kind.INT24, _W.LONG: Kind.INT32, _W.LONGLONG: Kind.INT64,
-}  # fmt: skip
+_DATE_BYTES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +77,32 @@ def _plan(schema: TableSchema, is_mariadb: bool) -> _Plan:
 
 def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
     """Return how to gather a column; None for other kinds."""
-    kind, wire_type = column.kind, column.wire_type
     rule = wire.width_rule(column)
     arrow = arrow_type(column)
     digits = wire.fraction_bytes(column.fraction_digits)
-    if _INTEGERS.get(_W(wire_type)) is kind:
+    code, spec = column.wire_type, column.type
+    decoder = spec.decoder if not spec.wire or code == spec.wire[0] else ""  # older codes have another form
+    if decoder == "integer":
         size = arrow.bit_width // 8
         return _Line(index, tiles.INTEGER, rule, int(not column.unsigned), size, size, arrow)
-    if (kind, wire_type) in ((Kind.FLOAT, _W.FLOAT), (Kind.DOUBLE, _W.DOUBLE)):
+    if decoder == "real":
         return _Line(index, tiles.REAL, rule, 0, 0, rule, arrow)
-    if kind is Kind.DATE and rule == wire.DATE_BYTES:
+    if spec.decoder == "date" and rule == _DATE_BYTES:
         return _Line(index, tiles.DATE, rule, 0, 0, 4, arrow)
-    if (kind, wire_type) == (Kind.DATETIME, _W.DATETIME2):
+    if decoder == "datetime":
         return _Line(index, tiles.DATETIME, rule, digits, 0, 8, arrow)
-    if (kind, wire_type) == (Kind.TIMESTAMP, _W.TIMESTAMP2):
+    if decoder == "timestamp":
         return _Line(index, tiles.TIMESTAMP, rule, digits, 0, 8, arrow)
-    if (kind, wire_type) == (Kind.DECIMAL, _W.NEWDECIMAL) and column.precision <= DECIMAL_DIGITS_MAX:
+    if decoder == "decimal" and column.precision <= DECIMAL_DIGITS_MAX:
         return _Line(index, tiles.DECIMAL, rule, column.precision, column.scale, 16, arrow)
-    if (kind, wire_type) == (Kind.ENUM, _W.ENUM) and rule <= 2:
+    if decoder == "enum" and rule <= 2:
         labels = label_array(column.labels)
         return _Line(index, tiles.NUMBER, rule, len(column.labels), 0, 4, pa.int32(), labels)
-    if wire_type in _PLAIN_BYTES and kind is Kind.BINARY:
+    if not WIRE_TYPES[code].is_text or WIRE_TYPES[code].is_compressed:
+        return None
+    if decoder == "binary":
         return _Line(index, tiles.TEXT, -rule, text.BYTES, column.pad_bytes, 4, arrow)
-    if wire_type in _PLAIN_BYTES and kind is Kind.TEXT:
+    if decoder == "text":
         charset = find_charset(column.charset, is_mariadb=is_mariadb)
         if charset.is_utf8 or charset.mode == text.BYTES:
             # Text without a charset is accepted only if it is ASCII.

@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.json import json_escapes, json_strings, json_text
 from cdc_pipeline.binlog.kernels.text.shortest import powers_of_ten
-from cdc_pipeline.binlog.table_schema import Column, Kind
+from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.errors import BinlogError
 
 _NULL: Final = np.frombuffer(b"null", np.uint8)
 _ROOM_BYTES_MIN: Final = 1 << 16
 _NO_SRIDS: Final = np.zeros(0, np.int32)
 _NO_SRIDS.flags.writeable = False
-# Numbers, not strings, also as decimal128(20, 0).
-_NUMBERS: Final = frozenset({Kind.INT64, Kind.BIT})
 
 
 class ValueBuffer:
@@ -98,7 +96,7 @@ def _write(
         buffer.used = json_text.put_integers(_integers(values), valid, True, out, buffer.used, *place)
     elif pa.types.is_decimal(kind):
         words = _fixed(values, np.uint64, 2)
-        if column.kind in _NUMBERS:
+        if column.type.change == "whole":  # they are numbers, not strings
             out = buffer.room(rows * json_text.INTEGER_BYTES_MAX)
             low = np.ascontiguousarray(words[:, 0]).view(np.int64)
             buffer.used = json_text.put_integers(low, valid, False, out, buffer.used, *place)

@@ -21,7 +21,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.kernels import partial_rows as kernel
 from cdc_pipeline.binlog.kernels import walk
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.binlog.tables.columns_wire import WireType
+from cdc_pipeline.binlog.wire_types import WireType
 
 NO_DOCUMENT: Final = "differences of a JSON document that is not in the row"
 NOT_FITTING: Final = "differences that do not fit their JSON document"

@@ -15,8 +15,9 @@ Source: MySQL client/server protocol, "Column Definition", "COM_STMT_EXECUTE Res
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,8 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.kernels import result_rows as rows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
-from cdc_pipeline.binlog.tables.columns_wire import WireType, fraction_bytes, type_name, width_rule, width_rules
+from cdc_pipeline.binlog.tables.columns_wire import fraction_bytes, width_rule, width_rules
+from cdc_pipeline.binlog.wire_types import WireType, type_name
 from cdc_pipeline.errors import BinlogError, TableChangedError
 
 _W = WireType
@@ -34,28 +36,10 @@ _UNSIGNED_FLAG: Final = 0x20
 _PROTOCOL_BYTES: Final = {
     _W.TINY: 1, _W.SHORT: 2, _W.INT24: 4, _W.LONG: 4, _W.LONGLONG: 8, _W.FLOAT: 4, _W.DOUBLE: 8,
 }  # fmt: skip
-_INTEGERS: Final = {
-    Kind.INT8: _W.TINY, Kind.INT16: _W.SHORT, Kind.INT24: _W.INT24, Kind.INT32: _W.LONG, Kind.INT64: _W.LONGLONG,
-}  # fmt: skip
-_TEMPORAL: Final = {
-    Kind.DATE: (_W.DATE, _W.NEWDATE),
-    Kind.DATETIME: (_W.DATETIME,),
-    Kind.TIMESTAMP: (_W.TIMESTAMP, _W.DATETIME),
-    Kind.TIME: (_W.TIME,),
-}
-_REALS: Final = {Kind.FLOAT: _W.FLOAT, Kind.DOUBLE: _W.DOUBLE}
-_MOMENTS: Final = {
-    Kind.DATETIME: (rows.DATETIME, _W.DATETIME2),
-    Kind.TIMESTAMP: (rows.TIMESTAMP, _W.TIMESTAMP2),
-    Kind.TIME: (rows.TIME, _W.TIME2),
-}
-_BYTES: Final = (
-    _W.VARCHAR, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB, _W.VAR_STRING, _W.STRING,
-)  # fmt: skip
-# Sent as text in the decoder's form: JSON in UTF-8, the others in ASCII.
-_PRINTED: Final = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
-_NUMBERED: Final = {Kind.ENUM: _W.ENUM, Kind.SET: _W.SET}
 _LENGTH_BYTES: Final = 4
+_NUMBER: Final = "number"  # the form of ENUM and SET
+
+_Line = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +91,7 @@ class ResultPlan:
         program = self.program.copy()
         for column, found, line in zip(self.schema.columns, definitions, program, strict=True):
             _check_column(self.schema, column, found)
-            if column.kind in _NUMBERED:
+            if column.type.result == _NUMBER:
                 line[rows.WIDTH] = width_bytes = _PROTOCOL_BYTES[_W(found.wire_type)]
                 if width_bytes < line[rows.SIZE]:
                     raise _changed(self.schema, f"column {column.name!r}", f"{line[rows.SIZE]} bytes", width_bytes)
@@ -128,47 +112,80 @@ def result_plan(schema: TableSchema) -> ResultPlan:
     """
     lines, columns, expressions = [], [], []
     for column in schema.columns:
-        made, line = _rewritten(column)
+        made, line = FORMS[column.type.result](column)
         columns.append(made)
         lines.append(line)
         name = quoted(column.name)
-        expressions.append(f"CAST({name} AS UNSIGNED)" if column.kind in _NUMBERED else name)
+        expressions.append(f"CAST({name} AS UNSIGNED)" if column.type.result == _NUMBER else name)
     rewritten = replace(schema, columns=tuple(columns))
     program = np.array(lines, np.int64).reshape(-1, rows.FIELDS)
     return ResultPlan(schema, rewritten, width_rules(rewritten), program, tuple(expressions))
 
 
-def _rewritten(column: Column) -> tuple[Column, tuple[int, int, int]]:
-    """Return the rewritten column and its line of the program. Its wire type is not used: a schema
-    from DDL or the catalog has none.
-    """
-    kind = column.kind
-    if kind in _INTEGERS:
-        column = replace(column, wire_type=int(_INTEGERS[kind]), wire_meta=0)
-        return column, (rows.FIXED, _PROTOCOL_BYTES[_INTEGERS[kind]], width_rule(column))
-    if kind in _REALS:
-        column = replace(column, wire_type=int(_REALS[kind]), wire_meta=0)
-        return column, (rows.FIXED, width_rule(column), width_rule(column))
-    if kind in _NUMBERED:
-        size_bytes = _number_bytes(column)
-        return replace(column, wire_type=int(_NUMBERED[kind]), wire_meta=size_bytes), (rows.FIXED, 8, size_bytes)
-    if kind is Kind.YEAR:
-        return replace(column, wire_type=int(_W.YEAR), wire_meta=0), (rows.YEAR, 0, 0)
-    if kind is Kind.BIT:
-        column = replace(column, wire_type=int(_W.BIT), wire_meta=0)
-        return column, (rows.BITS, 0, width_rule(column))
-    if kind is Kind.DECIMAL:
-        column = replace(column, wire_type=int(_W.NEWDECIMAL), wire_meta=column.precision << 8 | column.scale)
-        return column, (rows.DECIMAL, column.precision, column.scale)
-    if kind is Kind.DATE:
-        return replace(column, wire_type=int(_W.DATE), wire_meta=0), (rows.DATE, 0, 0)
-    if kind in _MOMENTS:
-        op, wire_type = _MOMENTS[kind]
-        column = replace(column, wire_type=int(wire_type), wire_meta=column.fraction_digits)
-        return column, (op, fraction_bytes(column.fraction_digits), 0)
-    if kind in _PRINTED:
-        column = replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0)
+def _as_sent(column: Column) -> tuple[Column, _Line]:
+    column = _of_code(column)
+    return column, (rows.FIXED, _PROTOCOL_BYTES[_W(column.wire_type)], width_rule(column))
+
+
+def _labels(column: Column) -> tuple[Column, _Line]:
+    size_bytes = _number_bytes(column)
+    return _of_code(column, size_bytes), (rows.FIXED, 8, size_bytes)
+
+
+def _year(column: Column) -> tuple[Column, _Line]:
+    return _of_code(column), (rows.YEAR, 0, 0)
+
+
+def _bits(column: Column) -> tuple[Column, _Line]:
+    column = _of_code(column)
+    return column, (rows.BITS, 0, width_rule(column))
+
+
+def _decimal(column: Column) -> tuple[Column, _Line]:
+    precision, scale = column.precision, column.scale
+    return _of_code(column, precision << 8 | scale), (rows.DECIMAL, precision, scale)
+
+
+def _date(column: Column) -> tuple[Column, _Line]:
+    return _of_code(column), (rows.DATE, 0, 0)
+
+
+def _moment(column: Column, *, op: int) -> tuple[Column, _Line]:
+    digits = column.fraction_digits
+    return _of_code(column, digits), (op, fraction_bytes(digits), 0)
+
+
+def _counted(column: Column) -> tuple[Column, _Line]:
     return replace(column, wire_type=int(_W.LONG_BLOB), wire_meta=_LENGTH_BYTES), (rows.COUNTED, _LENGTH_BYTES, 0)
+
+
+def _printed(column: Column) -> tuple[Column, _Line]:
+    """Rewrite a value that is sent as text in the decoder's form: JSON in UTF-8, the others in ASCII."""
+    return _counted(replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0))
+
+
+def _of_code(column: Column, wire_meta: int = 0) -> Column:
+    """Return the column as today's table maps have it. Its own wire type is not used: a schema from
+    DDL or the catalog has none.
+    """
+    return replace(column, wire_type=int(column.type.wire[0]), wire_meta=wire_meta)
+
+
+# By `TypeSpec.result`: the column as it is rewritten, and its line of the program.
+FORMS: Final[dict[str, Callable[[Column], tuple[Column, _Line]]]] = {
+    "integer": _as_sent,
+    "real": _as_sent,
+    _NUMBER: _labels,
+    "year": _year,
+    "bits": _bits,
+    "decimal": _decimal,
+    "date": _date,
+    "datetime": partial(_moment, op=rows.DATETIME),
+    "timestamp": partial(_moment, op=rows.TIMESTAMP),
+    "time": partial(_moment, op=rows.TIME),
+    "bytes": _counted,
+    "text": _printed,
+}
 
 
 def _number_bytes(column: Column) -> int:
@@ -180,38 +197,18 @@ def _number_bytes(column: Column) -> int:
 
 
 def _check_column(schema: TableSchema, column: Column, found: ColumnDefinition) -> None:
-    kind = column.kind
-    where = f"column {column.name!r}"
-    wanted: tuple[int, ...]
-    if kind in _INTEGERS:
-        wanted = (_INTEGERS[kind],)
-    elif kind in _NUMBERED:
-        wanted = (_W.LONGLONG, _W.LONG)
-    elif kind in _TEMPORAL:
-        wanted = _TEMPORAL[kind]
-    elif kind is Kind.JSON:
-        wanted = (_W.JSON, *_BYTES)
-    elif kind is Kind.VECTOR:
-        wanted = (_W.VECTOR, *_BYTES)
-    else:
-        wanted = {
-            Kind.FLOAT: (_W.FLOAT,),
-            Kind.DOUBLE: (_W.DOUBLE,),
-            Kind.YEAR: (_W.YEAR,),
-            Kind.BIT: (_W.BIT,),
-            Kind.DECIMAL: (_W.NEWDECIMAL,),
-            Kind.GEOMETRY: (_W.GEOMETRY,),
-        }.get(kind, _BYTES)
+    spec = column.type
+    where, wanted = f"column {column.name!r}", spec.announced
     if found.wire_type not in wanted:
         raise _changed(schema, where, " or ".join(type_name(one) for one in wanted), type_name(found.wire_type))
-    if kind in _INTEGERS and found.unsigned != column.unsigned:
+    if spec.integer_bits and found.unsigned != column.unsigned:
         raise _changed(schema, where, *("unsigned" if one else "signed" for one in (column.unsigned, found.unsigned)))
-    if kind is Kind.DECIMAL and found.decimals != column.scale:
+    if spec.result == "decimal" and found.decimals != column.scale:
         raise _changed(schema, where, f"{column.scale} decimals", f"{found.decimals} decimals")
-    if kind in (Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME) and found.decimals != column.fraction_digits:
+    if spec.has_fraction and found.decimals != column.fraction_digits:
         raise _changed(schema, where, f"{column.fraction_digits} fraction digits", f"{found.decimals}")
     charset = CHARSET_BY_COLLATION.get(found.collation, "")
-    wanted_charset = {Kind.TEXT: column.charset, Kind.BINARY: "binary"}.get(kind, "")
+    wanted_charset = {Kind.TEXT: column.charset, Kind.BINARY: "binary"}.get(column.kind, "")
     if wanted_charset and charset and charset != wanted_charset:
         raise _changed(schema, where, f"text in {wanted_charset}", f"text in {charset}")
 

@@ -14,16 +14,17 @@ writes the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from cdc_pipeline.binlog.column_types import FIXED_WIDTHS_BYTES, KIND_BY_CODE
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.charsets import decode_text
 from cdc_pipeline.binlog.tables.collations import BINARY_COLLATION, CHARACTER_BYTES_MAX, CHARSET_BY_COLLATION
-from cdc_pipeline.binlog.tables.columns_wire import COMPRESSED, OLD_TEMPORAL, WireType, type_name
-from cdc_pipeline.binlog.tables.table_map_completion import FIXED_KIND_BYTES, START_AFTER, Listed, completed, finished
+from cdc_pipeline.binlog.tables.table_map_completion import START_AFTER, Listed, completed, finished
 from cdc_pipeline.binlog.tables.table_map_metadata import ColumnCounts, Reader, TableMapMetadata
 from cdc_pipeline.binlog.tables.table_map_metadata import parse as parse_metadata
+from cdc_pipeline.binlog.wire_types import OLD_TEMPORAL, WIRE_TYPES, Width, WireType, type_name
 from cdc_pipeline.errors import (
     CdcError,
     DamagedJournalError,
@@ -34,44 +35,10 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.text import table_names
 
 _W = WireType
-
-_PLAIN_KINDS: Final = {
-    _W.TINY: Kind.INT8, _W.SHORT: Kind.INT16, _W.INT24: Kind.INT24, _W.LONG: Kind.INT32, _W.LONGLONG: Kind.INT64,
-    _W.FLOAT: Kind.FLOAT, _W.DOUBLE: Kind.DOUBLE, _W.NEWDECIMAL: Kind.DECIMAL, _W.YEAR: Kind.YEAR, _W.DATE: Kind.DATE,
-    _W.NEWDATE: Kind.DATE, _W.TIMESTAMP: Kind.TIMESTAMP, _W.DATETIME: Kind.DATETIME, _W.TIME: Kind.TIME,
-    _W.TIMESTAMP2: Kind.TIMESTAMP, _W.DATETIME2: Kind.DATETIME, _W.TIME2: Kind.TIME, _W.BIT: Kind.BIT,
-    _W.JSON: Kind.JSON, _W.GEOMETRY: Kind.GEOMETRY, _W.VECTOR: Kind.VECTOR, _W.ENUM: Kind.ENUM, _W.SET: Kind.SET,
-}  # fmt: skip
-# The types that SIGNEDNESS lists: YEAR too, on both flavors, although it has no sign.
-_SIGN_BITS: Final = frozenset(
-    {_W.TINY, _W.SHORT, _W.INT24, _W.LONG, _W.LONGLONG, _W.FLOAT, _W.DOUBLE, _W.NEWDECIMAL, _W.YEAR}
-)
-_BLOBS: Final = frozenset({_W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB})
-_STRINGS: Final = frozenset({_W.STRING, _W.VARCHAR, _W.VAR_STRING})
-_TEXT: Final = _STRINGS | _BLOBS | COMPRESSED
-# The types in the lists of charsets: MySQL lists VECTOR among the texts and MariaDB GEOMETRY, both
-# with charset binary.
-_CHARSET_TYPES: Final = {False: _TEXT | {_W.VECTOR}, True: _TEXT | {_W.GEOMETRY}}  # by is_mariadb
 _LABELLED: Final = frozenset({_W.ENUM, _W.SET})
-_FRACTIONAL: Final = frozenset({_W.TIMESTAMP2, _W.DATETIME2, _W.TIME2})
-
-_META_BYTES: Final[dict[WireType, int]] = (
-    dict.fromkeys(_STRINGS | _LABELLED | {_W.BIT, _W.NEWDECIMAL, _W.VARCHAR_COMPRESSED}, 2)
-    | dict.fromkeys(
-        _BLOBS | _FRACTIONAL | {_W.FLOAT, _W.DOUBLE, _W.JSON, _W.GEOMETRY, _W.VECTOR, _W.BLOB_COMPRESSED}, 1
-    )
-    | dict.fromkeys(
-        {
-            _W.TINY, _W.SHORT, _W.INT24, _W.LONG, _W.LONGLONG, _W.YEAR, _W.DATE, _W.NEWDATE, _W.TIMESTAMP, _W.DATETIME,
-            _W.TIME,
-        },
-        0,
-    )
-)  # fmt: skip
 
 COLUMNS_MAX: Final = 4096  # of both servers
 _STORED_BEFORE: Final = START_AFTER
-_FIXED_KIND_WIDTHS: Final = frozenset(FIXED_KIND_BYTES.values())
 
 
 class TableName(NamedTuple):
@@ -162,9 +129,9 @@ def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id
         return True
     if not is_mariadb:
         return False
-    texts = [wire for wire in wires if wire.wire_type in _CHARSET_TYPES[is_mariadb]]
+    texts = [wire for wire in wires if _lists_charset(wire.wire_type, is_mariadb)]
     return any(wire.wire_type in OLD_TEMPORAL for wire in wires) or any(
-        wire.wire_type == _W.STRING and wire.meta in _FIXED_KIND_WIDTHS and charset == BINARY_COLLATION
+        wire.wire_type == _W.STRING and wire.meta in FIXED_WIDTHS_BYTES and charset == BINARY_COLLATION
         for wire, charset in zip(texts, metadata.charsets or (), strict=False)
     )
 
@@ -184,8 +151,8 @@ def _columns_of(raw: bytes, at: int, is_mariadb: bool) -> tuple[list[_Wire], byt
     nulls = reader.take((count + 7) // 8)
     counts = ColumnCounts(
         all=count,
-        numeric=sum(wire.wire_type in _SIGN_BITS for wire in wires),
-        text=sum(wire.wire_type in _CHARSET_TYPES[is_mariadb] for wire in wires),
+        numeric=sum(WIRE_TYPES[wire.wire_type].has_sign_bit for wire in wires),
+        text=sum(_lists_charset(wire.wire_type, is_mariadb) for wire in wires),
         labelled=sum(wire.wire_type in _LABELLED for wire in wires),
     )
     return wires, nulls, counts, reader
@@ -208,28 +175,37 @@ def _parse(raw: bytes, name: TableName, is_mariadb: bool, known: TableSchema | N
     return TableSchema(name.database, name.table, columns, tuple(metadata.primary_key))
 
 
-def _listed(wires: list[_Wire], is_mariadb: bool) -> Listed:
-    def of(types: frozenset[_W]) -> tuple[int, ...]:
-        return tuple(index for index, wire in enumerate(wires) if wire.wire_type in types)
+def _lists_charset(code: int, is_mariadb: bool) -> bool:
+    """Whether the lists of charsets name a column."""
+    return ("mariadb" if is_mariadb else "mysql") in WIRE_TYPES[code].charset_listed_by
 
-    return Listed(of(_SIGN_BITS), of(_CHARSET_TYPES[is_mariadb]), of(frozenset({_W.ENUM})), of(frozenset({_W.SET})))
+
+def _listed(wires: list[_Wire], is_mariadb: bool) -> Listed:
+    codes = [wire.wire_type for wire in wires]
+    return Listed(
+        numeric=tuple(index for index, code in enumerate(codes) if WIRE_TYPES[code].has_sign_bit),
+        text=tuple(index for index, code in enumerate(codes) if _lists_charset(code, is_mariadb)),
+        enums=tuple(index for index, code in enumerate(codes) if code == _W.ENUM),
+        sets=tuple(index for index, code in enumerate(codes) if code == _W.SET),
+    )
 
 
 def _wire(code: int, meta: Reader) -> _Wire:
-    width = _META_BYTES.get(code)  # type: ignore[call-overload]
-    if width is None:
+    spec = WIRE_TYPES.get(code)
+    if spec is None:
         raise UnknownColumnTypeError(
             "an unknown column type",
             expected="a type of docs/types.md",
             got=type_name(code),
             next_step="leave the table out of the capture",
         )
-    if width < 2:
-        return _Wire(code, meta.take(1)[0] if width else 0)
+    if spec.metadata_bytes < 2:
+        return _Wire(code, meta.take(1)[0] if spec.metadata_bytes else 0)
     first, second = meta.take(2)
     if code in (_W.STRING, *_LABELLED):
-        # The two high bits of a CHAR's length above 255 are stored inverted in bits 4 and 5 of its
-        # type byte.
+        # The two high bits of a CHAR's length above 255 are stored inverted in bits 4 and 5 of its type byte.
+        if first | 0x30 not in WIRE_TYPES:
+            raise ValueError(f"a string of type {first}")
         if first & 0x30 != 0x30:
             return _Wire(first | 0x30, second | ((first & 0x30) ^ 0x30) << 4)
         return _Wire(first, second)
@@ -276,35 +252,33 @@ class _ColumnBuilder:
         name = self._names[index].decode("utf-8")
         visible = self._visible is None or self._visible[index]
         code, meta = wire.wire_type, wire.meta
-        if code in _TEXT:
+        spec = WIRE_TYPES[code]
+        if spec.is_text:
             return self._text(name, code, meta, nullable=nullable, visible=visible)
         if code in _LABELLED:
             charset = self._charset(name, next(self._label_charsets, None))
             labels = tuple(self._label(raw, charset) for raw in next(self._labels[_W(code)], ()))
-            return Column(
-                name, _PLAIN_KINDS[_W(code)], code, meta, nullable, charset=charset, labels=labels, visible=visible
-            )
-        if code in _CHARSET_TYPES[self._is_mariadb]:
+            kind = KIND_BY_CODE[code]
+            return Column(name, kind, code, meta, nullable, charset=charset, labels=labels, visible=visible)
+        if _lists_charset(code, self._is_mariadb):
             next(self._charsets)
-        unsigned = code in _SIGN_BITS and next(self._unsigned)
-        return Column(
-            name,
-            _PLAIN_KINDS[_W(code)],
-            code,
-            meta,
-            nullable,
-            unsigned=unsigned and code != _W.YEAR,
-            precision=meta >> 8 if code == _W.NEWDECIMAL else 0,
-            scale=meta & 0xFF if code == _W.NEWDECIMAL else 0,
-            fraction_digits=meta if code in _FRACTIONAL else -1 if code in OLD_TEMPORAL and self._is_mariadb else 0,
-            bits=meta if code == _W.BIT else 0,
-            visible=visible,
+        unsigned = spec.has_sign_bit and next(self._unsigned)
+        column = Column(name, KIND_BY_CODE[code], code, meta, nullable, visible=visible)
+        digits = meta if spec.width is Width.FRACTION else -1 if code in OLD_TEMPORAL and self._is_mariadb else 0
+        return replace(
+            column,
+            unsigned=unsigned and column.type.has_sign,
+            precision=meta >> 8 if spec.width is Width.DECIMAL else 0,
+            scale=meta & 0xFF if spec.width is Width.DECIMAL else 0,
+            fraction_digits=digits,
+            bits=meta if spec.width is Width.BITS else 0,
         )
 
     def _text(self, name: str, code: int, meta: int, *, nullable: bool, visible: bool) -> Column:
         collation = next(self._charsets)
-        # The metadata of a compressed VARCHAR also counts the byte before each value.
-        declared = meta if code in _STRINGS else meta - 1 if code == _W.VARCHAR_COMPRESSED else 0
+        # The metadata of a compressed VARCHAR counts the byte in front of each value, too.
+        spec = WIRE_TYPES[code]
+        declared = meta - spec.is_compressed if spec.width is Width.BY_LENGTH else 0
         if collation == BINARY_COLLATION:
             return Column(
                 name,

@@ -19,16 +19,14 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.collations import BINARY_COLLATION, CHARSET_BY_COLLATION
-from cdc_pipeline.binlog.tables.columns_wire import OLD_TEMPORAL
 from cdc_pipeline.binlog.tables.table_map_metadata import TableMapMetadata
+from cdc_pipeline.binlog.wire_types import OLD_TEMPORAL
 from cdc_pipeline.errors import MetadataMissingError, SchemaError
 
-FIXED_KIND_BYTES: Final = {Kind.UUID: 16, Kind.INET6: 16, Kind.INET4: 4}
 START_AFTER: Final = "SET GLOBAL binlog_row_metadata = 'FULL' and start after the events written before it"
 
 _COLLATION_OF: Final = {charset: number for number, charset in sorted(CHARSET_BY_COLLATION.items(), reverse=True)}
 _LABEL_COLLATION: Final = _COLLATION_OF["utf8mb4"]
-_TEMPORAL: Final = frozenset({Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +118,8 @@ def _collation(column: Column) -> int:
 def _difference(column: Column, known_column: Column) -> str:
     """Return how the wire's column contradicts the known one; "" if it does not."""
     name = known_column.name
-    if known_column.kind in FIXED_KIND_BYTES:
-        if column.kind is not Kind.BINARY or column.pad_bytes != FIXED_KIND_BYTES[known_column.kind]:
+    if known_column.type.fixed_bytes:
+        if column.kind is not Kind.BINARY or column.pad_bytes != known_column.type.fixed_bytes:
             return f"`{name}` is known as {known_column.kind}, the table map has {_shown(column)}"
         return ""
     if column.kind is not known_column.kind:
@@ -132,8 +130,8 @@ def _difference(column: Column, known_column: Column) -> str:
         known_column.bits,
     )
     is_old = column.wire_type in OLD_TEMPORAL  # the wire lacks its digits
-    same &= is_old or column.kind not in _TEMPORAL or column.fraction_digits == known_column.fraction_digits
-    same &= column.unsigned == known_column.unsigned or column.kind is Kind.YEAR
+    same &= is_old or not column.type.has_fraction or column.fraction_digits == known_column.fraction_digits
+    same &= column.unsigned == known_column.unsigned or not column.type.has_sign
     if column.kind is Kind.BINARY:
         same &= column.pad_bytes == known_column.pad_bytes
     elif column.kind is Kind.TEXT and column.char_length_max and known_column.char_length_max:
@@ -147,11 +145,11 @@ def _difference(column: Column, known_column: Column) -> str:
 
 
 def _finished(column: Column, known_column: Column, *, is_full: bool) -> Column:
-    if column.kind is Kind.BINARY and column.pad_bytes == FIXED_KIND_BYTES.get(known_column.kind, -1):
+    if column.kind is Kind.BINARY and 0 < column.pad_bytes == known_column.type.fixed_bytes:
         return replace(column, kind=known_column.kind)
     if column.wire_type in OLD_TEMPORAL and column.kind is known_column.kind:
         return replace(column, fraction_digits=known_column.fraction_digits)
-    if column.kind in (Kind.ENUM, Kind.SET) and not is_full:
+    if column.type.has_labels and not is_full:
         return replace(column, charset=known_column.charset or column.charset)
     return column
 
@@ -164,9 +162,9 @@ def _shown(column: Column) -> str:
     text = str(column.kind)
     if column.kind is Kind.DECIMAL:
         text += f"({column.precision},{column.scale})"
-    elif column.kind in (Kind.ENUM, Kind.SET):
+    elif column.type.has_labels:
         text += f" of {len(column.labels)}"
     else:
         size = column.bits or column.fraction_digits or column.pad_bytes or column.char_length_max
         text += f"({size})" if size else ""
-    return text + (" unsigned" if column.unsigned and column.kind is not Kind.YEAR else "")
+    return text + (" unsigned" if column.unsigned and column.type.has_sign else "")

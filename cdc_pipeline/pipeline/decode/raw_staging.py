@@ -19,7 +19,7 @@ import numpy as np
 
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows, decode_rows
-from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
@@ -28,7 +28,6 @@ from cdc_pipeline.pipeline.decode.decoding import DecodedTable
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
 
-_LOOKED_AT: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME, Kind.YEAR})
 _PIECE_BYTES_MAX: Final = 1 << 30
 
 
@@ -89,7 +88,7 @@ class RawStaging:
         """Return the rows events undecoded; None if the driver has to decode them."""
         if not self._is_plain(schema) or not all(_is_simple(part) for part in parts):
             return None
-        dates = [index for index, column in enumerate(schema.columns) if column.kind in _LOOKED_AT]
+        dates = [index for index, column in enumerate(schema.columns) if column.type.not_held_text == "moment"]
         try:
             counts = count_rows(parts, schema, look_at=dates)
         except CdcError:

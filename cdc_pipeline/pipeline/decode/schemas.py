@@ -20,7 +20,6 @@ from dataclasses import replace
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.binlog.tables.table_map_completion import FIXED_KIND_BYTES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Note
@@ -200,13 +199,13 @@ class Schemas:
         return self._history.at(database, table, Place.of(self._epoch, journal, offset))
 
     def _as_recorded(self, schema: TableSchema, journal: str, offset: int) -> TableSchema:
-        if not any(column.kind in FIXED_KIND_BYTES for column in schema.columns):
+        if not any(column.type.fixed_bytes for column in schema.columns):
             return schema
         target = self._recorded(schema.database, schema.table)
         if target is None:
             return schema
         binary = {column.name for column in target.columns if column.delta_type == "binary"}
-        kept = [column.name for column in schema.columns if column.kind in FIXED_KIND_BYTES and column.name in binary]
+        kept = [column.name for column in schema.columns if column.type.fixed_bytes and column.name in binary]
         if not kept:
             return schema
         for name in kept:
@@ -336,7 +335,7 @@ def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:
             wire_meta=0,
             nullable=True,
             char_length_max=0,
-            unsigned=column.unsigned and column.kind is not Kind.YEAR,
+            unsigned=column.unsigned and column.type.has_sign,
         )
         for column in schema.columns
     ), schema.primary_key

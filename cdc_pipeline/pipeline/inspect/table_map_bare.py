@@ -23,8 +23,6 @@ from cdc_pipeline.errors import SchemaError
 
 _CHARSETS: Final = frozenset({table_map_metadata.DEFAULT_CHARSET, table_map_metadata.COLUMN_CHARSET})
 _LABEL_CHARSETS: Final = frozenset({table_map_metadata.LABEL_DEFAULT_CHARSET, table_map_metadata.LABEL_COLUMN_CHARSET})
-_WITH_SIGN: Final = frozenset({Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64})
-_LABELLED: Final = frozenset({Kind.ENUM, Kind.SET})
 
 
 class BareSchema(NamedTuple):
@@ -68,10 +66,10 @@ def parse_bare(
     schema = table_map.parse(
         raw + added, journal=journal, offset=offset, is_mariadb=is_mariadb, table_id_bytes=table_id_bytes
     )
-    unlabelled = [column for column in schema.columns if column.kind in _LABELLED and not column.labels]
+    unlabelled = [column for column in schema.columns if column.type.has_labels and not column.labels]
     missing = {
         "names": table_map_metadata.COLUMN_NAME not in present and count > 0,
-        "signs": table_map_metadata.SIGNEDNESS not in present and any(c.kind in _WITH_SIGN for c in schema.columns),
+        "signs": table_map_metadata.SIGNEDNESS not in present and any(c.type.integer_bits for c in schema.columns),
         "charsets": not present & _CHARSETS and any(c.kind in (Kind.TEXT, Kind.BINARY) for c in schema.columns),
         "labels": bool(unlabelled),
     }

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
-from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import RowPolicies
 from cdc_pipeline.pipeline.targets.routes import Route
@@ -30,8 +30,6 @@ from cdc_pipeline.sink.modes.rescue import NULLED
 Action = Literal["fail", "quarantine", "rescue", "null"]
 
 _STRICTEST: Final[tuple[Action, ...]] = ("fail", "quarantine", "rescue", "null")
-_DATES: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
-_TEMPORAL: Final = _DATES | {Kind.TIME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class RowPolicy:
         column = schema.columns[value.column]
         if value.reason == NO_DOCUMENT:
             return self.on_bad_row
-        action = self.zero_dates if column.kind in _DATES else self.on_invalid_value
+        action = self.zero_dates if column.type.is_date else self.on_invalid_value
         if column.name in keys and action != "fail":
             return "quarantine" if action == "quarantine" else self.on_bad_row
         if action == "quarantine" and value.image == "before":
@@ -150,7 +148,7 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
 def _server_text(value: InvalidValue, schema: TableSchema) -> str:
     """Return the text for ``_cdc_rescued``: dates as the server prints them, bytes as ``0x`` hex."""
     text = value.text
-    if schema.columns[value.column].kind in _TEMPORAL or text.startswith(("[", "0x")):
+    if schema.columns[value.column].type.not_held_text == "moment" or text.startswith(("[", "0x")):
         return text
     return f"0x{text.upper()}"
 
@@ -193,7 +191,7 @@ def shape_invalid(
         if at is None:
             continue
         column = rows.schema.columns[value.column]
-        if column.kind in _DATES and not column.masked and pa.types.is_string(arrays[at].type) and value.text:
+        if column.type.is_date and not column.masked and pa.types.is_string(arrays[at].type) and value.text:
             texts.setdefault(at, {})[value.row] = value.text
         else:
             found.append(value._replace(column=at))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,8 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DELETE, DecodedRows
 from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.binlog.selected import SelectedRows
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import LoadError
-
-_ADDRESSES: Final = (Kind.UUID, Kind.INET4, Kind.INET6)
 
 
 def deletes_of(schema: TableSchema, keys: pa.Table, *, seq: int, time_us: int) -> DecodedRows:
@@ -63,7 +61,6 @@ def literal(column: Column, value: Any) -> str:
     Raises:
         LoadError: the key cannot be written as a literal.
     """
-    kind = column.kind
     if value is None or isinstance(value, list | dict):
         raise LoadError(f"column {column.name} cannot be part of a key", table=None, got=type(value).__name__)
     if isinstance(value, bool):
@@ -80,4 +77,4 @@ def literal(column: Column, value: Any) -> str:
     if isinstance(value, dt.date):
         return f"DATE'{value.isoformat()}'"
     text = f"_utf8mb4 x'{str(value).encode().hex()}'"
-    return f"CAST({text} AS {kind.name})" if kind in _ADDRESSES else text
+    return f"CAST({text} AS {column.kind.name})" if column.type.key == "address" else text

@@ -17,16 +17,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cdc_pipeline.binlog.rows.result_columns import quoted
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.schema.types import delta_type
 
 KEYS_PER_STATEMENT: Final = 500
 
-_NUMBERS: Final = frozenset(
-    {Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.DECIMAL, Kind.YEAR, Kind.BIT}
-)
-_TEXTS: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.UUID, Kind.INET4, Kind.INET6})
-_MOMENTS: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+# Of `TypeSpec.key`: what is a number in the lake.
+_NUMBERS: Final = frozenset({"number", "bits"})
 
 
 def leads_back(schema: TableSchema, columns: Sequence[str], delta_types: Mapping[str, str]) -> bool:
@@ -40,10 +37,10 @@ def leads_back(schema: TableSchema, columns: Sequence[str], delta_types: Mapping
 
 
 def _leads_back(column: Column, kind: str) -> bool:
-    if column.masked or column.kind not in _NUMBERS | _TEXTS | _MOMENTS | {Kind.BINARY, Kind.TIME}:
+    if column.masked or column.type.key in ("", "real"):
         return False
     own = delta_type(column)
-    return own == kind or (column.kind in _NUMBERS and kind in ("smallint", "int", "bigint"))
+    return own == kind or (column.type.key in _NUMBERS and kind in ("smallint", "int", "bigint"))
 
 
 def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.ChunkedArray]) -> Iterator[str]:
@@ -76,16 +73,17 @@ def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.Ch
 def _literal(column: Column, value: Any) -> str | None:
     if value is None:
         return None
-    if column.kind in _NUMBERS:
+    form = column.type.key
+    if form in _NUMBERS:
         number = int(value) if isinstance(value, bool) else Decimal(value)
         return f"{number:f}" if isinstance(number, Decimal) else str(number)
-    if column.kind is Kind.BINARY:
+    if form == "bytes":
         return f"x'{bytes(value).hex()}'"
-    if column.kind in _MOMENTS:
+    if form in ("date", "datetime"):
         if isinstance(value, datetime.datetime):
             value = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
             return f"'{value.isoformat(sep=' ', timespec='microseconds')}'"
         return f"'{value.isoformat()}'"
-    if column.kind is Kind.TIME:
+    if form == "time":
         return f"'{value}'"
     return f"_utf8mb4 x'{str(value).encode().hex()}'"

@@ -17,6 +17,7 @@ from typing import Final
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, Token, TokenKind, respelled, tokenize
+from cdc_pipeline.schema.ddl.types import sized_names
 from cdc_pipeline.text.table_names import table_name
 
 _TEXT_MAX_CHARS: Final = 500
@@ -37,14 +38,10 @@ _WITH_TEXT: Final = frozenset(
         _K.DROP_DATABASE,
     }
 )
-# fmt: off
-_SIZED: Final = frozenset({
-    "BIT", "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "DECIMAL", "DEC", "NUMERIC", "FIXED",
-    "NUMBER", "FLOAT", "DOUBLE", "PRECISION", "REAL", "YEAR", "CHAR", "CHARACTER", "VARCHAR", "VARCHAR2", "VARYING",
-    "BINARY", "VARBINARY", "RAW", "BLOB", "TEXT", "TIME", "DATETIME", "TIMESTAMP", "VECTOR", "NCHAR", "NVARCHAR",
-    "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP",
-})
-# fmt: on
+# Words besides the names of types behind which numbers in parentheses are sizes.
+_SIZED_WORDS: Final = frozenset({
+    "NUMBER", "PRECISION", "VARCHAR2", "VARYING", "RAW", "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP",
+})  # fmt: skip
 # Behind these a string is a name.
 _NAMED: Final = frozenset({"CHARSET", "SET", "COLLATE", "ENGINE"})
 _OPAQUE: Final = frozenset({TokenKind.STRING, TokenKind.QUOTED, TokenKind.HEX, TokenKind.BITS})
@@ -114,7 +111,7 @@ class _Sizes:
 
     def see(self, token: Token) -> None:
         if token.key == "(":
-            self._inside = self._last in _SIZED
+            self._inside = self._last in _SIZED_WORDS or self._last in sized_names()
         elif token.kind is not TokenKind.NUMBER and token.key != ",":
             self._inside = False
         self._last = token.key

@@ -3,8 +3,8 @@
 Rules:
 - The answer equals what the table map of the same column says (K13): synonyms, implied signs, default sizes, and text
   in charset ``binary``, which the server stores as bytes.
-- MariaDB's UUID, INET4 and INET6 have kinds of their own; a table map, to which they are BINARY(n), is told by the
-  schema history which of its columns they are.
+- Which names a type has, and how what stands behind them is read, says its row of `binlog.column_types.TYPES`.
+- A table map that calls a type BINARY(n) is told by the schema history which of its columns are of that type.
 - A type that is not known is None: its statement stops, or the target waits for its first table map.
 
 Source: MySQL 9.7 manual, chapter 13 and 13.9 (types of other products); MariaDB 10.11, "Data types".
@@ -12,33 +12,17 @@ Source: MySQL 9.7 manual, chapter 13 and 13.9 (types of other products); MariaDB
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Final
 
+from cdc_pipeline.binlog.column_types import TYPES
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.tokens import TokenKind, TokenReader
 
 # A DDL text has no wire type; nothing that decodes rows ever sees these columns.
 _NO_WIRE: Final = -1
-
-_INTEGERS: Final[dict[str, Kind]] = {
-    "TINYINT": Kind.INT8, "INT1": Kind.INT8, "BOOL": Kind.INT8, "BOOLEAN": Kind.INT8,
-    "SMALLINT": Kind.INT16, "INT2": Kind.INT16,
-    "MEDIUMINT": Kind.INT24, "INT3": Kind.INT24, "MIDDLEINT": Kind.INT24,
-    "INT": Kind.INT32, "INTEGER": Kind.INT32, "INT4": Kind.INT32,
-    "BIGINT": Kind.INT64, "INT8": Kind.INT64, "SERIAL": Kind.INT64,
-}  # fmt: skip
-_DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
-_TEXTS: Final = frozenset(
-    {"CHAR", "CHARACTER", "NCHAR", "VARCHAR", "NVARCHAR", "VARCHARACTER", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"}
-)
-_BYTES: Final = frozenset({"VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
-_GEOMETRIES: Final = frozenset(
-    {"GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON",
-     "GEOMETRYCOLLECTION", "GEOMCOLLECTION"}
-)  # fmt: skip
-_FIXED_BYTES: Final = {"UUID": 16, "INET6": 16, "INET4": 4}
-_TEMPORALS: Final = {"DATETIME": Kind.DATETIME, "TIMESTAMP": Kind.TIMESTAMP, "TIME": Kind.TIME}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +55,29 @@ def read_type(tokens: TokenReader) -> DeclaredType | None:
     name = tokens.next().key
     if oracle:
         name = _oracle_name(tokens, name)
-    return _numeric(tokens, name) or _temporal(tokens, name) or _textual(tokens, name) or _other(tokens, name)
+    found = _types_by_name(tokens.is_mariadb).get(name)
+    if found is None:
+        return None
+    kind, syntax = found
+    return SYNTAXES[syntax](tokens, name, kind)
+
+
+@cache
+def _types_by_name(is_mariadb: bool) -> dict[str, tuple[Kind, str]]:
+    """Kind and syntax of each type name of a server."""
+    flavor = "mariadb" if is_mariadb else "mysql"
+    return {
+        name.name: (kind, name.syntax)
+        for kind, spec in TYPES.items()
+        for name in spec.ddl
+        if name.flavor in ("", flavor)
+    }
+
+
+@cache
+def sized_names() -> frozenset[str]:
+    """Names of types behind which numbers in parentheses are sizes."""
+    return frozenset(name.name for spec in TYPES.values() for name in spec.ddl if name.syntax in _SIZED_SYNTAXES)
 
 
 def _column(kind: Kind, **sizes: object) -> Column:
@@ -112,72 +118,75 @@ def _oracle_name(tokens: TokenReader, name: str) -> str:
     )
 
 
-def _numeric(tokens: TokenReader, name: str) -> DeclaredType | None:
-    if name in _INTEGERS:
-        if _numbers(tokens) is None:
-            return None
-        unsigned, zerofill = _sign(tokens)
-        return DeclaredType(_column(_INTEGERS[name], unsigned=unsigned or name == "SERIAL"), name, zerofill=zerofill)
-    if name in _DECIMALS:
-        sizes = _numbers(tokens)
-        if sizes is None or len(sizes) > 2:
-            return None
-        unsigned, zerofill = _sign(tokens)
-        precision = (sizes[0] if sizes else 0) or 10
-        scale = sizes[1] if len(sizes) == 2 else 0
-        column = _column(Kind.DECIMAL, unsigned=unsigned, precision=precision, scale=scale)
-        return DeclaredType(column, name, zerofill=zerofill)
-    if name in ("FLOAT", "FLOAT4", "DOUBLE", "FLOAT8", "REAL"):
-        tokens.take("PRECISION")
-        sizes = _numbers(tokens)
-        if sizes is None:
-            return None
-        unsigned, zerofill = _sign(tokens)
-        single = (name.startswith("FLOAT") and name != "FLOAT8") or (name == "REAL" and tokens.modes.real_as_float)
-        if name == "FLOAT" and len(sizes) == 1 and sizes[0] > 24:
-            single = False
-        return DeclaredType(_column(Kind.FLOAT if single else Kind.DOUBLE, unsigned=unsigned), name, zerofill=zerofill)
-    if name == "BIT":
-        sizes = _numbers(tokens)
-        return None if sizes is None else DeclaredType(_column(Kind.BIT, bits=(sizes[0] if sizes else 0) or 1), name)
-    if name == "YEAR":
-        if _numbers(tokens) is None:
-            return None
-        _sign(tokens)
-        return DeclaredType(_column(Kind.YEAR, unsigned=True), name)
-    return None
-
-
-def _temporal(tokens: TokenReader, name: str) -> DeclaredType | None:
-    if name == "DATE":
-        return DeclaredType(_column(Kind.DATE), name)
-    if name not in _TEMPORALS:
+def _integer(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    if _numbers(tokens) is None:
         return None
+    unsigned, zerofill = _sign(tokens)
+    return DeclaredType(_column(kind, unsigned=unsigned or name == "SERIAL"), name, zerofill=zerofill)
+
+
+def _decimal(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    sizes = _numbers(tokens)
+    if sizes is None or len(sizes) > 2:
+        return None
+    unsigned, zerofill = _sign(tokens)
+    precision = (sizes[0] if sizes else 0) or 10
+    scale = sizes[1] if len(sizes) == 2 else 0
+    return DeclaredType(_column(kind, unsigned=unsigned, precision=precision, scale=scale), name, zerofill=zerofill)
+
+
+def _real(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    tokens.take("PRECISION")
+    sizes = _numbers(tokens)
+    if sizes is None:
+        return None
+    unsigned, zerofill = _sign(tokens)
+    if name == "REAL" and tokens.modes.real_as_float:
+        kind = Kind.FLOAT
+    elif name == "FLOAT" and len(sizes) == 1 and sizes[0] > 24:
+        kind = Kind.DOUBLE
+    return DeclaredType(_column(kind, unsigned=unsigned), name, zerofill=zerofill)
+
+
+def _bit(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    sizes = _numbers(tokens)
+    return None if sizes is None else DeclaredType(_column(kind, bits=(sizes[0] if sizes else 0) or 1), name)
+
+
+def _year(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    if _numbers(tokens) is None:
+        return None
+    _sign(tokens)
+    return DeclaredType(_column(kind, unsigned=True), name)
+
+
+def _plain(_tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    return DeclaredType(_column(kind), name)
+
+
+def _fixed_bytes(_tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    return DeclaredType(_column(kind, pad_bytes=TYPES[kind].fixed_bytes), name)
+
+
+def _fraction(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     sizes = _numbers(tokens)
     if sizes is None or len(sizes) > 1 or (sizes and sizes[0] > 6):
         return None
-    return DeclaredType(_column(_TEMPORALS[name], fraction_digits=sizes[0] if sizes else 0), name)
+    return DeclaredType(_column(kind, fraction_digits=sizes[0] if sizes else 0), name)
 
 
-def _textual(tokens: TokenReader, name: str) -> DeclaredType | None:
-    national = name in ("NATIONAL", "NCHAR", "NVARCHAR")
-    if name == "NATIONAL":
-        if not tokens.at_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER"):
-            return None
-        name = tokens.next().key
-    if name == "LONG":  # LONG [VARCHAR | CHAR VARYING | VARBINARY]: a MEDIUMTEXT or MEDIUMBLOB
-        if tokens.take("VARBINARY"):
-            return DeclaredType(_column(Kind.BINARY), "MEDIUMBLOB")
-        if tokens.take_any("CHAR", "CHARACTER"):
-            tokens.take("VARYING")
-        else:
-            tokens.take_any("VARCHAR", "VARCHARACTER")
-        name = "MEDIUMTEXT"
-    if name not in _TEXTS:
-        return None
-    is_char = name in ("CHAR", "CHARACTER", "NCHAR")
-    if is_char and tokens.take_any("VARYING", "VARCHAR", "VARCHARACTER"):
-        is_char = False
+def _vector(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    return None if _numbers(tokens) is None else DeclaredType(_column(kind), name)
+
+
+def _char(tokens: TokenReader, name: str, kind: Kind, *, national: bool = False) -> DeclaredType | None:
+    is_char = not tokens.take_any("VARYING", "VARCHAR", "VARCHARACTER")
+    return _varchar(tokens, name, kind, national=national, is_char=is_char)
+
+
+def _varchar(
+    tokens: TokenReader, name: str, kind: Kind, *, national: bool = False, is_char: bool = False
+) -> DeclaredType | None:
     sizes = _numbers(tokens)
     if sizes is None or len(sizes) > 1:
         return None
@@ -186,8 +195,31 @@ def _textual(tokens: TokenReader, name: str) -> DeclaredType | None:
     if name.endswith("TEXT"):
         size = 0  # TEXT(n) is the smallest TEXT that holds n
     charset = _charset(tokens) or ("utf8mb3" if national else "")
-    column = _column(Kind.TEXT, char_length_max=size, charset=charset)
+    column = _column(kind, char_length_max=size, charset=charset)
     return DeclaredType(bytes_of_text(column, is_char=is_char), name, is_char=is_char)
+
+
+def _national(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType | None:
+    """``NATIONAL CHAR``, ``NATIONAL VARCHAR`` and their like."""
+    if not tokens.at_any("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER"):
+        return None
+    name = tokens.next().key
+    return (_char if name in ("CHAR", "CHARACTER") else _varchar)(tokens, name, kind, national=True)
+
+
+def _long(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType | None:
+    """``LONG [VARCHAR | CHAR VARYING | VARBINARY]``: a MEDIUMTEXT or MEDIUMBLOB."""
+    if tokens.take("VARBINARY"):
+        return DeclaredType(_column(Kind.BINARY), "MEDIUMBLOB")
+    if tokens.take_any("CHAR", "CHARACTER"):
+        tokens.take("VARYING")
+    else:
+        tokens.take_any("VARCHAR", "VARCHARACTER")
+    return _varchar(tokens, "MEDIUMTEXT", kind)
+
+
+def _utf8_text(_tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
+    return DeclaredType(_column(kind, charset="utf8mb4"), name)
 
 
 def take_compressed(tokens: TokenReader) -> bool:
@@ -247,32 +279,53 @@ def _labels(tokens: TokenReader) -> tuple[str, ...] | None:
             return None
 
 
-def _other(tokens: TokenReader, name: str) -> DeclaredType | None:
-    if name in ("ENUM", "SET"):
-        labels = _labels(tokens)
-        if labels is None:
-            return None
-        kind = Kind.ENUM if name == "ENUM" else Kind.SET
-        return DeclaredType(_column(kind, labels=labels, charset=_charset(tokens)), name)
-    if name == "BINARY":
-        sizes = _numbers(tokens)
-        if sizes is None:
-            return None
-        return DeclaredType(_column(Kind.BINARY, pad_bytes=sizes[0] if sizes else 1), name)
-    if name in _BYTES:
-        sizes = _numbers(tokens)
-        if sizes is None:
-            return None
-        size = sizes[0] if sizes and name == "VARBINARY" else 0  # BLOB(n) is the smallest BLOB that holds n
-        return DeclaredType(_column(Kind.BINARY, char_length_max=size), name)
-    if name == "JSON":
-        # MariaDB's JSON is a LONGTEXT.
-        column = _column(Kind.TEXT, charset="utf8mb4") if tokens.is_mariadb else _column(Kind.JSON)
-        return DeclaredType(column, name)
-    if name in _GEOMETRIES:
-        return DeclaredType(_column(Kind.GEOMETRY), name)
-    if name == "VECTOR" and not tokens.is_mariadb:
-        return None if _numbers(tokens) is None else DeclaredType(_column(Kind.VECTOR), name)
-    if name in _FIXED_BYTES and tokens.is_mariadb:
-        return DeclaredType(_column(Kind(name.lower()), pad_bytes=_FIXED_BYTES[name]), name)
-    return None
+def _labelled(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    labels = _labels(tokens)
+    if labels is None:
+        return None
+    return DeclaredType(_column(kind, labels=labels, charset=_charset(tokens)), name)
+
+
+def _padded_bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    sizes = _numbers(tokens)
+    return None if sizes is None else DeclaredType(_column(kind, pad_bytes=sizes[0] if sizes else 1), name)
+
+
+def _bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    sizes = _numbers(tokens)
+    return None if sizes is None else DeclaredType(_column(kind, char_length_max=sizes[0] if sizes else 0), name)
+
+
+def _blob(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
+    # BLOB(n) is the smallest BLOB that holds n.
+    return None if _numbers(tokens) is None else DeclaredType(_column(kind), name)
+
+
+# By `DdlName.syntax`: each passes over what belongs to the type, and is given the type's name and kind.
+SYNTAXES: Final[dict[str, Callable[[TokenReader, str, Kind], DeclaredType | None]]] = {
+    "integer": _integer,
+    "decimal": _decimal,
+    "real": _real,
+    "bit": _bit,
+    "year": _year,
+    "plain": _plain,
+    "fixed_bytes": _fixed_bytes,
+    "fraction": _fraction,
+    "vector": _vector,
+    "char": _char,
+    "national_char": partial(_char, national=True),
+    "varchar": _varchar,
+    "national_varchar": partial(_varchar, national=True),
+    "national": _national,
+    "text": _varchar,
+    "long": _long,
+    "utf8_text": _utf8_text,
+    "labels": _labelled,
+    "padded_bytes": _padded_bytes,
+    "bytes": _bytes,
+    "blob": _blob,
+}
+_SIZED_SYNTAXES: Final = frozenset(
+    {"integer", "decimal", "real", "bit", "year", "fraction", "vector", "char", "national_char", "varchar",
+     "national_varchar", "text", "padded_bytes", "bytes", "blob"}
+)  # fmt: skip

@@ -60,8 +60,6 @@ _COLUMN_ACTIONS: Final = frozenset(
 )  # fmt: skip
 
 _OF_OLD_COLUMNS: Final = frozenset({_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY})
-_LABELED: Final = frozenset({Kind.ENUM, Kind.SET})
-_OF_CHARSET: Final = _LABELED | {Kind.TEXT}
 # What servers do without copying the table, if it can be done so at all.
 _IN_PLACE: Final = frozenset({_A.INDEX, _A.UNIQUE_INDEX, _A.COLUMN_VISIBILITY, _A.RENAME_COLUMN, _A.RENAME_TABLE})
 _ALGORITHMS_IN_PLACE: Final = frozenset({"INPLACE", "INSTANT", "NOCOPY"})
@@ -354,7 +352,7 @@ class _Alter:
             changed |= dict.fromkeys(
                 column.name.lower()
                 for column in (self._known.columns if self._before is None else self._before.columns)
-                if not isinstance(column, Column) or column.kind in _OF_CHARSET
+                if not isinstance(column, Column) or column.type.has_charset
             )
         if self._generated is None:
             if changed and self._use("generated_columns") == "stop":
@@ -401,7 +399,7 @@ class _Alter:
         lossy = [
             column.name
             for column in (() if self._before is None else self._before.columns)
-            if column.kind in _OF_CHARSET and not self._keeps_text(column)
+            if column.type.has_charset and not self._keeps_text(column)
         ]
         if lossy:
             raise Refused(f"the conversion to {self._charset} may lose characters of {', '.join(lossy)}")
@@ -411,7 +409,7 @@ class _Alter:
 
     def _keeps_text(self, column: Column) -> bool:
         """Whether CONVERT TO keeps a column's values, or fails. Labels are converted in silence, in strict mode too."""
-        if column.kind in _LABELED:
+        if column.type.has_labels:
             return is_lossless(column.charset, self._charset) or all(label.isascii() for label in column.labels)
         return keeps_text(column.charset, self._charset, strict=self._is_strict())
 

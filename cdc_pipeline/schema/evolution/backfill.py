@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation, localcontext
@@ -25,13 +26,11 @@ from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.types import delta_type
 from cdc_pipeline.text.spark_sql import text_literal
 
-_INTEGER_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT24: 24, Kind.INT32: 32, Kind.INT64: 64}
 _NUMERIC_TEXT: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _DATETIME: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?")
 _TIME: Final = re.compile(r"(-?)(\d{2,3}):(\d\d):(\d\d)(?:\.(\d+))?")
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
-_CATALOG_TYPES: Final = frozenset({"UUID", "INET4", "INET6"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +53,10 @@ def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -
     if definition.default is DefaultKind.CONSTANT and literal is not None:
         if literal.kind is LiteralKind.NULL:
             return NULL
-        if definition.declared in _CATALOG_TYPES:
-            return Backfill(refused=f"a {definition.declared} constant may have another form in the server")
-        return _constant(definition, literal, modes)
+        return DEFAULTS[definition.column.type.default].constant(definition, literal, modes)
     if not definition.not_null:
         return NULL
-    return _implicit(definition)
+    return DEFAULTS[definition.column.type.default].implicit(definition)
 
 
 def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
@@ -82,63 +79,55 @@ def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
     return ""
 
 
-def _implicit(definition: ColumnDefinition) -> Backfill:
-    """Implicit default of a NOT NULL column."""
-    column = definition.column
-    kind = column.kind
-    if definition.declared in _CATALOG_TYPES:
-        return Backfill(refused=f"the implicit default of {definition.declared} is not certain")
-    if kind is Kind.TEXT or kind is Kind.SET:
-        return Backfill(text_literal(""))
-    if kind is Kind.BINARY:
-        return Backfill(_bytes(bytes(column.pad_bytes)))
-    if kind is Kind.ENUM:
-        return Backfill(text_literal(column.labels[0])) if column.labels else Backfill(refused="an ENUM without labels")
-    if kind is Kind.TIME:
-        return Backfill(text_literal(_time_text("", "00:00:00", "", column.fraction_digits)))
-    if kind in _INTEGER_BITS or kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR, Kind.BIT):
-        return _number(definition, Decimal(0))
-    if kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP):
-        return Backfill(refused="NOT NULL without a default gives existing rows the zero date, which Delta cannot hold")
+def _unfit(definition: ColumnDefinition, literal: Literal) -> Backfill:
+    return Backfill(refused=f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Default:
+    """How the defaults of a type are written.
+
+    Attributes:
+        constant: of DEFAULT with a constant other than NULL.
+        implicit: of NOT NULL without a default.
+    """
+
+    constant: Callable[[ColumnDefinition, Literal, SqlModes], Backfill]
+    implicit: Callable[[ColumnDefinition], Backfill]
+
+
+def _by_text(write: Callable[[Column, str], str | None]) -> Callable[[ColumnDefinition, Literal, SqlModes], Backfill]:
+    """A constant that is certain only as a string; `write` gives None for a string that is not."""
+
+    def constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
+        sql = write(definition.column, literal.text) if literal.kind is LiteralKind.STRING else None
+        return _unfit(definition, literal) if sql is None else Backfill(sql)
+
+    return constant
+
+
+def _no_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
+    return _unfit(definition, literal)
+
+
+def _other_form(definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> Backfill:
+    return Backfill(refused=f"a {definition.declared} constant may have another form in the server")
+
+
+def _uncertain(definition: ColumnDefinition) -> Backfill:
     return Backfill(refused=f"the implicit default of {definition.declared} is not certain")
 
 
-def _constant(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -> Backfill:
-    column = definition.column
-    kind = column.kind
-    if kind is Kind.TEXT:
-        return _text_constant(definition, literal)
-    if kind is Kind.BINARY:
-        return _bytes_constant(column, literal)
-    if kind is Kind.BIT and literal.kind is LiteralKind.STRING:
-        return _unfit(definition, literal)
-    if kind is Kind.YEAR:
-        return _year(definition, literal)
-    if kind in _INTEGER_BITS or kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.BIT):
-        value = _number_of(literal)
-        return _unfit(definition, literal) if value is None else _number(definition, value)
-    if literal.kind is not LiteralKind.STRING:
-        return _unfit(definition, literal)
-    sql: str | None = None
-    if kind is Kind.DATE:
-        sql = _date(literal.text)
-    elif kind is Kind.DATETIME:
-        moment = _moment(literal.text, column.fraction_digits)
-        sql = None if moment is None else f"TIMESTAMP_NTZ'{_stamp(moment)}'"
-    elif kind is Kind.TIMESTAMP:
-        return _timestamp(definition, literal, modes)
-    elif kind is Kind.TIME:
-        sql = _time(literal.text, column.fraction_digits)
-    elif kind is Kind.ENUM:
-        label = _label(column, literal.text)
-        sql = None if label is None else text_literal(label)
-    elif kind is Kind.SET:
-        sql = _set(column, literal.text)
-    return _unfit(definition, literal) if sql is None else Backfill(sql)
+def _zero(definition: ColumnDefinition) -> Backfill:
+    return _number(definition, Decimal(0))
 
 
-def _unfit(definition: ColumnDefinition, literal: Literal) -> Backfill:
-    return Backfill(refused=f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}")
+def _zero_date(_definition: ColumnDefinition) -> Backfill:
+    return Backfill(refused="NOT NULL without a default gives existing rows the zero date, which Delta cannot hold")
+
+
+def _empty_text(_definition: ColumnDefinition) -> Backfill:
+    return Backfill(text_literal(""))
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -166,9 +155,9 @@ def _number(definition: ColumnDefinition, value: Decimal) -> Backfill:
     if column.unsigned and value < 0:
         return refused
     spark = delta_type(column)
-    if column.kind in _INTEGER_BITS or column.kind is Kind.BIT:
-        bits = column.bits if column.kind is Kind.BIT else _INTEGER_BITS[column.kind]
-        unsigned = column.unsigned or column.kind is Kind.BIT
+    if column.type.change == "whole":
+        bits = column.type.integer_bits or column.bits
+        unsigned = column.unsigned or not column.type.has_sign
         low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         if value != value.to_integral_value() or not low <= value <= high:
             return refused
@@ -207,7 +196,7 @@ def _floating(definition: ColumnDefinition, value: Decimal) -> Backfill | None:
     return Backfill(_cast(repr(number), delta_type(definition.column)))
 
 
-def _year(definition: ColumnDefinition, literal: Literal) -> Backfill:
+def _year(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
     text = literal.text
     zero = (literal.kind is LiteralKind.NUMBER and text == "0") or text == "0000"
     if zero:
@@ -217,10 +206,21 @@ def _year(definition: ColumnDefinition, literal: Literal) -> Backfill:
     return _unfit(definition, literal)
 
 
+def _number_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
+    value = _number_of(literal)
+    return _unfit(definition, literal) if value is None else _number(definition, value)
+
+
+def _bit_constant(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -> Backfill:
+    if literal.kind is LiteralKind.STRING:
+        return _unfit(definition, literal)
+    return _number_constant(definition, literal, modes)
+
+
 # -- dates and times --------------------------------------------------------------------------------------------------
 
 
-def _date(text: str) -> str | None:
+def _date(_column: Column, text: str) -> str | None:
     match = _DATE.fullmatch(text)
     if match is None:
         return None
@@ -251,12 +251,18 @@ def _moment(text: str, fraction_digits: int) -> datetime | None:
         return None
 
 
+def _datetime(column: Column, text: str) -> str | None:
+    moment = _moment(text, column.fraction_digits)
+    return None if moment is None else f"TIMESTAMP_NTZ'{_stamp(moment)}'"
+
+
 def _stamp(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
 
 
 def _timestamp(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -> Backfill:
-    moment = _moment(literal.text, definition.column.fraction_digits)
+    is_text = literal.kind is LiteralKind.STRING
+    moment = _moment(literal.text, definition.column.fraction_digits) if is_text else None
     if moment is None:
         return _unfit(definition, literal)
     zone = _zone(modes.time_zone)
@@ -281,7 +287,8 @@ def _zone(name: str) -> timezone | None:
     return timezone(-offset if match[1] == "-" else offset)
 
 
-def _time(text: str, fraction_digits: int) -> str | None:
+def _time(column: Column, text: str) -> str | None:
+    fraction_digits = column.fraction_digits
     match = _TIME.fullmatch(text)
     if match is None or int(match[2]) > 838 or int(match[3]) > 59 or int(match[4]) > 59:
         return None
@@ -300,7 +307,11 @@ def _time_text(sign: str, clock: str, fraction: str, fraction_digits: int) -> st
 # -- text and bytes ---------------------------------------------------------------------------------------------------
 
 
-def _text_constant(definition: ColumnDefinition, literal: Literal) -> Backfill:
+def _midnight(definition: ColumnDefinition) -> Backfill:
+    return Backfill(text_literal(_time_text("", "00:00:00", "", definition.column.fraction_digits)))
+
+
+def _text_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
     text = _plain_text(literal)
     if text is None:
         return _unfit(definition, literal)
@@ -318,7 +329,11 @@ def _plain_text(literal: Literal) -> str | None:
     return None
 
 
-def _bytes_constant(column: Column, literal: Literal) -> Backfill:
+def _zero_bytes(definition: ColumnDefinition) -> Backfill:
+    return Backfill(_bytes(bytes(definition.column.pad_bytes)))
+
+
+def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
     if literal.kind is LiteralKind.HEX:
         value = bytes.fromhex(literal.text if len(literal.text) % 2 == 0 else "0" + literal.text)
     elif literal.kind is LiteralKind.BITS:
@@ -328,7 +343,7 @@ def _bytes_constant(column: Column, literal: Literal) -> Backfill:
         if text is None or not text.isascii():
             return Backfill(refused="the bytes of a default that is not ASCII depend on the session's charset")
         value = text.encode("ascii")
-    return Backfill(_bytes(value.ljust(column.pad_bytes, b"\0")))
+    return Backfill(_bytes(value.ljust(definition.column.pad_bytes, b"\0")))
 
 
 def _label(column: Column, text: str) -> str | None:
@@ -338,6 +353,16 @@ def _label(column: Column, text: str) -> str | None:
         return text
     matching = [label for label in column.labels if label.casefold() == text.casefold()]
     return matching[0] if len(matching) == 1 else None
+
+
+def _enum(column: Column, text: str) -> str | None:
+    label = _label(column, text)
+    return None if label is None else text_literal(label)
+
+
+def _first_label(definition: ColumnDefinition) -> Backfill:
+    labels = definition.column.labels
+    return Backfill(text_literal(labels[0])) if labels else Backfill(refused="an ENUM without labels")
 
 
 def _set(column: Column, text: str) -> str | None:
@@ -355,3 +380,21 @@ def _bytes(value: bytes) -> str:
 
 def _cast(text: str, spark: str) -> str:
     return f"CAST('{text}' AS {spark})"
+
+
+# By `TypeSpec.default`.
+DEFAULTS: Final[dict[str, _Default]] = {
+    "number": _Default(_number_constant, _zero),
+    "bit": _Default(_bit_constant, _zero),
+    "year": _Default(_year, _zero),
+    "date": _Default(_by_text(_date), _zero_date),
+    "datetime": _Default(_by_text(_datetime), _zero_date),
+    "timestamp": _Default(_timestamp, _zero_date),
+    "time": _Default(_by_text(_time), _midnight),
+    "text": _Default(_text_constant, _empty_text),
+    "bytes": _Default(_bytes_constant, _zero_bytes),
+    "enum": _Default(_by_text(_enum), _first_label),
+    "set": _Default(_by_text(_set), _empty_text),
+    "server_form": _Default(_other_form, _uncertain),
+    "none": _Default(_no_constant, _uncertain),
+}

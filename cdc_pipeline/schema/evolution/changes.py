@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, Unpack
 
-from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.ddl.ddl import classify, first_word
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
@@ -322,7 +322,7 @@ def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
     """What decides of the values of each column."""
     return {
         c.name: (
-            c.kind, c.unsigned or c.kind is Kind.YEAR, c.charset, c.labels, c.precision, c.scale, c.fraction_digits,
+            c.kind, c.unsigned and c.type.has_sign, c.charset, c.labels, c.precision, c.scale, c.fraction_digits,
             c.bits, c.pad_bytes, c.nullable and c.name not in schema.key_names,
         )
         for c in schema.columns

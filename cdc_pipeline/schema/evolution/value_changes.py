@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.types import DECIMAL_PRECISION_MAX, delta_type
+from cdc_pipeline.schema.types import delta_type
 from cdc_pipeline.text.spark_sql import text_literal
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 # Decimal digits that Delta wants of a decimal that an integer column is widened to.
 _DIGITS: Final = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
 _RANKS: Final = {"tinyint": 0, "smallint": 1, "int": 2, "bigint": 3}
-_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT24: 24, Kind.INT32: 32, Kind.INT64: 64}
 _WHOLE_UNICODE: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _BASIC_PLANE: Final = frozenset({"utf8mb3", "utf8", "ucs2"})
 _UNICODE: Final = "utf8mb4"
@@ -41,9 +41,6 @@ _SIZED: Final = re.compile(r"\w+\s*\(\s*(\d+)\s*\)")
 # Charsets that need no more bytes for a text than UTF-8, which the lake's texts are in.
 _AS_SHORT_AS_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"})
 
-_FLOATING: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
-# Kinds whose values are text in the lake, and become the same text at the source.
-_AS_TEXT: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.UUID})
 _CUT: Final = "values were cut to the new range"
 _NEGATIVE: Final = "negative values became 0"
 
@@ -107,17 +104,19 @@ def _same(old: Column, new: Column, *checks: tuple[str, str]) -> ValueChange:
 
 def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
     column, strict = new.column, modes.strict
+    before, after = old.type, column.type
+    is_alike = old.kind is column.kind
     pair = f"{old.kind} to {new.sql_type}"
     whole = _range(old)
     if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:
         return _unknown(f"{pair} takes the bits of negative numbers")
     if whole is not None and _range(column) is not None:
         return _integers(old, column, strict=strict)
-    if old.kind is Kind.DECIMAL and column.kind is Kind.DECIMAL:
+    if before.change == after.change == "decimal":
         return _decimals(old, column, strict=strict)
-    if whole is not None and column.kind is Kind.DECIMAL and old.kind is not Kind.BIT:
+    if before.integer_bits and whole is not None and after.change == "decimal":
         return _integer_to_decimal(column, whole, strict=strict)
-    if old.kind in _FLOATING and column.kind in (Kind.DOUBLE, old.kind):
+    if before.change == "real" and column.kind in (Kind.DOUBLE, old.kind):
         if "," in new.sql_type:
             return _unknown(f"{new.sql_type} rounds")
         negative = (("{c} >= 0", _NEGATIVE),) if column.unsigned and not (old.unsigned or strict) else ()
@@ -125,27 +124,27 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     if whole is not None and column.kind is Kind.DOUBLE and "," not in new.sql_type and max(map(abs, whole)) < 2**53:
         negative = (("{c} >= 0", _NEGATIVE),) if column.unsigned and whole[0] < 0 and not strict else ()
         return ValueChange(Effect.RETYPED, checks=negative) if delta_type(old) != "boolean" else _unknown(pair)
-    if whole is not None and column.kind is Kind.TEXT and not old.unsigned and old.kind in _BITS:
+    if whole is not None and after.change == "text" and not old.unsigned and before.integer_bits:
         return _fits_text(ValueChange(Effect.REWRITTEN, "CAST({c} AS string)"), old, new)
-    if old.kind is Kind.TEXT and not modes.trims_char and column.kind in _AS_TEXT and not new.is_char:
+    if before.change == "text" and not modes.trims_char and after.text_chars_max and not new.is_char:
         return _unknown("with PAD_CHAR_TO_FULL_LENGTH a CHAR is copied with blanks at its end")
-    if old.kind in _AS_TEXT and column.kind is Kind.TEXT:
+    if before.text_chars_max and after.change == "text":
         return _texts(old, new, strict=strict)
-    if column.kind in (Kind.ENUM, Kind.SET) and not _holds_labels(column, old):
+    if after.has_labels and not _holds_labels(column, old):
         return _unknown(f"labels that charset {column.charset or 'not known'} may not hold")
-    if old.kind is Kind.TEXT and column.kind in (Kind.ENUM, Kind.SET):
+    if before.change == "text" and after.has_labels:
         return _same(old, column, _in_labels(column.labels)) if column.kind is Kind.ENUM else _unknown(pair)
-    if old.kind is column.kind and old.kind in (Kind.ENUM, Kind.SET):
+    if is_alike and before.change == "labels":
         return _labels(old, column)
-    if old.kind is Kind.BINARY and column.kind is Kind.BINARY:
+    if is_alike and before.change == "bytes":
         return _bytes(old, new, strict=strict)
-    if old.kind is column.kind and old.kind in (Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME):
+    if is_alike and before.change == "fraction":
         return _fractions(old, column)
     if old.kind is Kind.DATE and column.kind is Kind.DATETIME:
         return ValueChange(Effect.RETYPED)
     if old.kind is Kind.DATETIME and column.kind is Kind.DATE and old.fraction_digits == 0:
         return ValueChange(Effect.REWRITTEN, "CAST({c} AS date)")
-    if old.kind is column.kind and old.kind in (Kind.DATE, Kind.JSON, Kind.GEOMETRY, Kind.UUID, Kind.INET4, Kind.INET6):
+    if is_alike and before.change == "fixed":
         return ValueChange(Effect.SAME)
     return _unknown(f"{pair} converts every value")
 
@@ -155,8 +154,7 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
 
 def _range(column: Column) -> tuple[int, int] | None:
     """Lowest and highest value of a column of whole numbers."""
-    if column.kind in _BITS:
-        bits = _BITS[column.kind]
+    if bits := column.type.integer_bits:
         return (0, 2**bits - 1) if column.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if column.kind is Kind.BIT:
         return 0, 2**column.bits - 1
@@ -176,8 +174,8 @@ def _integers(old: Column, new: Column, *, strict: bool) -> ValueChange:
 
 
 def _decimals(old: Column, new: Column, *, strict: bool) -> ValueChange:
-    if max(old.precision, new.precision) > DECIMAL_PRECISION_MAX:
-        if min(old.precision, new.precision) <= DECIMAL_PRECISION_MAX or old.scale != new.scale:
+    if max(old.precision, new.precision) > DECIMAL_DIGITS_MAX:
+        if min(old.precision, new.precision) <= DECIMAL_DIGITS_MAX or old.scale != new.scale:
             return _unknown("DECIMAL beyond 38 digits is text in the lake")
         return _same(old, new) if strict or new.precision >= old.precision else _unknown("digits may have been cut")
     checks: list[tuple[str, str]] = []
@@ -194,7 +192,7 @@ def _decimals(old: Column, new: Column, *, strict: bool) -> ValueChange:
 
 
 def _integer_to_decimal(new: Column, whole: tuple[int, int], *, strict: bool) -> ValueChange:
-    if new.precision > DECIMAL_PRECISION_MAX:
+    if new.precision > DECIMAL_DIGITS_MAX:
         return ValueChange(Effect.UNKNOWN, reason="DECIMAL beyond 38 digits is text in the lake")
     limit = 10 ** (new.precision - new.scale)
     fits = max(map(abs, whole)) < limit and not (new.unsigned and whole[0] < 0)
@@ -224,8 +222,9 @@ def keeps_text(old: str, new: str, *, strict: bool) -> bool:
 
 
 def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
-    before = _UNICODE if old.kind is Kind.JSON else old.charset
-    if old.kind is not Kind.UUID and not keeps_text(before, new.column.charset, strict=strict):
+    before = old.charset if old.type.has_charset else _UNICODE
+    is_ascii = old.type.text_chars_max > 0
+    if not is_ascii and not keeps_text(before, new.column.charset, strict=strict):
         return _unknown(f"charset {before or 'not known'} to {new.column.charset or 'not known'} may lose characters")
     return _fits_text(ValueChange(Effect.SAME), old, new)
 
@@ -243,7 +242,7 @@ def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> Value
             checks.append((f"octet_length({text}) <= {size}" if utf8 else f"char_length({text}) <= {size // 4}", cut))
     elif not 0 < longest <= new.column.char_length_max:
         checks.append((f"char_length({text}) <= {new.column.char_length_max}", cut))
-    if new.is_char and old.kind not in _BITS:
+    if new.is_char and not old.type.integer_bits:
         checks.append(("{c} NOT LIKE '% '", "blanks at the end were dropped"))
     return ValueChange(change.effect, change.value, tuple(checks))
 
@@ -254,9 +253,9 @@ def _longest(column: Column) -> int:
         return max((len(label) for label in column.labels), default=1)
     if column.kind is Kind.SET:
         return sum(len(label) + 1 for label in column.labels)
-    if column.kind in _BITS:
+    if column.type.integer_bits:
         return max(len(str(number)) for number in _range(column) or ())
-    return 36 if column.kind is Kind.UUID else column.char_length_max
+    return column.char_length_max if column.type.text_chars_max < 0 else column.type.text_chars_max
 
 
 def _bytes_max(new: ColumnDefinition) -> int:
@@ -344,7 +343,7 @@ def common_type(target: str, new: str) -> str | None:
     if had is None or wants is None:
         return None
     whole, scale = max(had[0], wants[0]), max(had[1], wants[1])
-    if whole + scale > DECIMAL_PRECISION_MAX:
+    if whole + scale > DECIMAL_DIGITS_MAX:
         return None
     return f"decimal({whole + scale},{scale})"
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind, alter_actions
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
 from cdc_pipeline.schema.ddl.create import create_columns, key_columns, table_charset
@@ -44,7 +44,6 @@ _KEEPS_COLUMNS: Final = frozenset(
     {_A.INDEX, _A.UNIQUE_INDEX, _A.CONSTRAINT, _A.COLUMN_DEFAULT, _A.ENGINE, _A.ORDER_BY, _A.PARTITION,
      _A.PARTITION_ROWS, _A.TABLESPACE, _A.RENAME_TABLE}
 )  # fmt: skip
-_HAS_CHARSET: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
 _CHARSETS: Final = {"utf8": "utf8mb3"}
 
 
@@ -326,7 +325,7 @@ def altered(
             if changed[old] not in placed:
                 columns.append(resolved_column(changed[old], charset))
             continue
-        kept = _converted(column, charset) if converts and column.kind in _HAS_CHARSET else column
+        kept = _converted(column, charset) if converts and column.type.has_charset else column
         columns.append(replace(kept, name=renamed.get(old, column.name), visible=visible.get(old, column.visible)))
     for definition in placed:
         _place(columns, definition, charset)
@@ -381,7 +380,7 @@ def _place(columns: list[Column], definition: ColumnDefinition, charset: str) ->
 def resolved_column(definition: ColumnDefinition, charset: str) -> Column:
     """A column as its definition and the table's default charset make it."""
     column = definition.column
-    if column.kind in _HAS_CHARSET:
+    if column.type.has_charset:
         own = _CHARSETS.get(column.charset, column.charset) or charset
         column = bytes_of_text(replace(column, charset=own), is_char=definition.is_char)
     return replace(column, name=definition.name, visible=definition.visible)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -32,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cdc_pipeline.binlog.arrow_types import arrow_of_delta
 from cdc_pipeline.lake.staged_file import CountingFile
 
 CODEC: Final = "zstd"  # level 1: half the CPU and half the bytes of Snappy; every reader of Delta knows it
@@ -47,21 +47,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INDEXED_COLUMNS: Final = 32
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
-_TYPES: Final = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 # Readers take dates before 1582 of files without it for those of the Julian calendar, or refuse them.
 _PROLEPTIC: Final = {b"org.apache.spark.version": b"4.2.0"}
 
@@ -69,8 +54,8 @@ _PROLEPTIC: Final = {b"org.apache.spark.version": b"4.2.0"}
 def plain_type(delta_type: str) -> pa.DataType | None:
     """Arrow type that holds the values of a Delta type (DDL text) as its Parquet files do; None for nested and other
     types."""
-    found = _DECIMAL.fullmatch(delta_type)
-    return pa.decimal128(int(found[1]), int(found[2])) if found else _TYPES.get(delta_type)
+    found = arrow_of_delta(delta_type)
+    return None if found is None or pa.types.is_nested(found) else found
 
 
 def write_data_files(

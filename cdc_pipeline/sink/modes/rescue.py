@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.column_types import DELTA_TYPES_COMPARED_AS_TEXT
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.config.modes import MODES, Mode
@@ -215,6 +216,13 @@ def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> 
         wanted = ", ".join(text_literal(name) for name in sorted(names))
         column = f"map_filter({column}, (k, v) -> k IN ({wanted}))"
     return f"array_sort(map_entries({column}))"
+
+
+def exact(column: str, delta_type: str) -> str:
+    """What tells two values of a column apart, also where ``=`` does not."""
+    if delta_type in DELTA_TYPES_COMPARED_AS_TEXT:
+        return f"CAST({column} AS string)"
+    return comparable(column, delta_type)
 
 
 def undone_counts(column: pa.ChunkedArray) -> tuple[int, Counter[str]]:

@@ -24,7 +24,7 @@ from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE
 from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, ROW_NUMBER_COLUMN, SEQ_COLUMN, TS_COLUMN
-from cdc_pipeline.sink.modes.rescue import comparable
+from cdc_pipeline.sink.modes.rescue import exact
 from cdc_pipeline.sink.modes.versions import operation
 from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
@@ -43,17 +43,17 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: 
     # Columns that the source has dropped and the target keeps say nothing of which row is meant.
     at = [position for position in range(len(target.columns)) if f"c{position}" in staged]
     columns = [target.columns[position] for position in at]
-    exact = [_exact(f"c{position}", target.columns[position].delta_type) for position in at]
+    exacts = [exact(f"c{position}", target.columns[position].delta_type) for position in at]
     listed = ", ".join(
-        f"first(c{position}) AS c{position}, {e} AS e{position}" for position, e in zip(at, exact, strict=True)
+        f"first(c{position}) AS c{position}, {e} AS e{position}" for position, e in zip(at, exacts, strict=True)
     )
     session.sql(f"""
         SELECT {listed}, count_if(_op NOT IN {_ENDS}) - count_if(_op IN {_ENDS}) AS _more,
             sort_array(collect_list(CASE WHEN _op NOT IN {_ENDS} THEN struct(_seq, _ts, _op) END), false) AS _new
-        FROM staged GROUP BY {", ".join(exact)}""").createOrReplaceTempView("net")
+        FROM staged GROUP BY {", ".join(exacts)}""").createOrReplaceTempView("net")
     values = [f"c{position}" for position in at]
     same = " AND ".join(
-        f"{_exact(f't.{quoted(column.name)}', column.delta_type)} <=> n.e{position}"
+        f"{exact(f't.{quoted(column.name)}', column.delta_type)} <=> n.e{position}"
         for position, column in zip(at, columns, strict=True)
     )
     rank = f"PARTITION BY {', '.join(f'e{position}' for position in at)}"
@@ -83,10 +83,3 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: 
         WHEN MATCHED THEN DELETE
         WHEN NOT MATCHED AND NOT s._there THEN
             INSERT ({", ".join(values_of)}) VALUES ({", ".join(values_of.values())})"""
-
-
-def _exact(column: str, delta_type: str) -> str:
-    """What tells two values of a column apart where ``=`` does not."""
-    if delta_type in ("float", "double", "array<float>"):
-        return f"CAST({column} AS string)"
-    return comparable(column, delta_type)

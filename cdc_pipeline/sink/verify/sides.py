@@ -28,7 +28,7 @@ from cdc_pipeline.sink.modes.expand import INSERT
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
+from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, exact
 from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark.sql import quoted, text_literal
@@ -97,8 +97,7 @@ class Sides:
 
     def exact(self, column: str, position: int) -> str:
         """A column's value as it is compared."""
-        kind = self.type_of(position)
-        return f"CAST({column} AS string)" if kind in ("float", "double", "array<float>") else comparable(column, kind)
+        return exact(column, self.type_of(position))
 
 
 def make_sides(session: SparkSession, sides: Sides, source_files: Sequence[Path], *, buckets: int) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.binlog.rows.result_columns import quoted
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.source.live.connection import StatementError
 from cdc_pipeline.source.rows.table_errors import table_error
@@ -35,14 +35,8 @@ _MOMENT: Final = re.compile(r"[-0-9:. ]+")
 _ADDRESS: Final = re.compile(r"[0-9A-Fa-f:.-]+")
 _NAME: Final = re.compile(r"\w+")
 
-_INTEGERS: Final = frozenset({Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.DECIMAL, Kind.YEAR})
-_NUMBERED: Final = frozenset({Kind.BIT, Kind.ENUM, Kind.SET})
-_REALS: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
-_MOMENTS: Final = {
-    Kind.DATE: "DATE", Kind.DATETIME: "TIMESTAMP", Kind.TIMESTAMP: "TIMESTAMP", Kind.TIME: "TIME",
-}  # fmt: skip
-_ADDRESSES: Final = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
-_NEVER_A_KEY: Final = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR})
+# How the literals of moments begin, by `TypeSpec.key`.
+_MOMENTS: Final = {"date": "DATE", "datetime": "TIMESTAMP", "time": "TIME"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +110,7 @@ def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
     found = []
     for index, names in keys.items():
         parts = [columns.get(name.lower()) if name is not None else None for name in names]  # None: an expression
-        usable = [part for part in parts if part and not part.nullable and part.kind not in _NEVER_A_KEY]
+        usable = [part for part in parts if part and not part.nullable and part.type.key]
         if len(usable) == len(names):
             found.append((len(names), index, tuple(part.name for part in usable)))
     return min(found)[2] if found else ()
@@ -190,7 +184,7 @@ class _Literals:
 
     def __init__(self, reader: TableReader, schema: TableSchema, key: tuple[str, ...]) -> None:
         by_name = {column.name: column for column in schema.columns}
-        missing = [name for name in key if name not in by_name or by_name[name].kind in _NEVER_A_KEY]
+        missing = [name for name in key if name not in by_name or not by_name[name].type.key]
         if missing:
             raise SchemaError(
                 f"column {missing[0]!r} cannot be part of a key",
@@ -200,7 +194,7 @@ class _Literals:
                 next_step="name the columns of a unique key without NULL",
             )
         self._columns = [by_name[name] for name in key]
-        self._collations = _collations(reader, schema) if any(c.kind is Kind.TEXT for c in self._columns) else {}
+        self._collations = _collations(reader, schema) if any(c.type.key == "text" for c in self._columns) else {}
         self._table = schema.full_name
         self.expressions = [_expression(column) for column in self._columns]
 
@@ -208,21 +202,21 @@ class _Literals:
         return tuple(self._literal(column, value) for column, value in zip(self._columns, row, strict=True))
 
     def _literal(self, column: Column, value: Any) -> str:
-        kind = column.kind
+        form = column.type.key
         if value is None:
             raise self._unusable(column, "NULL")
-        if kind in _REALS:
+        if form == "real":
             digits = repr(float(value))
             return digits if "e" in digits else f"{digits}e0"  # without an exponent it would be a DECIMAL
         text = _text(value)
-        if kind in _INTEGERS or kind in _NUMBERED:
+        if form in ("number", "bits", "labels"):
             return self._checked(column, _NUMBER, text)
-        if kind in _MOMENTS:
-            return f"{_MOMENTS[kind]}'{self._checked(column, _MOMENT, text)}'"
-        if kind in _ADDRESSES:
-            return f"CAST('{self._checked(column, _ADDRESS, text)}' AS {kind.name})"
+        if form in _MOMENTS:
+            return f"{_MOMENTS[form]}'{self._checked(column, _MOMENT, text)}'"
+        if form == "address":
+            return f"CAST('{self._checked(column, _ADDRESS, text)}' AS {column.kind.name})"
         code = f"x'{self._checked(column, _HEX, text)}'"
-        if kind is Kind.BINARY:
+        if form == "bytes":
             return code
         collation = self._collations.get(column.name.lower(), "")
         if not _NAME.fullmatch(collation):
@@ -249,12 +243,12 @@ class _Literals:
 
 def _expression(column: Column) -> str:
     """What to select for a literal of the column's value."""
-    name, kind = quoted(column.name), column.kind
-    if kind in _NUMBERED:
+    name, form = quoted(column.name), column.type.key
+    if form in ("bits", "labels"):
         return f"CAST({name} AS UNSIGNED)"
-    if kind in _REALS:
+    if form == "real":
         return f"{name} + 0e0"  # FLOAT alone is printed with six digits
-    if kind in (Kind.TEXT, Kind.BINARY):
+    if form in ("text", "bytes"):
         return f"HEX({name})"
     return f"CAST({name} AS CHAR)"
 

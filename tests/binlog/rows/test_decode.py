@@ -216,7 +216,7 @@ def test_rows_outside_a_transaction_are_refused() -> None:
     [
         (Column("c", Kind.TIME, 11, 0, True, fraction_digits=7), "old format"),
         (Column("c", Kind.DATETIME, 12, 0, True, fraction_digits=-1), "old format"),
-        (Column("c", Kind.INT32, 77, 0, True), "not known"),
+        (Column("c", Kind.INT32, 77, 0, True), "unknown type"),
     ],
 )
 def test_columns_that_cannot_be_decoded_are_named(column: Column, words: str) -> None:

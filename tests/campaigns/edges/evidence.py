@@ -5,11 +5,12 @@ A case is a column. Cases are put side by side into tables of a few columns: a C
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cdc_pipeline.binlog.column_types import TYPES
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from tests.binlog.rows.jsonl_twin import text_values
@@ -54,7 +55,11 @@ class Told:
 class Journal:
     """All tables of one database in the journal that holds them."""
 
-    def __init__(self, server: Server, database: str) -> None:
+    def __init__(
+        self, server: Server, database: str, *, catalog: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        """`catalog`: parts of columns that only the catalog tells, by table and column."""
+        self._catalog = catalog or {}
         server.flush_journal()
         self.server = server
         self.database = database
@@ -69,9 +74,9 @@ class Journal:
         """All changes of a table. kinds: parts of columns that only the catalog tells, by name."""
         if table not in self._decoded or kinds:
             schema, rows = self._tables[f"{self.database}.{table}"]
-            if kinds:
-                columns = tuple(replace(column, **kinds.get(column.name, {})) for column in schema.columns)
-                schema = replace(schema, columns=columns)
+            told = kinds or self._catalog.get(table, {})
+            columns = tuple(replace(column, **told.get(column.name, {})) for column in schema.columns)
+            schema = replace(schema, columns=columns)
             decoded = decode_rows([RowsSelection(self._chunk, rows)], schema, epoch=0)
             for batch in (decoded.before, decoded.after):
                 batch.validate(full=True)
@@ -79,6 +84,14 @@ class Journal:
                 return decoded
             self._decoded[table] = decoded
         return self._decoded[table]
+
+
+def told_by_catalog(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
+    """What no table map tells of the columns c0, c1 ...: which of them are of a type that it calls BINARY(n)."""
+    fixed = {
+        name.name: kind for kind, spec in TYPES.items() if spec.fixed_bytes for name in spec.ddl
+    }  # fmt: skip
+    return {f"c{index}": {"kind": fixed[case.declared]} for index, case in enumerate(cases) if case.declared in fixed}
 
 
 def texts_of(rows: DecodedRows, column: int) -> tuple[list[str | None], list[int]]:
@@ -108,13 +121,16 @@ class Evidence:
         }
         assert len(self._places) == len(chosen), "two cases of one name"
         self._selected: dict[str, list[tuple[Any, ...]]] = {}
+        catalog = {}
         self.rows_inserted: dict[str, int] = {}
         with closing(server.root_connection(database=database)) as connection, connection.cursor() as cursor:
             cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
             cursor.execute("SET NAMES utf8mb4")
             for first in range(0, len(chosen), COLUMNS_A_TABLE):
-                self._fill(cursor, chosen[first : first + COLUMNS_A_TABLE])
-        self.journal = Journal(server, database)
+                some = chosen[first : first + COLUMNS_A_TABLE]
+                self._fill(cursor, some)
+                catalog[self._places[str(some[0])][0]] = told_by_catalog(some)
+        self.journal = Journal(server, database, catalog=catalog)
 
     def _fill(self, cursor: Any, cases: Sequence[Case]) -> None:
         table = self._places[str(cases[0])][0]

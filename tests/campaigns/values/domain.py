@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+
+from cdc_pipeline.binlog.column_types import TYPES
+from tests.campaigns.edges.cases import CASES
+
+_NAME: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ def _samples(values: tuple[str, ...], *declared: str, flavor: str = "") -> tuple
     return tuple(Sample(one, values, flavor) for one in declared)
 
 
-SAMPLES: Final = (
+_LISTED: Final = (
     *_samples(_NUMBERS, "TINYINT", "TINYINT UNSIGNED", "SMALLINT", "SMALLINT UNSIGNED", "MEDIUMINT",
               "MEDIUMINT UNSIGNED",
               "INT", "INT UNSIGNED", "INT(8) UNSIGNED ZEROFILL", "BIGINT", "BIGINT UNSIGNED", "BIT(1)", "BIT(8)",
@@ -141,6 +148,19 @@ SAMPLES: Final = (
     *_samples(_ADDRESSES, "INET4", flavor="mariadb"),
     *_samples((*_ADDRESSES, *_LONG_ADDRESSES), "INET6", flavor="mariadb"),
 )  # fmt: skip
+
+
+def _others() -> Iterator[Sample]:
+    """Types that are not listed above, with the values of the cases at their edges."""
+    kinds = {name.name: kind for kind, spec in TYPES.items() for name in spec.ddl}
+    listed = {kinds[_NAME.match(sample.declared)[0]] for sample in _LISTED}  # type: ignore[index]
+    for case in CASES:
+        name = _NAME.match(case.declared)
+        if name is not None and kinds[name[0]] not in listed:
+            yield Sample(case.declared, tuple(case.values), case.flavor)
+
+
+SAMPLES: Final = (*_LISTED, *_others())
 
 
 def samples_of(flavor: str, choose: random.Random, *, drawn: int = 4) -> tuple[Sample, ...]:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture(
     params=[
         pytest.param(("mysql", {}), id="mysql", marks=pytest.mark.mysql),
-        pytest.param(("mysql", OFF), id="mysql-without-gtids", marks=pytest.mark.mysql),
+        pytest.param(("mysql", OFF), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]),
         pytest.param(("mariadb", {}), id="mariadb", marks=pytest.mark.mariadb),
     ]
 )

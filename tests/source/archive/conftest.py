@@ -67,7 +67,9 @@ class Log:
 
 
 MYSQL = pytest.param(("mysql", True), id="mysql", marks=pytest.mark.mysql)
-MYSQL_WITHOUT_GTIDS = pytest.param(("mysql", False), id="mysql-without-gtids", marks=pytest.mark.mysql)
+MYSQL_WITHOUT_GTIDS = pytest.param(
+    ("mysql", False), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]
+)
 MARIADB = pytest.param(("mariadb", True), id="mariadb", marks=pytest.mark.mariadb)
 
 

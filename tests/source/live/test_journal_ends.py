@@ -26,7 +26,7 @@ _GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID)
 _CLOSING = (EventType.ROTATE, EventType.STOP)
 _KINDS = [
     pytest.param(("mysql", True), id="mysql", marks=pytest.mark.mysql),
-    pytest.param(("mysql", False), id="mysql-without-gtids", marks=pytest.mark.mysql),
+    pytest.param(("mysql", False), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]),
     pytest.param(("mariadb", True), id="mariadb", marks=pytest.mark.mariadb),
 ]
 

@@ -14,7 +14,7 @@ from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import TableChangedError, UnknownColumnTypeError
 from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 from tests.campaigns.edges.cases import CASES, FRACTIONS, REALS, TIMES
-from tests.campaigns.edges.evidence import COLUMNS_A_TABLE, Case, Journal
+from tests.campaigns.edges.evidence import COLUMNS_A_TABLE, Case, Journal, told_by_catalog
 from tests.campaigns.edges.test_mariadb import COMPRESSED, INET6, old_format
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, selected, table_reader
@@ -50,7 +50,8 @@ def test_every_type_is_what_the_log_tells(server: Server, fresh_database: str) -
         for table, chosen in tables.items():
             for statement in filling(table, chosen):
                 cursor.execute(statement)
-    journal = Journal(server, fresh_database)
+    catalog = {table: told_by_catalog(chosen) for table, chosen in tables.items()}
+    journal = Journal(server, fresh_database, catalog=catalog)
     wrong, invalid = {}, 0
     for table, chosen in tables.items():
         found = differences(server, journal, table)
