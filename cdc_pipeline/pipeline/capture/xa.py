@@ -289,8 +289,9 @@ class XaControl:
         self._parking.undo(undone)
 
     def park_pieces(self, group: PreparedGroup) -> None:
-        """Park it: its last piece ends with XA PREPARE. `group.tables` is empty; the rows came
-        before.
+        """Park it: its last piece ends with XA PREPARE.
+
+        `group.tables` is empty, because the rows came before.
 
         Raises:
             TransactionError: the xid is open.

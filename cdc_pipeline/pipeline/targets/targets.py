@@ -469,8 +469,7 @@ class Targets(FollowedTargets):
         return made
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
-        """Return a target's key after a DDL: the source's if its rows are found by it, else its
-        own.
+        """Return a target's key after a DDL: the source's if that finds its rows, else its own.
 
         Its own key is under the columns' new names.
         """
