@@ -36,7 +36,7 @@ class DumpErrorFile:
             raise LakeStateError(
                 f"the count of failed dumps cannot be understood: {self._path}",
                 got=str(error.errors()[0]["msg"]),
-                next_step="remove the file: counting begins anew",
+                next_step="remove the file: counting starts again",
             ) from None
 
     def write(self, errors: DumpErrors) -> None:

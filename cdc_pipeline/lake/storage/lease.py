@@ -273,7 +273,7 @@ def _seconds(note: dict[str, Any], default_s: float) -> float:
 
 def _told(note: dict[str, Any]) -> str:
     if not note:
-        return "held by somebody whose note cannot be read"
+        return "held by a process whose note cannot be read"
     return f"held by process {note.get('pid')} on {note.get('host')} since {note.get('since')}"
 
 

@@ -321,7 +321,7 @@ class ObjectStorage:
         return RuntimeSetupError(
             f"the bucket of the lake is not there: {self._root}",
             setting="sink.lake_path",
-            next_step="create it, or mend the address; sink.storage.endpoint and region say where it is looked for",
+            next_step="create it, or correct the address; sink.storage.endpoint and region say where it is looked for",
         )
 
     def _refused(self, at: str, error: Exception) -> CdcError:
@@ -330,7 +330,7 @@ class ObjectStorage:
             setting="sink.storage",
             expected="credentials that may list, read, write and delete below the lake",
             got=self._scrubbed(error),
-            next_step="mend the credentials or their rights (docs/storage.md lists what is needed)",
+            next_step="correct the credentials or their rights (docs/storage.md lists what is needed)",
         )
 
     def _scrubbed(self, error: Exception) -> str:

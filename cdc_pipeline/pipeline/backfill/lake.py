@@ -215,7 +215,7 @@ class BackfillLake:
                 f"a file of a side lake's own records is damaged: {file}",
                 expected=f"a {model.__name__} of version 1",
                 got=f"{error.error_count()} mistakes",
-                next_step="remove the side lake, and begin the backfill anew",
+                next_step="remove the side lake, and start the backfill again",
             ) from None
 
 

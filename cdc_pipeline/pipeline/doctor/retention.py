@@ -104,7 +104,7 @@ def _short_expiry(context: Context, keeps: JournalRetention, expire_s: float, no
         )
     elif expire_s < max(_WARN_RUNS * context.interval_s, _DAY_S):
         yield warning(
-            "journals are kept for so short a time that a run which fails can hardly be mended in time",
+            "journals are kept for so short a time that a run which fails can hardly be fixed in time",
             expected=f"at least a day, and {_WARN_RUNS} times {context.interval_text}",
             got=got,
             mend=_keep_longer(context, keeps),

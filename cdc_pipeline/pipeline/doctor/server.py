@@ -169,7 +169,7 @@ def _replica_state(row: dict[str, object]) -> Iterator[Told]:
             "the server is a replica that does not follow its source: captures find nothing new",
             expected="SQL and IO thread running",
             got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {without_quoted(last)}" if last else ""),
-            mend="START REPLICA (MariaDB: START SLAVE), after mending what its last error says",
+            mend="START REPLICA (MariaDB: START SLAVE), after fixing what its last error says",
         )
     elif behind is not None and float(str(behind)) > _LAG_WARNING_S:
         yield warning(

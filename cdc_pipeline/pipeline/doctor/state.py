@@ -50,7 +50,7 @@ def _cursor(context: Context) -> Iterator[Told]:
         yield ok(f"the cursor stands at {at}, and agrees with the last cut")
     else:
         yield note(
-            "the cursor and the last cut differ: the next run mends that first",
+            "the cursor and the last cut differ: the next run repairs that first",
             got=view.next_run,
             mend=f"cdc-pipeline run {name}",
         )
@@ -149,7 +149,7 @@ def _dump_errors(context: Context) -> Iterator[Told]:
             f"the last {'run' if found.count == 1 else f'{found.count} runs'} could not read the log",
             expected=f"none; after more than {most} the address counts as moved to another server",
             got=found.last,
-            mend=f"mend that, then: cdc-pipeline run {context.config.name}",
+            mend=f"fix that, then: cdc-pipeline run {context.config.name}",
         )
     else:
         yield ok("the last run could read the log")

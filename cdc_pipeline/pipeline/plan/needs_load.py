@@ -99,7 +99,7 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
     if state is None:
         return "it is not in the lake"
     if state.suspended is not None and state.suspended.needs_reload:
-        return "it is suspended, and catching up cannot mend it"
+        return "it is suspended, and catching up cannot fix it"
     if state.partial:
         return "it is partial: rows from before its first change are missing"
     if source and source not in state.source_names:
