@@ -321,7 +321,7 @@ class ObjectStorage:
         return RuntimeSetupError(
             f"the bucket of the lake is not there: {self._root}",
             setting="sink.lake_path",
-            next_step="create it, or correct the address; sink.storage.endpoint and region say where it is looked for",
+            next_step="create it, or fix the address; sink.storage.endpoint and region say where it is looked for",
         )
 
     def _refused(self, at: str, error: Exception) -> CdcError:

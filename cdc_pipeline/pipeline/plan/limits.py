@@ -228,7 +228,7 @@ def executed_before(bound: GtidBoundConfig, *, start: Position, log_end: Positio
             "the bound is a GTID, but which GTIDs the log holds is not known",
             setting="bound.gtid",
             got=wanted.text,
-            next_step="switch GTIDs on (gtid_mode = ON), repair the archive, or give a journal and an offset, or a time",
+            next_step="switch GTIDs on (gtid_mode = ON), fix the archive, or give a journal and an offset, or a time",
         )
     if wanted.is_in(start.gtid_set):
         return True
