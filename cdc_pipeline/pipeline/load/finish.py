@@ -6,7 +6,7 @@ Rules:
 - Tables are swapped in when the side lake is exactly at the main cursor and behind a given place:
   the end of the log that was read after the last chunk's view was opened.
 - The main lake is locked for the swap only. If it has moved on in several rounds, the side lake
-  catches up under the lock, so that frequent captures cannot delay a load for ever.
+  catches up under the lock, so that frequent captures cannot delay a load without end.
 - The swap waits for prepared XA transactions whose rows only the side lake has parked, up to
   `snapshot.lock_wait_s`.
 - Targets that an earlier process, or a run of the source, has already replaced stay as they are.

@@ -261,9 +261,7 @@ class Targets(FollowedTargets):
                 self.has_lost_exactness |= not target.is_new
 
     def _follow(self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False) -> Target:
-        """Record that a target follows a source table from here on; the next batch creates new
-        ones.
-        """
+        """Follow a source table with a target from here on; the next batch creates new ones."""
         there = self._targets.get(route.target)
         found, shaped = _made(route, source)
         self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=route.source)
