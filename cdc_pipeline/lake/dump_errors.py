@@ -1,4 +1,4 @@
-"""Failed dumps, kept in a small file of the lake, ``_cdc/<source>/dump_errors.json``.
+"""Failed dumps, kept in a small file of the lake, ``_cdc/<source>/dump_errors.json`` (SPEC P5).
 
 Rules:
 - The file is replaced as a whole; a run that finds none has nothing to remember.

@@ -35,7 +35,7 @@ class LogPlace(_Plain):
 
 
 class NeededPlace(LogPlace):
-    """The oldest place that a consumer still needs: the source must not purge what follows it.
+    """The oldest place that a consumer still needs: the source must not purge what follows it (SPEC P2).
 
     Attributes:
         consumer: ``cursor``, or the suspended table whose place it is.
@@ -182,7 +182,7 @@ class CaptureReport(_Plain):
     cursor: CursorState | None = None
     # how the cursor was found at the start, and how a disagreement was resolved (K3)
     cursor_reason: str = ""
-    # the last transaction that the store took; None: nothing was read
+    # the last transaction that the store took (SPEC T3); None: nothing was read
     read_up_to: LogPlace | None = None
     applied_up_to: LogPlace | None = None  # what is committed: where the next run resumes
     oldest_needed: NeededPlace | None = None

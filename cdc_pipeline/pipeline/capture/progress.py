@@ -114,7 +114,7 @@ class Place:
         self._open_gtids.clear()
 
     def take_ack_position(self) -> Position | None:
-        """Return the last transaction's last event, by which the store is acked.
+        """Return the last transaction's last event, by which the store is acked (SPEC S9).
 
         Return None if there was none since the last call.
         """

@@ -54,7 +54,7 @@ class Reader(threading.Thread):
         on_position: Callable[[Position], None] | None = None,
         on_joint: Callable[[str], None] = lambda _joint: None,
     ) -> None:
-        """`on_position` receives, in this thread, how far the log was read and stored."""
+        """`on_position` receives, in this thread, how far the log was read and stored (SPEC T3)."""
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False

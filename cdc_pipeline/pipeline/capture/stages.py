@@ -53,7 +53,7 @@ class Stages(Generic[C]):
             (K4), executors may decode its rows, and it may begin in an overlap (K7). Else a failure
             stops it.
         parking: keeps prepared transactions (K8).
-        on_position: receives, in the reader's thread, how far the log was read and stored.
+        on_position: receives, in the reader's thread, how far the log was read and stored (SPEC T3).
         begin: begins a batch of a number; the sink's by default.
 
     Raises:

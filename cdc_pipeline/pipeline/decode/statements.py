@@ -1,4 +1,4 @@
-"""Apply a pipeline's rules to statements: which stand alone, and what each one does (K13)."""
+"""Apply a pipeline's rules to statements: which stand alone, and what each one does (K13, SPEC S7)."""
 
 from __future__ import annotations
 

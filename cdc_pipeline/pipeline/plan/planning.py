@@ -1,4 +1,4 @@
-"""Plan what a run will read: start and why, end fixed in advance, tables.
+"""Plan what a run will read: start and why, end fixed in advance, tables (SPEC P3 to P5).
 
 Rules:
 - Planning writes nothing and starts no JVM.

@@ -1,7 +1,7 @@
 """Prepare a start: the server, its rules, the count of failed dumps.
 
 Rules:
-- The count is kept beside the lake's state, for runs alone: planning reads it and writes nothing.
+- The count is kept beside the lake's state, for runs alone: planning reads it and writes nothing (SPEC P5).
 """
 
 from __future__ import annotations
