@@ -220,7 +220,8 @@ class LakeSink:
         damaged = damaged_files(self.paths, record)
         failures |= unregistered | _fed_by(damaged, record, previous)
         if failures:
-            again = recovered or record.kind == "catch_up"  # a table that is caught up is already suspended
+            # A table that is caught up is already suspended.
+            again = recovered or record.kind == "catch_up"
             self._check_suspendable(failures, is_proved=applied.is_proved, recovered=again)
         notes = [lost_note(file, error) for file, error in damaged if file.table not in _sources_of(record, previous)]
         for name, error in failures.items():

@@ -211,7 +211,8 @@ class _Executed:
         self._read: dict[str, list[NDArray[np.int64]]] = {}
         self._count = 0
         self._latest: dict[str, NDArray[np.int64]] = {}
-        self._folded: Any = None  # set of the journal's transactions except those in `_read` and `_latest`
+        # Set of the journal's transactions except those in `_read` and `_latest`.
+        self._folded: Any = None
         self._base: Any = None
         self._is_mariadb = False
 

@@ -174,8 +174,8 @@ class TableCommit:
                 "cardinality": cardinality,
                 "maxRowIndex": int(bitmap.last().get()),
             }
-            # Through JSON: only Delta's own reader makes the optional numbers of the types that Scala
-            # expects.
+            # Through JSON: only Delta's own reader makes the optional numbers of the types that
+            # Scala expects.
             descriptor = self._action("add", {**wide, "deletionVector": described}).deletionVector()
             both = add.removeRows(descriptor, False, True)
             self._actions += [both._1(), both._2()]

@@ -41,7 +41,8 @@ def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> 
         return None
 
     names = sorted(cut.tables)
-    if is_object(paths.lake):  # each table is a few requests, which wait for the store, not for this machine
+    # Each table is a few requests, which wait for the store, not for this machine.
+    if is_object(paths.lake):
         with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
             failures = list(threads.map(failure, names))
     else:

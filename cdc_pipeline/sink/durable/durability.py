@@ -203,7 +203,8 @@ def _sync_file(file: NewFile) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    with suppress(PermissionError):  # one above the lake that this account may not list: it existed before
+    # One above the lake that this account may not list: it existed before.
+    with suppress(PermissionError):
         _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 

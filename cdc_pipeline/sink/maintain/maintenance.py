@@ -364,4 +364,5 @@ def _remembered(paths: LakePaths) -> _Memory:
     try:
         return _Memory.model_validate_json(read_json(file))
     except (LakeStateError, ValidationError):
-        return _Memory()  # a convenience: without it every table is checked as if for the first time
+        # A convenience: without it every table is checked as if for the first time.
+        return _Memory()

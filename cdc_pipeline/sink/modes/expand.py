@@ -135,7 +135,9 @@ def expand(
         count = int(chosen.sum())
         for position, index in enumerate(source):
             if index is None:
-                continue  # Spark reads a column that a file does not have as NULL; its presence bit is not set
+                # Spark reads a column that a file does not have as NULL; its presence bit is not
+                # set.
+                continue
             column = image.column(index)
             wanted = image is after or before_values or by_values or columns[position] in key_set
             arrays[f"c{position}"] = column.filter(mask) if wanted else pa.nulls(count, column.type)

@@ -161,7 +161,7 @@ def _versions_sql(layout: Layout) -> str:
             AND NOT (_op = {THERE} AND _next IS NULL)"""
 
 
-# -- which loaded version continues an old one --------------------------------------------------------------------
+# -- which loaded version continues an old one -----------------------------------------------------
 
 
 def _compared(rows: ReplacedRows) -> list[str]:

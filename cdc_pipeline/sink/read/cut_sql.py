@@ -32,7 +32,8 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
     """
     statements = [_SET]
     if schema is not None:
-        if "${" in schema:  # these may run with Spark's variable substitution, which is on by default
+        # These may run with Spark's variable substitution, which is on by default.
+        if "${" in schema:
             raise CutNotFoundError(
                 "the views' schema has a name that Spark reads as a variable",
                 got=schema,

@@ -61,7 +61,8 @@ def archive_path() -> Path:
     release = home / "release"
     said = release.read_bytes() if release.is_file() else (home / "bin" / "java").read_bytes()
     names = "\n".join(str(path) for path in (home, Path(pyspark.__file__).parent, *jar_paths()))
-    # Java refuses an archive whose jars were rewritten, such as by a reinstallation in the same place.
+    # Java refuses an archive whose jars were rewritten, such as by a reinstallation in the same
+    # place.
     jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     times = "\n".join(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars)
     key = hashlib.sha256(said + names.encode() + times.encode() + pyspark.__version__.encode()).hexdigest()[:16]

@@ -271,7 +271,8 @@ def _noted(folder: Path) -> object:
 
 
 def _note(folder: Path, stamps: dict[str, list[int]]) -> None:
-    with contextlib.suppress(OSError):  # a read-only cache: the checksums are computed at each start
+    # A read-only cache: the checksums are computed at each start.
+    with contextlib.suppress(OSError):
         new = folder / f".{_STAMP_FILE}.{os.getpid()}"
         new.write_text(json.dumps(stamps), encoding="utf-8")
         new.replace(folder / _STAMP_FILE)

@@ -144,7 +144,8 @@ class SparkProvider:
         if not self._is_guest:
             session.sparkContext.setLogLevel("ERROR")
             for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-                # They print each failed query with the values in it; the error says what a reader needs.
+                # They print each failed query with the values in it; the error says what a reader
+                # needs.
                 PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
         return session
 
@@ -235,9 +236,9 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
     # The first compiler only: a run is short, and the second compiler costs more CPU than it saves
-    # (session and first merge 15 against 33 CPU-seconds, a warm merge 3.5 against 6). Without it Java
-    # reserves only 48 MiB for compiled code, which Spark's generated classes fill in a few batches:
-    # then the JVM ends.
+    # (session and first merge 15 against 33 CPU-seconds, a warm merge 3.5 against 6). Without it
+    # Java reserves only 48 MiB for compiled code, which Spark's generated classes fill in a few
+    # batches: then the JVM ends.
     options = (
         f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE_MB}m -Dlog4j2.configurationFile={log_settings}"
     )
@@ -268,8 +269,8 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
         # Optional by Delta's protocol; see `merge_settings`.
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
         "spark.databricks.delta.allFilesInCrc.enabled": "false",
-        # Each MERGE reads files whose checksums were just compared: reading them twice yields the same
-        # rows.
+        # Each MERGE reads files whose checksums were just compared: reading them twice yields the
+        # same rows.
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",

@@ -41,7 +41,8 @@ from cdc_pipeline.sink.verify.changes import last_images, sum_of_changes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SALT: Final = 7_046_029_254_386_353_087  # of the second checksum, which is independent of the first
+# Of the second checksum, which is independent of the first.
+_SALT: Final = 7_046_029_254_386_353_087
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,8 @@ class ArchiveThenLive:
                 at = Position(listed[number], _FIRST_OFFSET, journal_created_s=head.created_s)
                 yield from self.live.chunks(at, replace(end, gtid_set=""))
                 return
-            # The journal may have been purged since the run began: then it must now be in the archive.
+            # The journal may have been purged since the run began: then it must now be in the
+            # archive.
             file = self._file(number)
             self._check_server(file, read_head(file).journal_format)
             stop = end.offset if number == end.order[0] else file.stat().st_size

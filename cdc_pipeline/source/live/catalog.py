@@ -147,7 +147,8 @@ def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -
     """Open tables, which waits for a DDL of them that is in the log but has not ended."""
     for database, table in tables:
         if database and table:
-            # Gone, renamed, or no SELECT on it: then the catalog shows that too. Or its DDL still runs.
+            # Gone, renamed, or no SELECT on it: then the catalog shows that too. Or its DDL still
+            # runs.
             with contextlib.suppress(StatementError):
                 server.query(f"SELECT 1 FROM {quoted_name(database)}.{quoted_name(table)} LIMIT 0")  # noqa: S608
 

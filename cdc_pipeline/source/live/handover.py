@@ -39,7 +39,8 @@ from cdc_pipeline.source.live.connection import connection_arguments, open_conne
 _DUMP: Final = 0x12
 _DUMP_GTID: Final = 0x1E
 _NON_BLOCKING: Final = 0x01
-_SEND_ANNOTATE: Final = 0x02  # MariaDB only; for MySQL the same bit requests heartbeats of version 2
+# MariaDB only; for MySQL the same bit requests heartbeats of version 2.
+_SEND_ANNOTATE: Final = 0x02
 _THROUGH_GTID: Final = 0x04
 _OFFSET_MAX: Final = (1 << 32) - 1
 

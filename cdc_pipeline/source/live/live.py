@@ -159,8 +159,8 @@ class LiveSource:
                 itself.
         """
         # Another name means another replica server id: with ours the server would end our own dump.
-        # A configured id distinguishes two readers of one pipeline, so their second readers must differ
-        # too.
+        # A configured id distinguishes two readers of one pipeline, so their second readers must
+        # differ too.
         own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
         config = self.config.model_copy(update={"replica_server_id": None})
         second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/catalog{own}")
@@ -260,18 +260,21 @@ class _Stream:
         self._packets = PacketBuffer(_POOL, room_bytes=_READ_BYTES, packet_bytes_max=source.config.packet_bytes_max)
         self._must_check_journal = not by_gtid
         self._next = (start.journal, start.offset)
-        self._furthest = ((0, 0), 0)  # the last place that was passed, and how much of an event had arrived there
+        # The last place that was passed, and how much of an event had arrived there.
+        self._furthest = ((0, 0), 0)
         self._still_s = 0.0  # of receiving, since then
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, then the error that kept the end from being reached, if one did."""
-        most_bytes = _READ_BYTES  # the first chunk is small, so that a journal's head arrives quickly
+        # The first chunk is small, so that a journal's head arrives quickly.
+        most_bytes = _READ_BYTES
         stop: PacketEnd | CdcError | str | None = None
         while stop is None:
             began_s = time.monotonic()
             stop = self._fill(min(most_bytes, self._left_bytes()))
             took_s = time.monotonic() - began_s
-            # Also after a failure: what came before it counts, and the error names the place after it.
+            # Also after a failure: what came before it counts, and the error names the place after
+            # it.
             reached = yield from self._frame()
             if reached:
                 return
@@ -458,8 +461,8 @@ class _Stream:
         first = 4 if chunk.journal != journal else expected
         ends = np.concatenate([[first], chunk.events["next_offset"][:-1]])
         gaps = np.flatnonzero((chunk.events["offset"] != ends) & (chunk.events["parent"] < 0))
-        # The event after a format description says how an encrypted journal of MariaDB is read; it is
-        # not sent.
+        # The event after a format description says how an encrypted journal of MariaDB is read; it
+        # is not sent.
         types = chunk.events["event_type"]
         gaps = gaps[(gaps == 0) | (types[gaps - 1] != EventType.FORMAT_DESCRIPTION)]
         if len(gaps):
@@ -489,7 +492,8 @@ class _Stream:
                 error = thrown_out(source.server, source.replica, got=got, journal=at.journal, offset=at.offset)
             return error
         if self._source.server.end_position().order >= self._end.order:
-            # Its log continues: a MariaDB that is shutting down, or whose dump was killed, also sends EOF.
+            # Its log continues: a MariaDB that is shutting down, or whose dump was killed, also
+            # sends EOF.
             return self._lost("the server ended the dump early")
         return PositionError(
             "the server's log ends before the end of this run",

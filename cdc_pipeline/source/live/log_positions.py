@@ -85,7 +85,8 @@ def validate_offset(
     size_bytes = sizes[position.journal]
     inside = position.offset < size_bytes
     if inside or position.journal_created_s:
-        # At the end there is no event: the journal's first one shows whether it is the right journal.
+        # At the end there is no event: the journal's first one shows whether it is the right
+        # journal.
         probe = dataclasses.replace(position, offset=position.offset if inside else _FIRST_OFFSET)
         end = Position(position.journal, max(size_bytes, probe.offset + 1))
         try:

@@ -83,8 +83,8 @@ class _Sha2:
                 raise _refusal(self._name, connection)
             return _auth.sha256_password_auth(connection, packet)  # type: ignore[no-untyped-call]
         if not takes_key:
-            # A server that has cached the account needs no key. If it requests more, pymysql fails with
-            # this one.
+            # A server that has cached the account needs no key. If it requests more, pymysql fails
+            # with this one.
             connection.server_public_key = _NO_KEY
         try:
             return _auth.caching_sha2_password_auth(connection, packet)

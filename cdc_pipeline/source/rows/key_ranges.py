@@ -175,7 +175,7 @@ def plan_ranges(
                 error.number, error.text, address=reader.address, table=schema.full_name, where=where
             ) from None
         upto = literals.of(rows[0]) if rows else None
-        if upto is not None and upto == after:  # it would be found forever
+        if upto is not None and upto == after:  # it would be found for ever
             raise SchemaError(
                 "the keys cannot be read in ranges: behind a bound the server finds the same bound again",
                 table=schema.full_name,

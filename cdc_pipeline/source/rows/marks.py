@@ -231,7 +231,8 @@ def exact_view(
                 next_step="run again when the server is less busy; or read from a replica whose applier is stopped; or "
                 "keep the table as a mirror with a key, which needs no exact place",
             )
-        time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))  # not in step with a periodic writer
+        # Not in step with a periodic writer.
+        time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))
 
 
 def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | None, str]:

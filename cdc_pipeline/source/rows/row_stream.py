@@ -125,7 +125,8 @@ class RowConnection:
                 self.abandon()
         if result.end.code in server_errors.LOST_NUMBERS - {_INTERRUPTED}:
             self.broken = True
-        with contextlib.suppress(pymysql.Error, OSError):  # a broken connection is noticed at the next statement
+        # A broken connection is noticed at the next statement.
+        with contextlib.suppress(pymysql.Error, OSError):
             self._connection._execute_command(_CLOSE, struct.pack("<I", statement))  # type: ignore[attr-defined]
 
     def _prepare(self, sql: str) -> int:
