@@ -205,7 +205,7 @@ class DeltaTables:
         return content_of(self._paths, cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Return the rows of a table whose seq (K1) is within [low, high]. Starts Spark."""
+        """Count the rows of a table whose seq (K1) is within [low, high]. Starts Spark."""
         from cdc_pipeline.sink.read.read import table_frame
         from cdc_pipeline.sink.spark.sql import seq_literal
 

@@ -250,7 +250,7 @@ class LakeSink:
         return self._tables.content_of(cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Return the rows of a target whose seq (K1) is within [low, high]."""
+        """Count the rows of a target whose seq (K1) is within [low, high]."""
         return self._tables.rows_within(table, low=low, high=high)
 
     def cleanup(self, cut: Cut) -> None:

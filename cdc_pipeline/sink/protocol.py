@@ -152,7 +152,7 @@ class Sink(Protocol):
         """
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Return the rows of a target whose seq (K1) is within [low, high]."""
+        """Count the rows of a target whose seq (K1) is within [low, high]."""
 
     def cleanup(self, cut: Cut) -> None:
         """Remove what batches up to a cut have left, and cuts whose retention is over (K15)."""
@@ -237,7 +237,7 @@ class Tables(Protocol):
         """Return what a batch records to get a table's content; see `Sink.content_of`."""
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Return the rows of a table whose seq (K1) is within [low, high]."""
+        """Count the rows of a table whose seq (K1) is within [low, high]."""
 
     def forget(self, target: RecordedTarget) -> None:
         """Remove what an abandoned replacement left in the target's place."""
