@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from decimal import Decimal
-from typing import Any
+from datetime import UTC, datetime
+from decimal import Context, Decimal
+from typing import Any, Final
 
 from cdc_pipeline.config.modes import is_keyless_mirror
 from cdc_pipeline.errors import MergeError
@@ -54,10 +55,16 @@ def applied(target: RecordedTarget, rows: Iterable[Row], staged: list[Row]) -> l
     return table.rows()
 
 
+_DIGITS: Final = Context(prec=100)
+
+
 def exact(value: Any) -> Any:
     """What two equal values of a column share: their type and bits."""
     if isinstance(value, Decimal):
-        return ("decimal", value.normalize().as_tuple() if value else 0)
+        # More digits than a seq has: the default context would round it.
+        return ("decimal", value.normalize(_DIGITS).as_tuple() if value else 0)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return ("moment", value.astimezone(UTC).isoformat())
     if isinstance(value, list):
         return tuple(map(exact, value))
     if isinstance(value, dict):
