@@ -58,8 +58,8 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
 
 
 def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
-    """Print statements and decisions in three columns, so that position and table fit unbroken in
-    80 columns."""
+    """Return statements and decisions as a table of three columns, so that position and table fit
+    unbroken in 80 columns."""
     rows = table("DDL", "at", "table", "decision")
     for one in ddl:
         what = f"{one.kind.replace('_', ' ')}, {one.decision}: {one.reason}"
@@ -90,5 +90,5 @@ def show_tables(tables: Mapping[str, TableReport]) -> None:
 
 
 def rescued_text(rescued: Mapping[str, int]) -> str:
-    """Print values that were put into ``_cdc_rescued`` or left NULL, by column."""
+    """Return a text about values that were put into ``_cdc_rescued`` or left NULL, by column."""
     return ", ".join(f"{column} {count:,}" for column, count in sorted(rescued.items()))

@@ -67,7 +67,7 @@ class Settings:
 
 
 def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--json`` and pass the settings as the first argument."""
+    """Decorate a command: add ``--json`` and pass the settings as the first argument."""
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
     @click.pass_context
@@ -81,7 +81,8 @@ def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for where a run stops, and pass their meaning as `bound`."""
+    """Decorate a command: add the options for where a run stops, and pass their meaning as
+    `bound`."""
 
     @click.option("--until-journal", metavar="JOURNAL", help="Stop in this journal, at --until-offset.")
     @click.option("--until-offset", type=int, metavar="BYTES", help="Offset of an event boundary; the journal's begin.")

@@ -55,7 +55,7 @@ def build_checks(pipeline: PipelineConfig, *, translator: CdcTranslator) -> list
 
 
 def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
-    """Return the names of the checks that a table has."""
+    """Yield the names of the checks that a table has."""
     of_table = cut.tables.get(table) if cut is not None else None
     if is_live:
         yield from _VERIFIED

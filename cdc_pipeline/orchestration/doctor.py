@@ -113,7 +113,7 @@ def longest_gap_s(schedule: ScheduleConfig) -> float | None:
 
 
 def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None) -> Iterator[Told]:
-    """Return whether anything starts runs."""
+    """Yield findings about whether anything starts runs."""
     schedule = config.schedule
     if schedule is None:
         yield note(

@@ -235,8 +235,8 @@ def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
 
 
 def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> ValueChange:
-    """Add checks that no text was cut; strict mode needs them too, because it cuts trailing blanks
-    in silence."""
+    """Return the change with checks that no text was cut; strict mode needs them too, because it
+    cuts trailing blanks in silence."""
     checks = list(change.checks)
     text = change.value or "{c}"
     longest = _longest(old)

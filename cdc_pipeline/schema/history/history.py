@@ -124,7 +124,7 @@ class SchemaHistory:
         return tuple(self._versions.get((database, table), ()))
 
     def tables(self) -> Iterator[TableKey]:
-        """Return the tables with at least one version."""
+        """Yield the tables with at least one version."""
         return (key for key in self._versions if key[1])
 
     def begin_epoch(self, place: Place) -> None:
