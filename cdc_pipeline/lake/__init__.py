@@ -1,1 +1,1 @@
-"""What the lake remembers of a source, without Delta and without a JVM: records, cuts, cursors, suspensions."""
+"""State of a source in the lake, without Delta and without a JVM: records, cuts, suspensions."""

@@ -1,11 +1,13 @@
-"""Values that an ADD COLUMN gave to the rows of its table, as a changelog's cut remembers them.
+"""Values that an ADD COLUMN gave to existing rows, as kept in a changelog's cut.
 
-A changelog tells of changes: its rows from before the statement stay as they are, NULL in the new column. What a row is
-now can be told from them only with the value that the server gave (`sink/verify/changes.py`).
+A changelog holds changes: its rows from before the statement stay as they are, NULL in the new
+column. The present state of a row can be derived from them only with the value that the server
+filled in (`sink/verify/changes.py`).
 
 Rules:
 - The list follows the columns: renamed, widened and dropped with them.
-- What begins anew (TRUNCATE, a table created anew, a load that restarts it) has no earlier rows to speak of.
+- A table that starts empty (TRUNCATE, a recreated table, a load that restarts it) has no earlier
+  rows, and so no list.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from cdc_pipeline.schema.evolution.steps import DropColumn, FillColumns, RemoveR
 
 
 def given_after(before: CutTable | None, target: RecordedTarget) -> tuple[GivenValue, ...]:
-    """The list after a batch.
+    """Return the list after a batch.
 
     Args:
-        before: the target in the cut before; None where there is none.
+        before: the target in the cut before; None if there is none.
     """
     if not MODES[target.mode].rows_are_changes:
         return ()

@@ -2,7 +2,7 @@
 
 Rules:
 - A cut goes when the one after it is older than the retention: until then it was the state of some
-  readable moment. The newest stays for ever, and so does the last one that a suspended table was
+  readable moment. The newest cut always stays, and so does the last one that a suspended table was
   part of.
 """
 
@@ -19,7 +19,7 @@ from cdc_pipeline.lake.table_facts import prune_facts
 
 
 def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
-    """Remove the cuts whose time to be readable is over; how many. Safe beside readers and other writers."""
+    """Remove expired cuts; return how many. Safe beside readers and other writers."""
     numbers = list_numbers(paths.cuts)
     if len(numbers) < 2:
         return 0
@@ -39,6 +39,6 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
             oldest = next(number for number in left if number not in kept or number == numbers[-1])
             prune_facts(paths, [state.read_cut(paths, number) for number in left if number <= oldest])
     except LakeStateError:
-        # A damaged old cut is told to whoever reads it; no capture stops for it.
+        # Whoever reads a damaged old cut gets the error; no capture stops for it.
         return removed
     return removed

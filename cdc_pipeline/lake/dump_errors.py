@@ -1,4 +1,4 @@
-"""The state of failed dumps as a small file of the lake, ``_cdc/<source>/dump_errors.json`` (SPEC P5).
+"""Failed dumps, kept in a small file of the lake, ``_cdc/<source>/dump_errors.json`` (SPEC P5).
 
 Rules:
 - The file is replaced as a whole; a run that finds none has nothing to remember.
@@ -23,7 +23,7 @@ class DumpErrorFile:
         self._path = path
 
     def read(self) -> DumpErrors:
-        """The state that the last run left.
+        """Return the state that the last run left.
 
         Raises:
             LakeStateError: the file is damaged.
@@ -36,11 +36,11 @@ class DumpErrorFile:
             raise LakeStateError(
                 f"the count of failed dumps cannot be understood: {self._path}",
                 got=str(error.errors()[0]["msg"]),
-                next_step="remove the file: counting begins anew",
+                next_step="remove the file: counting starts again",
             ) from None
 
     def write(self, errors: DumpErrors) -> None:
-        """Replace the state; nothing is written where it stays the same."""
+        """Replace the state; nothing is written if it is unchanged."""
         if errors == self.read():
             return
         replace_file(self._path, errors.model_dump_json(indent=1).encode())

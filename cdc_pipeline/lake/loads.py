@@ -1,16 +1,18 @@
-"""What a load remembers, as plain JSON in its side lake (K17).
+"""State of a load, as plain JSON in its side lake (K17).
 
-A side lake stands in ``<lake>/_cdc/<source>/loads/<load id>/`` and is a lake like any other: records, cuts,
-tables. What is loaded, and the cursor that the side lake begins at, stand beside it in ``<load id>.json``: put if
-absent, and changed once, when the load is given up or over. The side lake's state folder also holds
+A side lake is in ``<lake>/_cdc/<source>/loads/<load id>/`` and is a lake like any other: records,
+cuts, tables. The tables to load, and the cursor that the side lake begins at, are beside it in
+``<load id>.json``: put if absent, and changed once, when the load is given up or over. The side
+lake's state folder also holds
 
-    load.lock             held by whoever works on the load
-    progress/<n>.json     how far the reading of each table is with batch n, written before the record of n
+    load.lock             held by the process that works on the load progress/<n>.json     how far
+    the reading of each table is with batch n, written before the record of n
 
 Rules:
-- Progress n counts from the cut of batch n on: a batch that was never recorded leaves a file that the next one of its
-  number replaces.
-- A load is finished where the last cut of the main lake has its tables; its side lake is only left over then.
+- Progress n counts from the cut of batch n on. The file of a batch that was never recorded is
+  replaced by the next batch of its number.
+- A load is finished when the last cut of the main lake has its tables; its side lake is then only
+  left over.
 """
 
 from __future__ import annotations
@@ -49,19 +51,20 @@ class _Plain(BaseModel):
 
 
 class LoadState(_Plain):
-    """What one load is about.
+    """Definition of one load.
 
     Attributes:
         sources: source tables that are read, ``schema.table``.
         targets: tables that are made of them.
         exact: source tables that are read in one view, at exactly `cursor`.
-        cursor: where the side lake begins: every transaction before it is in each view, what comes after is replayed.
-        time_us: the rows' ``_cdc_ts``: when the source stood there.
+        cursor: where the side lake begins: every transaction before it is in each view, what comes
+            after is replayed.
+        time_us: the rows' ``_cdc_ts``: the source's time at `cursor`.
         rows_estimated: of each source table, by the server's catalog.
         started_at_us: when the load began.
-        kind: whether the tables are read from the server, or made anew from the log (K18:
-        `pipeline/backfill/rebuild.py`).
-        is_over: nothing of it is needed any more: what is left of its side lake is removed.
+        kind: whether the tables are read from the server, or rebuilt from the log (K18:
+            `pipeline/backfill/rebuild.py`).
+        is_over: it is no longer needed: the rest of its side lake is removed.
     """
 
     version: Literal[1] = 1
@@ -78,15 +81,16 @@ class LoadState(_Plain):
     is_over: bool = False
 
     def app_id(self, target: str) -> str:
-        """Transaction application id of a target, once this load has been put in its place."""
+        """Return the application id of a target once this load has replaced it."""
         return f"cdc_pipeline/{self.source}/{target}/{self.load_id}"
 
 
 class TableProgress(_Plain):
-    """How far a source table was read.
+    """Progress of reading one source table.
 
     Attributes:
-        after: the last key that was read, as SQL literals (`source.key_ranges`); None before the first chunk.
+        after: the last key that was read, as SQL literals (`source.key_ranges`); None before the
+            first chunk.
     """
 
     rows: int = 0
@@ -96,11 +100,11 @@ class TableProgress(_Plain):
 
 
 class Progress(_Plain):
-    """How far a load was read with the batch of this number.
+    """Progress of a load with the batch of this number.
 
     Attributes:
-        high_journal, high_offset: the highest end of the log after a view was opened: the tables are whole from there
-            on (K17).
+        high_journal, high_offset: the highest end of the log after a view was opened: the tables
+            are whole from there on (K17).
     """
 
     version: Literal[1] = 1
@@ -110,12 +114,12 @@ class Progress(_Plain):
 
 
 def _side_name(source: str, load_id: str) -> str:
-    """The source's name in a side lake: its dumps have another replica server id than those of the main lake."""
+    """Return the source's name in a side lake, so that its dumps have their own server id."""
     return f"{source}__load_{load_id[-8:]}"
 
 
 def new_load_id() -> str:
-    """An id that sorts by time."""
+    """Return an id that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
 
 
@@ -142,10 +146,10 @@ class LoadFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only one that works on this load.
+        """Lock this load for one worker.
 
         Raises:
-            LockError: somebody else does.
+            LockError: another process holds it.
         """
         try:
             with writer_lock(self._lock):
@@ -160,11 +164,11 @@ class LoadFolder:
 
     @property
     def is_running(self) -> bool:
-        """Whether somebody works on this load now, as far as the system tells; takes nothing."""
+        """Return whether a process works on this load, as far as the system shows; takes no lock."""
         return bool(lock_holder(self._lock))
 
     def is_locked(self) -> bool:
-        """Whether somebody works on this load now; takes the lock for a moment."""
+        """Return whether a process works on this load; takes the lock briefly."""
         try:
             with self.locked():
                 return False
@@ -172,7 +176,7 @@ class LoadFolder:
             return True
 
     def read(self) -> LoadState | None:
-        """What the load is about; None where it was killed before that was written.
+        """Return the definition; None if the load was killed before that was written.
 
         Raises:
             LakeStateError: the file is damaged.
@@ -187,11 +191,11 @@ class LoadFolder:
             raise LakeStateError(f"there is a load of this id already: {self._state}")
 
     def write_progress(self, number: int, progress: Progress) -> None:
-        """Say how far the reading is with batch `number`, before that is recorded."""
+        """Write the progress with batch `number`, before that is recorded."""
         replace_file(numbered(self._progress, number), progress.model_dump_json(indent=1).encode())
 
     def read_progress(self) -> Progress:
-        """How far the reading is with the side lake's last cut."""
+        """Return the progress with the side lake's last cut."""
         cuts = list_numbers(self.paths.cuts)
         last = cuts[-1] if cuts else 0
         counted = [number for number in list_numbers(self._progress) if number <= last]
@@ -207,7 +211,7 @@ class LoadFolder:
                 storage_of(path).remove(path)
 
     def remove(self) -> None:
-        """Remove the side lake with all that is in it; safe to be killed in between."""
+        """Remove the whole side lake; safe to be killed in between."""
         state = self.read()
         if state is not None and not state.is_over:
             over = state.model_copy(update={"is_over": True})
@@ -215,15 +219,16 @@ class LoadFolder:
         self.forget()
 
     def forget(self) -> None:
-        """Remove the side lake and the file that says what the load is about, whatever that says."""
+        """Remove the side lake and its definition file, whatever that contains."""
         remove_tree(self.lake)
         storage_of(self._state).remove(self._state)
 
 
 def remove_damaged(config: PipelineConfig) -> list[str]:
-    """Remove the loads whose own file cannot be understood, unless somebody works on one; their ids.
+    """Remove loads with an unreadable definition and no worker; return their ids.
 
-    Only where nobody begins or looks for loads, and where no recorded batch is to be finished.
+    Call this only while no process begins or looks for loads, and no recorded batch is to be
+    finished.
     """
     removed = []
     for load_id in load_ids(config):
@@ -259,17 +264,17 @@ def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
 
 
 def load_ids(config: PipelineConfig) -> list[str]:
-    """Ids of all loads of a pipeline, oldest first; those that are over but not removed included."""
+    """Return ids of all loads of a pipeline, oldest first, including those over but not removed."""
     folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
     return sorted(name.removesuffix(".json") for name in storage_of(folder).names(folder) if name.endswith(".json"))
 
 
 @contextmanager
 def loads_lock(config: PipelineConfig) -> Iterator[None]:
-    """Be the only one that begins a load of a pipeline, or looks for one to go on with.
+    """Lock the search for loads to begin or resume, for one process.
 
     Raises:
-        LockError: somebody else is.
+        LockError: another process holds it.
     """
     folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
     with writer_lock(folder / "loads.lock"):
@@ -277,7 +282,7 @@ def loads_lock(config: PipelineConfig) -> Iterator[None]:
 
 
 def is_finished(state: LoadState, cut: Cut | None) -> bool:
-    """Whether the main lake's last cut has all tables of a load, or the load was given up."""
+    """Return whether the main lake's last cut has all of its tables, or it was given up."""
     if state.is_over:
         return True
     targets = {} if cut is None else cut.cursor.targets
@@ -285,18 +290,18 @@ def is_finished(state: LoadState, cut: Cut | None) -> bool:
 
 
 def is_needed(state: LoadState, pending: BatchRecord | None) -> bool:
-    """Whether a recorded batch that is not finished yet takes its rows from the load's side lake."""
+    """Return whether an unfinished recorded batch takes its rows from the load's side lake."""
     targets = () if pending is None else pending.targets
     return any(target.app_id == state.app_id(target.table) for target in targets)
 
 
 class LoadStatus(_Plain):
-    """A load that is under way, or waits to be gone on with.
+    """A load that is under way, or waits to be resumed.
 
     Attributes:
         is_running: a process works on it now.
         percent: of the rows that the catalog estimates; -1 unknown.
-        damaged: why nobody can go on with it, and what to do; nothing else is known of it then.
+        damaged: why it cannot be resumed, and what to do; nothing else is known of it then.
     """
 
     load_id: str
@@ -316,7 +321,7 @@ class LoadStatus(_Plain):
 
 
 def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
-    """The loads of a pipeline that are not finished, oldest first; reads the lake alone."""
+    """Return the unfinished loads of a pipeline, oldest first; reads only the lake."""
     found = []
     for load_id in load_ids(config):
         folder = LoadFolder(config, load_id)
@@ -325,7 +330,7 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
             if state is None or is_finished(state, cut):
                 continue
             progress = folder.read_progress()
-        except LakeStateError as error:  # it keeps no capture from going on
+        except LakeStateError as error:  # it stops no capture
             found.append(_damaged(folder, error))
             continue
         rows = sum(table.rows for table in progress.tables.values())
@@ -368,5 +373,5 @@ def _damaged(folder: LoadFolder, error: LakeStateError) -> LoadStatus:
 
 
 def now_us() -> int:
-    """Microseconds since 1970."""
+    """Return microseconds since 1970."""
     return time.time_ns() // 1000

@@ -1,15 +1,19 @@
-"""Where everything of a source lies in the lake, and how its small files are written.
+"""Paths of a source's files in the lake, and how its small files are written.
 
 Rules:
-- Tables lie at ``lake/<schema>/<table>``; what the pipeline remembers of a source at ``lake/_cdc/<source>/``.
-- A name becomes one folder name: letters, digits, ``$``, ``-`` and ``_`` stay, anything else (a leading ``_`` too, so
-  that no schema is taken for ``_cdc``) is written as ``~`` and two hex digits per UTF-8 byte.
-- A name that is too long for a folder after that keeps its beginning, followed by ``~~`` and a hash of the whole name.
-  No other folder name holds ``~~``, so the two forms never meet. Which table a folder holds is said by the table's own
-  properties and by the cut; nothing reads a name back from a folder.
-- Records and cuts are put if absent: a complete file appears under its name at once, or not at all, and never replaces
-  another (K16).
-- A lake is a folder or lies in an object store: `storage` has the verbs for both, and paths of both behave alike.
+- Tables are at ``lake/<schema>/<table>``; the pipeline's state of a source at
+  ``lake/_cdc/<source>/``.
+- A name becomes one folder name: letters, digits, ``$``, ``-`` and ``_`` stay, anything else (a
+  leading ``_`` too, so that no schema is taken for ``_cdc``) is written as ``~`` and two hex digits
+  per UTF-8 byte.
+- A name that is then too long for a folder keeps its beginning, followed by ``~~`` and a hash of
+  the whole name. No other folder name holds ``~~``, so that the two forms never collide. The
+  table's own properties and the cut say which table a folder holds; names are never read back from
+  folders.
+- Records and cuts are put if absent: a complete file appears under its name at once, or not at all,
+  and never replaces another (K16).
+- A lake is a folder or in an object store: `storage` has the verbs for both, and paths of both
+  behave alike.
 """
 
 from __future__ import annotations
@@ -53,8 +57,10 @@ _NUMBERED = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
 
 
 def folder_name(name: str) -> str:
-    """Return the folder name of a schema, table or journal name: never empty, at most 240 characters of ASCII, and
-    another one for each name."""
+    """Return the folder name of a schema, table or journal name, different for each name.
+
+    It is never empty, and has at most 240 ASCII characters.
+    """
     escaped = _escaped(name)
     if escaped and len(escaped) <= _FOLDER_NAME_BYTES_MAX:
         return escaped
@@ -110,12 +116,12 @@ class LakePaths:
 
     @property
     def tables(self) -> Path:
-        """Of what cuts refer to (`table_facts.py`)."""
+        """Return the folder of what cuts refer to (`table_facts.py`)."""
         return self.state / "tables"
 
     @property
     def cursors(self) -> Path:
-        """Of the table of cursors, where a backfill's side lake keeps them."""
+        """Return the folder of the cursors' table, in which a backfill's side lake keeps them."""
         return self.state / "cursors"
 
     @property
@@ -140,23 +146,23 @@ class LakePaths:
         return numbered(self.cuts, batch_number)
 
     def table(self, table: str) -> Path:
-        """Folder of the table of a target, by its name (see `table_names`)."""
+        """Return the folder of a target's table, by its name (see `table_names`)."""
         schema, name = split_table_name(table)
         return self.lake / folder_name(schema) / folder_name(name)
 
 
 def numbered(folder: Path, number: int) -> Path:
-    """Path of the small file `number` in `folder`."""
+    """Return the path of the small file `number` in `folder`."""
     return folder / f"{number:0{NUMBER_DIGITS}d}.json"
 
 
 def list_numbers(folder: Path) -> list[int]:
-    """Numbers of the small files in `folder`, ascending; [] where it does not exist."""
+    """Return the numbers of the small files in `folder`, ascending; [] if it does not exist."""
     return sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, storage_of(folder).names(folder)) if match)
 
 
 def put_if_absent(path: Path, text: str) -> bool:
-    """Write `text` durably as a new file; False, and nothing changed, where there is one already.
+    """Write `text` durably as a new file; return False and change nothing if one exists.
 
     Raises:
         SinkError: the file system is full, read-only, or has no hard links.
@@ -165,7 +171,7 @@ def put_if_absent(path: Path, text: str) -> bool:
 
 
 def read_json(path: Path) -> str:
-    """Text of a small JSON file.
+    """Return the text of a small JSON file.
 
     Raises:
         LakeStateError: it cannot be read, or is not JSON.
@@ -184,7 +190,7 @@ def read_json(path: Path) -> str:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write `content` durably in place of what is at `path`, as a whole. Only for the holder of the source's lock."""
+    """Replace the file at `path` durably and as a whole. Only for the source's lock holder."""
     storage_of(path).replace(path, content)
 
 
@@ -194,7 +200,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_tree(folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
-    """Remove a folder with all that is in it; the number of files that were in it. `check` is called before any is."""
+    """Remove a folder with its content; return the number of files.
+
+    `check` is called before any file is removed.
+    """
     return storage_of(folder).remove_tree(folder, check=check)
 
 

@@ -4,30 +4,40 @@
                                                               -> XA ROLLBACK -> dropped
 
 Rules:
-- Every prepared transaction is known until it ends, with or without rows of captured tables: only so can an XA COMMIT
-  whose prepare was never seen be told from one that has nothing to apply.
-- *Durable before it is referenced.* Rows wait in memory (at most `MEMORY_BYTES_MAX` in all, then in files). `durable`
-  writes all that are still open: data and fsync under a temporary name, then the final name, then its folders. It
-  comes before the record (K2) or, where there is no batch, before the cursor that passes the prepare. A prepare and
-  its commit within one batch never touch the disk unless they are large.
-- *Where.* ``_cdc/<source>/xa/<epoch>-<journal>-<offset>/<number>-<sha256, first 16>.arrow``, journal and offset those
-  of the prepared transaction's first event; one file per table and schema version. A prepare that is read again lies in
-  the same folder; the checksum in the name keeps a second reading, which may cut rows into other batches, from
-  changing a file that a cursor refers to.
-- *When a file goes.* Files that end with an XA COMMIT or XA ROLLBACK are removed when the cut that contains it is
-  published; not when the cursor alone has moved past it, for a lost cursor is rebuilt from the last cut, which still
-  refers to them. At a run's start, under the lock, all files go that neither the last cut, nor the cursor refers to (a
-  recorded batch is finished before, and is the last cut then).
+- Every prepared transaction is known until it ends, with or without rows of captured tables.
+  Otherwise an XA COMMIT whose prepare was never seen could not be distinguished from one that has
+  nothing to apply.
+- *Durable before it is referenced.* Rows wait in memory (at most `MEMORY_BYTES_MAX` in all, then in
+  files). `durable` writes all that are still open: data and fsync under a temporary name, then the
+  final name, then its folders. It comes before the record (K2) or, if there is no batch, before the
+  cursor that passes the prepare. A prepare and its commit within one batch never touch the disk
+  unless they are large.
+- *Location.* ``_cdc/<source>/xa/<epoch>-<journal>-<offset>/<number>-<sha256, first 16>.arrow``,
+  journal and offset those of the prepared transaction's first event; one file per table and schema
+  version. A prepare that is read again uses the same folder; the checksum in the name keeps a
+  second reading, which may split rows into other batches, from changing a file that a cursor refers
+  to.
+- *Removal.* Files that end with an XA COMMIT or XA ROLLBACK are removed when the cut that contains
+  it is published. They stay when only the cursor has moved past it, because a lost cursor is
+  rebuilt from the last cut, which still refers to them. At a run's start, under the lock, all files
+  are removed that neither the last cut nor the cursor refers to (a recorded batch is finished
+  before, and is then the last cut).
 
-What a kill leaves, joint by joint, and how the next run goes on:
-- while rows wait in memory, or a file has its temporary name, or its final name before the record: nothing refers to
-  them; they are removed, and the prepare is read again from before it, where the cursor stands.
-- after the record: the batch is finished from its own files; its cursor refers to durable parked files.
-- after the cut, before the cursor, and before the ack: the cursor is moved to the cut, which refers to the same files;
-  what the cut's XA COMMITs ended is no longer referred to and is removed at that start.
-- cursor alone moved past a prepare, then lost: the last cut stands before the prepare, which is read again.
-- cursor alone moved past an XA ROLLBACK, then lost: the last cut still refers to the rows, which are still there.
-- between the staging of an XA COMMIT's rows and the record: the staged rows are garbage, the parked files are kept.
+State after a kill at each fault point, and how the next run continues:
+- while rows wait in memory, or a file has its temporary name, or its final name before the record:
+  nothing refers to them; they are removed, and the prepare is read again, because the cursor is
+  still before it.
+- after the record: the batch is finished from its own files; its cursor refers to durable parked
+  files.
+- after the cut, before the cursor, and before the ack: the cursor is moved to the cut, which refers
+  to the same files; files of the cut's XA COMMITs are no longer referred to and are removed at that
+  start.
+- only the cursor moved past a prepare, then lost: the last cut is before the prepare, which is read
+  again.
+- only the cursor moved past an XA ROLLBACK, then lost: the last cut still refers to the rows, which
+  still exist.
+- between the staging of an XA COMMIT's rows and the record: the staged rows are garbage, the parked
+  files are kept.
 """
 
 from __future__ import annotations
@@ -56,7 +66,7 @@ MEMORY_BYTES_MAX: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The transaction that makes rows effective: its epoch, journal, first event's offset and commit time (K1)."""
+    """The transaction that makes rows effective: epoch, journal, first offset, commit time (K1)."""
 
     epoch: int
     journal: str
@@ -64,7 +74,7 @@ class Effect:
     commit_ts_us: int
 
     def on(self, rows: DecodedRows) -> DecodedRows:
-        """The rows with the seq and the commit time of this transaction."""
+        """Return the rows with the seq and the commit time of this transaction."""
         number = journal_number(self.journal)
         return replace(
             rows,
@@ -75,7 +85,7 @@ class Effect:
 
 @dataclass
 class _Parked:
-    """A transaction whose end is not known yet, or one that is prepared; in spools until it is in files."""
+    """A transaction that is open or prepared; in spools until it is in files."""
 
     entry: OpenXa
     folder: Path
@@ -87,13 +97,13 @@ class _Parked:
 
 
 class XaParking:
-    """The prepared transactions of a source. Not for several threads.
+    """The prepared transactions of a source. Not thread-safe.
 
     Args:
         paths: of the source.
         epoch: numbering epoch of the journals that are read.
         open_xa: those that the cursor holds.
-        on_joint: is told "parking" before a complete file gets its final name.
+        on_joint: called with "parking" before a complete file gets its final name.
     """
 
     def __init__(
@@ -125,18 +135,21 @@ class XaParking:
 
     @property
     def has_pieces(self) -> bool:
-        """Whether an XA transaction is under way whose prepare has not come."""
+        """Return whether an XA transaction is under way whose prepare has not come."""
         return self._pieces is not None
 
     def begin(self, *, journal: str, offset: int, gtid: str) -> None:
-        """An XA transaction begins at `offset`: rows come by `add` until `park`, `drop_pieces` or `pieces`."""
+        """Begin an XA transaction at `offset`.
+
+        Rows come by `add` until `park`, `drop_pieces` or `pieces`.
+        """
         assert self._pieces is None
         folder = self._paths.xa / f"{self._epoch}-{folder_name(journal)}-{offset}"
         entry = OpenXa(xid="", gtid=gtid, prepared_journal=journal, prepared_offset=offset, epoch=self._epoch)
         self._pieces = _Parked(entry, folder)
 
     def add(self, rows: DecodedRows) -> None:
-        """Rows of the transaction under way.
+        """Add rows of the transaction under way.
 
         Raises:
             SinkError: the lake's file system is full.
@@ -153,7 +166,7 @@ class XaParking:
                 self._spill()
 
     def undo(self, undone: NDArray[np.int64]) -> None:
-        """Rows of the transaction under way that ROLLBACK TO undid never count (see `Savepoints.undone`)."""
+        """Drop rows of the transaction under way, undone by ROLLBACK TO (see `Savepoints.undone`)."""
         parked = self._pieces
         if parked is None or not len(undone):
             return
@@ -168,30 +181,30 @@ class XaParking:
         self._memory_bytes += parked.memory_bytes
 
     def park(self, xid: str, *, prepared_at_us: int) -> None:
-        """The transaction under way is prepared under `xid`."""
+        """Park the transaction under way, which is prepared under `xid`."""
         assert self._pieces is not None
         parked, self._pieces = self._pieces, None
         parked.entry = parked.entry.model_copy(update={"xid": xid, "prepared_at_us": prepared_at_us})
         self._open[xid] = parked
 
     def pieces(self, effect: Effect) -> Iterator[DecodedRows]:
-        """Rows of the transaction under way, which turned out to be committed in one phase; then `drop_pieces`."""
+        """Yield its rows, when it was committed in one phase; call `drop_pieces` afterwards."""
         assert self._pieces is not None
         for spool in self._pieces.spools.values():
             yield from (effect.on(rows) for rows in spool.read())
 
     def drop_pieces(self) -> None:
-        """The transaction under way was rolled back, never ended, or its rows were taken by `pieces`."""
+        """Drop its rows: it was rolled back, never ended, or `pieces` took them."""
         parked, self._pieces = self._pieces, None
         if parked is not None:
             self._discard(parked)
 
     def begin_of_oldest(self) -> Position | None:
-        """First event of the oldest prepared transaction of this epoch that is open; None where none is."""
+        """Return the first event of the oldest open prepared transaction of this epoch, or None."""
         return oldest_begin((parked.entry for parked in self._open.values()), epoch=self._epoch)
 
     def holds_rows_of(self, source: str) -> bool:
-        """Whether a prepared transaction has rows of a source table (``schema.table``)."""
+        """Return whether a prepared transaction has rows of a source table (``schema.table``)."""
         return any(
             source in {file.table for file in parked.entry.files}
             or source in {schema.full_name for schema in parked.spools}
@@ -199,7 +212,7 @@ class XaParking:
         )
 
     def durable(self) -> tuple[OpenXa, ...]:
-        """All prepared transactions, for a record or a cursor; everything that they refer to is durable.
+        """Make all prepared transactions durable; return them for a record or a cursor.
 
         Raises:
             SinkError: the lake's file system is full.
@@ -212,7 +225,9 @@ class XaParking:
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def schemas(self, xid: str) -> tuple[TableSchema, ...]:
-        """Tables of a prepared transaction, each at the schema version of its rows; its files are checked.
+        """Return the tables of a prepared transaction, after checking its files.
+
+        Each is at the schema version of its rows.
 
         Raises:
             StagingError: a file is missing or damaged.
@@ -222,7 +237,7 @@ class XaParking:
         return (*checked, *parked.spools)
 
     def rows(self, xid: str, effect: Effect) -> Iterator[DecodedRows]:
-        """Rows of a prepared transaction that XA COMMIT makes effective, in bounded pieces."""
+        """Yield rows that XA COMMIT makes effective, in bounded pieces."""
         parked = self._open[xid]
         for file in parked.entry.files:
             yield from (effect.on(rows) for rows in read_file(self._paths.lake / file.path))
@@ -230,13 +245,16 @@ class XaParking:
             yield from (effect.on(rows) for rows in spool.read())
 
     def end(self, xid: str) -> None:
-        """A prepared transaction was committed (its rows are staged) or rolled back; files stay until `published`."""
+        """End a prepared transaction that was committed (its rows are staged) or rolled back.
+
+        Its files stay until `published`.
+        """
         parked = self._open.pop(xid)
         self._ended += parked.entry.files
         self._discard(parked)
 
     def published(self) -> None:
-        """A cut was published that contains every `end` so far: their files go."""
+        """Remove the files of every `end` so far: a cut that contains them was published."""
         ended, self._ended = self._ended, []
         for file in ended:
             path = self._paths.lake / file.path
@@ -246,7 +264,7 @@ class XaParking:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def _spill(self) -> None:
-        """Memory is full: prepared transactions become durable, the one under way goes on in temporary files."""
+        """Free memory: prepared transactions become durable, the open one moves to temporary files."""
         for parked in self._open.values():
             self._make_durable(parked)
         if self._pieces is not None:
@@ -280,7 +298,7 @@ class XaParking:
         parked.entry = parked.entry.model_copy(update={"files": tuple(files)})
 
     def _temporary(self, parked: _Parked) -> Path:
-        """A new name in the transaction's folder; those of earlier runs were removed at the start."""
+        """Return a new name in the transaction's folder; the start removed those of earlier runs."""
         self._temporaries += 1
         return parked.folder / storage_of(parked.folder).unique(f"{TEMPORARY_PREFIX}{self._temporaries}")
 
@@ -294,7 +312,7 @@ class XaParking:
 
 
 def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
-    """First event of the oldest of some prepared transactions of one epoch; None where there is none."""
+    """Return the first event of the oldest of some prepared transactions of one epoch, or None."""
     begins = [Position(entry.prepared_journal, entry.prepared_offset) for entry in open_xa if entry.epoch == epoch]
     return min(begins, key=lambda begin: begin.order, default=None)
 
@@ -302,11 +320,11 @@ def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
 def remove_unreferenced(
     paths: LakePaths, cursors: Iterable[CursorState | None], *, check: Callable[[], None] = lambda: None
 ) -> int:
-    """Remove parked files that no cursor refers to; the number of files. Only under the source's lock.
+    """Remove parked files that no cursor refers to; return their number. Needs the lock.
 
     Args:
-        check: called once it is known what is there. A process that has lost the lock by then must not remove what the
-            new holder has parked.
+        check: called once the files are listed. A process that has lost the lock by then must not
+            remove what the new holder has parked.
     """
     kept = {file.path for cursor in cursors if cursor is not None for xa in cursor.open_xa for file in xa.files}
     if not paths.xa.is_dir():
@@ -349,7 +367,7 @@ def _checked_schema(lake: Path, file: XaFile, entry: OpenXa) -> TableSchema:
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[None]:
-    """Failing writes become a SinkError that names the folder."""
+    """Turn failing writes into a SinkError that names the folder."""
     try:
         yield
     except OSError as error:

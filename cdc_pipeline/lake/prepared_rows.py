@@ -1,13 +1,14 @@
 """Decoded rows of one table as an Arrow stream, in memory until it is spilled to a file (K8).
 
-Columns: ``op`` uint8, ``seq`` decimal(38,0), ``full`` boolean, ``bp`` and ``ap`` the presence bitmaps, ``b0 ... bN``
-the before and ``a0 ... aN`` the after image, ``invalid`` the values that no Arrow type holds, as JSON. The stream's
-metadata holds the `TableSchema` as JSON.
+Columns: ``op`` uint8, ``seq`` decimal(38,0), ``full`` boolean, ``bp`` and ``ap`` the presence
+bitmaps, ``b0 ... bN`` the before and ``a0 ... aN`` the after image, ``invalid`` the values that no
+Arrow type holds, as JSON. The stream's metadata holds the `TableSchema` as JSON.
 
 Rules:
-- What is kept are decoded values, never the journal's bytes: what masks hide at decode is hidden here too (K14).
+- It keeps decoded values, never the journal's bytes: what masks hide at decode is hidden here too
+  (K14).
 - Rows are copied into the stream, so that nothing keeps a chunk or a decoded batch alive.
-- Written and read batch by batch: memory holds one batch, and what has not been spilled.
+- It is written and read batch by batch: memory holds one batch, and what has not been spilled.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 class Spool:
-    """The stream of one table under way; `close` ends it, `spill` moves it into a file."""
+    """An open stream of one table; `close` ends it, `spill` moves it into a file."""
 
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
@@ -56,14 +57,14 @@ class Spool:
 
     @property
     def path(self) -> Path | None:
-        """Where it was spilled to; None while it is in memory."""
+        """Return where it was spilled to; None while it is in memory."""
         return self._sink.path
 
     def add(self, rows: DecodedRows) -> None:
         self._write(_encoded(rows))
 
     def keep_done(self, undone: NDArray[np.int64]) -> Spool:
-        """A new stream of the rows whose event ordinals are not in `undone` (see `savepoints.Savepoints`)."""
+        """Return a new stream without rows whose event ordinals are `undone` (see `savepoints`)."""
         self.close()
         kept = Spool(self.schema)
         for batch in self._batches():
@@ -73,27 +74,27 @@ class Spool:
         return kept
 
     def spill(self, path: Path) -> None:
-        """Go on in a new file at `path`; nothing where that was done before."""
+        """Continue in a new file at `path`, unless that was done before."""
         self._sink.spill(path)
 
     def close(self) -> None:
-        """No more rows."""
-        if not self._ended:  # each end that Arrow writes is bytes more
+        """End the stream: no more rows."""
+        if not self._ended:  # Arrow writes more bytes at each end
             self._ended = True
             self._writer.close()
 
     def finish(self) -> str:
-        """Close, and make the file durable; sha256 of its content. Only after `spill`."""
+        """Close it and make the file durable; return the content's sha256. Only after `spill`."""
         self.close()
         return self._sink.finish()
 
     def discard(self) -> None:
-        """Close and remove."""
+        """Close and remove it."""
         self.close()
         self._sink.discard()
 
     def read(self) -> Iterator[DecodedRows]:
-        """The rows, in the batches in which they came, without their commit time (-1)."""
+        """Yield the rows in their original batches, without their commit time (-1)."""
         self.close()
         return (_decoded(batch, self.schema) for batch in self._batches())
 
@@ -107,13 +108,16 @@ class Spool:
 
 
 def read_schema(path: Path) -> TableSchema:
-    """Schema of the rows in a file. Raises OSError, ValueError or KeyError where it is not what `Spool` writes."""
+    """Return the schema of the rows in a file.
+
+    Raises OSError, ValueError or KeyError if `Spool` did not write it.
+    """
     with _opened(path) as file, pa.ipc.open_stream(file) as reader:
         return TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
 
 
 def read_file(path: Path) -> Iterator[DecodedRows]:
-    """The rows of a file, batch by batch, as `Spool.read`."""
+    """Yield the rows of a file, batch by batch, as `Spool.read`."""
     with _opened(path) as file, pa.ipc.open_stream(file) as reader:
         schema = TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
         for batch in reader:
@@ -121,7 +125,7 @@ def read_file(path: Path) -> Iterator[DecodedRows]:
 
 
 def encode_stream(rows: DecodedRows) -> bytes:
-    """Rows as such a stream."""
+    """Return rows as such a stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _stream_schema(rows.schema), options=_OPTIONS) as writer:
         writer.write_batch(_encoded(rows))
@@ -129,7 +133,7 @@ def encode_stream(rows: DecodedRows) -> bytes:
 
 
 def decode_stream(data: bytes, *, commit_ts_us: int) -> DecodedRows:
-    """The rows of a stream of one batch, all with this commit time."""
+    """Return the rows of a stream of one batch, all with this commit time."""
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         schema = TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
         rows = _decoded(reader.read_next_batch(), schema)
@@ -142,7 +146,7 @@ def _opened(path: Path) -> Any:
 
 
 class _Sink(HashedStream):
-    """What the stream's writer sees of a file: memory first, then the file."""
+    """File as the stream's writer sees it: memory first, then the file."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +240,7 @@ def _decoded(batch: pa.RecordBatch, schema: TableSchema) -> DecodedRows:
 
 
 def _invalid_texts(rows: DecodedRows) -> pa.Array:
-    """Per row the JSON list of its invalid values; null for none."""
+    """Return per row the JSON list of its invalid values; null for none."""
     if not rows.invalid:
         return pa.nulls(len(rows), pa.string())
     found: dict[int, list[InvalidValue]] = {}

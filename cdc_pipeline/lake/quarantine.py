@@ -1,15 +1,19 @@
-"""Rows that cannot be applied, kept aside: Parquet files in ``_cdc/<source>/quarantine``. Needs no JVM.
+"""Keep rows that cannot be applied, as Parquet in ``_cdc/<source>/quarantine``; no JVM.
 
 Rules:
-- Rows are staged with their batch and named in its record; before the batch's cut is published they are copied to
-  ``<batch number>-<place>.parquet``, as often as the batch is finished (K2). A file counts from its number's cut on.
-- What became of rows is said by marks, in the record of a later batch, and copied likewise to ``<batch number>.json``.
-  A row without a mark is *open*.
-- A row is known by its source table and its `seq`: a table that is caught up may meet it again, and it is kept once.
-- A row is there in three forms: ``change``, for people, a JSON text; ``row``, its decoded values as an Arrow stream
-  (`prepared_rows`), for the replay; ``raw``, the bytes of its rows event, in the first row of each event and only where
-  nothing of the table is masked (K14). A whole event that could not be decoded is one row, with ``raw`` alone.
-- A cut tells how many rows of which table are open, and how many rows left its targets since the first of them came.
+- Rows are staged with their batch and named in its record. Before the batch's cut is published they
+  are copied to ``<batch number>-<place>.parquet``, again each time the batch is finished (K2). A
+  file counts from its number's cut on.
+- Marks in the record of a later batch say what became of rows; they are copied likewise to ``<batch
+  number>.json``. A row without a mark is *open*.
+- A row is identified by its source table and its `seq`: a table that is caught up may meet it
+  again, and it is kept once.
+- A row has three forms: ``change``, for people, a JSON text; ``row``, its decoded values as an
+  Arrow stream (`prepared_rows`), for the replay; ``raw``, the bytes of its rows event, in the first
+  row of each event and only if nothing of the table is masked (K14). A whole event that could not
+  be decoded is one row, with ``raw`` alone.
+- A cut holds how many rows of each table are open, and how many rows left its targets since the
+  first of them came.
 """
 
 from __future__ import annotations
@@ -74,7 +78,7 @@ class Entry:
     Attributes:
         id: ``<batch number>.<place>``.
         seq: decimal text.
-        raw: of the whole rows event; b"" where it is left out, or in another row of the event.
+        raw: of the whole rows event; b"" if it is left out, or in another row of the event.
         mark: what became of it; None while it is open.
         op: as `binlog.decoded`; 0 for a whole event.
     """
@@ -96,7 +100,7 @@ class Entry:
     op: int = 0
 
     def rows(self) -> DecodedRows | None:
-        """The decoded change; None where the event could not be decoded."""
+        """Return the decoded change; None if the event could not be decoded."""
         return decode_stream(self.row, commit_ts_us=self.ts_us) if self.row else None
 
 
@@ -111,11 +115,11 @@ def publish_quarantine(
     failing: Collection[str],
     without: Collection[str] = (),
 ) -> dict[str, QuarantineCount]:
-    """Copy what a recorded batch has for the quarantine; the counts of its cut. Safe to call again.
+    """Copy a recorded batch's quarantined rows; return its cut's counts. Safe to repeat.
 
     Args:
         failing: targets that do not have the batch: their tables' marks do not count.
-        without: paths of files that cannot be read any more (`damaged_files`).
+        without: paths of files that can no longer be read (`damaged_files`).
     """
     counts = dict(previous.quarantine) if previous is not None else {}
     if not counts and not record.quarantine and not record.quarantine_marks:
@@ -138,7 +142,7 @@ def publish_quarantine(
 
 
 def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[QuarantineFile, StagingError]]:
-    """Return the files with rows for the quarantine that are not as they were recorded, each with its error."""
+    """Return damaged files with rows for the quarantine, each with its error."""
     found = []
     for file in record.quarantine:
         try:
@@ -149,7 +153,7 @@ def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[Quarantin
 
 
 def lost_note(file: QuarantineFile, error: CdcError) -> Note:
-    """Return a cut's note of lost rows for the quarantine, of a table without a target that reads them again."""
+    """Return a cut's note of lost rows that no target reads again."""
     text = f"{file.rows} rows that could not be applied are not in the quarantine: {error.what}"
     return Note(kind=_LOST_NOTE, text=text, table=file.table)
 
@@ -173,7 +177,7 @@ def _publish_rows(paths: LakePaths, record: BatchRecord, *, without: Collection[
 
 
 def _known(paths: LakePaths, *, before: int) -> set[tuple[str, str]]:
-    """Source table and seq of every row that is there."""
+    """Return source table and seq of every row that is kept."""
     found: set[tuple[str, str]] = set()
     for match in map(_FILE.fullmatch, storage_of(paths.quarantine).names(paths.quarantine)):
         if match and int(match[1]) < before:
@@ -191,7 +195,7 @@ def _sources(target: RecordedTarget) -> list[str]:
 def read_entries(
     paths: LakePaths, *, before: int, tables: Collection[str] = (), only_open: bool = False
 ) -> Iterator[Entry]:
-    """Rows of batches below `before`, oldest first.
+    """Return rows of batches below `before`, oldest first.
 
     Args:
         tables: source tables; () for all.

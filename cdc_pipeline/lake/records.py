@@ -1,12 +1,12 @@
-"""What the lake remembers of a source: records of batches and cuts, as plain JSON (K2, K3).
+"""Records of batches and cuts, as plain JSON (K2, K3).
 
 Rules:
-- A record is written once (put if absent) before its batch acts; a cut once, after all of its batch's merges. Both are
-  named by the batch number; the cut of batch n is cut n.
+- A record is written once (put if absent) before its batch acts; a cut once, after all of its
+  batch's merges. Both are named by the batch number; the cut of batch n is cut n.
 - A record holds everything that is needed to finish its batch without the source.
 - A cut carries all that the cursor does.
-- What DDL and configuration alone change of a table (`TableFacts`: columns, key, mode ...) is kept once for all cuts,
-  and a cut refers to it (`lake/table_facts.py`, K25).
+- Parts of a table that only DDL and configuration change (`TableFacts`: columns, key, mode ...) are
+  kept once for all cuts, and a cut refers to them (`lake/table_facts.py`, K25).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Plain(BaseModel):
 
 
 class Interval(_Plain):
-    """A contiguous part of the log that a batch or a run covered: from start (included) to end (excluded)."""
+    """A contiguous part of the log: from start (included) to end (excluded)."""
 
     start_journal: str
     start_offset: int
@@ -65,17 +65,19 @@ class Interval(_Plain):
     xa_committed: int = 0
     xa_rolled_back: int = 0
     xa_unknown: int = 0  # XA ROLLBACK, or an accepted XA COMMIT, of a transaction that was prepared before the start
-    statements_ignored: int = 0  # DDL and other statements of tables that are not captured, and harmless ones
-    row_events_suspended: int = 0  # rows events of suspended tables: left to their catching up (K4)
+    # DDL and other statements of tables that are not captured, and harmless ones
+    statements_ignored: int = 0
+    row_events_suspended: int = 0  # rows events of suspended tables: left to their catch-up (K4)
     statements_suspended: int = 0  # DDL of suspended tables, likewise
-    ignorable_events: dict[str, int] = Field(default_factory=dict)  # of types that are not known, flagged ignorable
+    # of unknown types, flagged ignorable
+    ignorable_events: dict[str, int] = Field(default_factory=dict)
 
 
 BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "load", "repair"]
 
 
 class Note(_Plain):
-    """A recorded decision or event of a batch that is no DDL: an acceptance, a suspension, a gap, an overlap ...
+    """A recorded decision or event of a batch other than DDL, such as a suspension or a gap.
 
     Attributes:
         kind: one word for programs, such as ``accepted_unproved_end`` or ``suspended``.
@@ -99,8 +101,7 @@ class StagedFile(_Plain):
 
 
 class RawFile(StagedFile):
-    """Rows events of one table at one schema version, to be decoded on executors (`sink/staging/raw_files.py`);
-    `rows` counts events."""
+    """Rows events of one table at one schema version, for executors; `rows` counts events."""
 
     source_schema: str  # `TableSchema` as JSON
     epoch: int  # K1
@@ -113,7 +114,7 @@ class QuarantineFile(StagedFile):
 
 
 class QuarantineMark(_Plain):
-    """What became of one quarantined row (`lake/quarantine.py`)."""
+    """Mark that says what became of one quarantined row (`lake/quarantine.py`)."""
 
     entry: str  # its id: <batch number>.<place in the batch's files>
     table: str  # source table
@@ -124,11 +125,11 @@ class QuarantineMark(_Plain):
 
 
 class QuarantineCount(_Plain):
-    """Rows of a source table that wait in the quarantine, at a cut.
+    """Count of a source table's quarantined rows at a cut.
 
     Attributes:
-        gone: rows that were deleted from its targets since the first of them came: one with the same key may be among
-            them, so that a replay could raise it from the dead (K18).
+        gone: rows that were deleted from its targets since the first of them came: one with the
+            same key may be among them, and a replay would restore it (K18).
     """
 
     rows: int = 0
@@ -141,17 +142,17 @@ class RecordedSource(_Plain):
     columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
     names: tuple[tuple[str, str], ...] = ()  # source column -> target column, where the two differ
-    gone: bool = False  # it was dropped: a table of its name begins anew
+    gone: bool = False  # it was dropped: a new table of its name starts from scratch
 
     @property
     def key_in_target(self) -> tuple[str, ...]:
-        """The key under the target's names."""
+        """Return the key under the target's names."""
         names = dict(self.names)
         return tuple(names.get(name, name) for name in self.key)
 
 
 class ComputedColumn(_Plain):
-    """A column that Spark computes: type as DDL text, deterministic expression over the target's source columns."""
+    """A column that Spark computes: DDL type, deterministic expression over source columns."""
 
     name: str
     delta_type: str
@@ -159,8 +160,9 @@ class ComputedColumn(_Plain):
 
 
 class GivenValue(_Plain):
-    """What the server gave to rows that were there when a column was added: a changelog's rows from before `seq` do not
-    tell it.
+    """Value that the server gave to existing rows when a column was added.
+
+    A changelog's rows from before `seq` do not contain it.
 
     Attributes:
         value: Spark SQL literal.
@@ -173,8 +175,10 @@ class GivenValue(_Plain):
 
 
 class RecordedShape(_Plain):
-    """How a target's columns come from those of its source tables, as its rule says it. Never a secret: of a mask only
-    its fingerprint (see `pipeline/targets/masks.py`)."""
+    """How a target's columns come from those of its source tables, according to its rule.
+
+    It never holds a secret: of a mask only its fingerprint (see `pipeline/targets/masks.py`).
+    """
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
@@ -188,31 +192,37 @@ class RecordedShape(_Plain):
     cluster_by: tuple[str, ...] = ()
 
     def is_exact_possible(self, key: tuple[str, ...]) -> bool:
-        """Whether inserts of the source are inserts of the target, found by the source's own key: no shards, no filter,
-        and no mask on a column of the target's `key` (K12)."""
+        """Return whether inserts of the source are inserts of the target (K12).
+
+        The target finds rows by the source's own key: no shards, no filter, and no mask on a
+        column of the target's `key`.
+        """
         masked = {name.lower() for name in self.masks}
         return not (self.shard_column or self.filter or masked & {name.lower() for name in key})
 
 
 class RecordedContent(_Plain):
-    """A version of a side table, whose rows become those of a target (`sink/replace/replace.py`).
+    """A version of a side table whose rows replace those of a target (`sink/replace/replace.py`).
 
     Attributes:
         path: folder of the side table, relative to the lake.
         version: of that table.
         app_id: its transaction application id.
         rows: living rows; -1 unknown.
-        files, size_bytes: of its data files; -1 files: not looked at, since the version tells them.
-        seq: the place that the side table's first rows tell of, as text (K1): what a load has read has this seq, but
-            for ordinals and image; "" where nothing of the old rows is kept.
+        files, size_bytes: of its data files; -1 files: not counted, because the version determines
+            them.
+        seq: the place of the side table's first rows, as text (K1): rows that a load has read have
+            this seq, except for ordinals and image; "" if nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.
         keeps_rows: rows of the target stay, by the rules of its mode (`SinkMode.replaced_sql`).
-        carried: columns that the side table has not: each row gets its values from the target's row of its key.
-        restarts: of a changelog: the target does not hold every change up to `seq`, so that the rows there begin it
-            anew.
+        carried: columns that the side table lacks: each row gets its values from the target's row
+            of its key.
+        restarts: of a changelog: the target does not hold every change up to `seq`, so that the
+            side table's rows restart it.
         rescued_ever, given: as in `CutTable`, of the side table.
-        renamed_from: no side table but another target of the source, whose table has taken the name of this one by
-            RENAME (K28); "" otherwise. The batch may do `schema_steps` to the rows after that.
+        renamed_from: no side table but another target of the source, whose table has taken the name
+            of this one by RENAME (K28); "" otherwise. The batch may do `schema_steps` to the rows
+            after that.
     """
 
     path: str
@@ -232,64 +242,72 @@ class RecordedContent(_Plain):
 
 
 class RecordedTarget(_Plain):
-    """What a batch does to one target.
+    """Actions of a batch on one target.
 
-    `step` numbers the DML statements of the batch on this target: transaction version = 16 * batch_number + step.
+    `step` numbers the DML statements of the batch on this target: transaction version = 16 *
+    batch_number + step.
     """
 
     table: str  # the target's name, schema.table in the lake
     app_id: str
     mode: Mode = "mirror"
     columns: tuple[TargetColumn, ...]  # the target's source columns after this batch, without _cdc_ columns
-    key: tuple[str, ...]  # () where rows are found by all of their values, or not at all
+    key: tuple[str, ...]  # () if rows are found by all of their values, or not at all
     key_reason: str = ""  # why it has this mode and key
     track: tuple[str, ...] = ()  # history: columns whose changes begin a version; (): all
-    # Its source tables by name; {}: one of the target's name, with the target's own columns and key.
+    # Its source tables by name; {}: one of the target's name, with the target's own columns and
+    # key.
     sources: dict[str, RecordedSource] = Field(default_factory=dict)
     shape: RecordedShape | None = None  # None: the source's columns as they are
     create: bool = False  # the table is created by this batch
     partial: bool = False
     add_columns: tuple[AddedColumn, ...] = ()  # in records of earlier versions; now `schema_steps`
-    # What leads from `columns_before` to `columns`, and to the rows after a DDL (`sink/apply/schema_steps.py`, K13).
+    # Steps from `columns_before` to `columns`, and to the rows after a DDL
+    # (`sink/apply/schema_steps.py`, K13).
     columns_before: tuple[TargetColumn, ...] = ()
     schema_steps: tuple[Step, ...] = ()
-    replaces: str = ""  # the app_id of the table that this one takes the place of, empty (a table created anew)
+    replaces: str = ""  # app_id of the empty table that this one replaces (a recreated table)
     files: tuple[StagedFile, ...] = ()
     raw_files: tuple[RawFile, ...] = ()
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
-    # The target was exact before this batch (see `TargetState.exact`): inserts alone may be appended (K12).
+    # The target was exact before this batch (see `TargetState.exact`): inserts alone may be
+    # appended (K12).
     exact: bool = False
     all_present: bool = True  # every image holds every column; else the general reduction of K10 is needed
     partial_key_updates: int = 0  # key updates whose new image lacks columns: those come from the old row (K10)
     rescues: bool = False  # the table has `_cdc_rescued`, as the last of the staged columns (sink/modes/rescue.py)
     rescued: dict[str, int] = Field(default_factory=dict)  # values that became NULL in their column, by column
     rescued_rows: int = 0  # rows with such values
-    # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may be one.
+    # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may
+    # be one.
     rows_gone: int = 0
-    # The batch replaces all of the target by it; there are no rows, and no steps unless a RENAME brought it.
+    # It replaces the whole target; there are no rows, and no steps unless a RENAME brought it.
     content: RecordedContent | None = None
-    # The batch puts the rows of this version of the table back (`sink/apply/external_writes.py`);
-    # it has no rows or steps.
+    # The batch restores the rows of this version of the table (`sink/apply/external_writes.py`); it
+    # has no rows or steps.
     restores: int = -1
 
     @property
     def is_of_load(self) -> bool:
-        """Whether a batch brings loaded rows to a target: if that fails, the target is as it was, and goes on."""
+        """Return whether a batch brings loaded rows to a target.
+
+        If that fails, the target stays as it was, and continues.
+        """
         return self.content is not None and not self.content.renamed_from
 
 
 class BatchRecord(_Plain):
-    """Everything that batch `batch_number` will do, written before it does anything.
+    """All that batch `batch_number` will do, written before it does anything.
 
-    `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), ``cursor_set``
-    where a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands
-    still. A ``load`` brings rows that were read from the source's tables, or puts a loaded table in its target's
-    place; a ``repair`` brings rows that a comparison with the source found, or puts a table's own
-    rows back: the cursor stands still in both. `start_...` is the position where a target stands that the batch has
-    to leave behind: the interval's start, or before the begin of an XA transaction that was prepared and open there
-    (K8).
+    `kind` is ``catch_up`` for a batch of suspended targets alone (K4), ``cursor_set`` if a person
+    has moved the cursor (K3), and ``replay`` for rows from the quarantine. A ``load`` brings rows
+    that were read from the source's tables, or swaps a loaded table into its target's place. A
+    ``repair`` brings rows that a comparison with the source found, or restores a table's own rows.
+    Of these only ``cursor_set`` moves the cursor. `start_...` is the position of a target that the
+    batch has to leave behind: the interval's start, or before the begin of an XA transaction that
+    was prepared and open there (K8).
     """
 
     version: Literal[1, 2] = 2
@@ -298,7 +316,8 @@ class BatchRecord(_Plain):
     kind: BatchKind = "batch"
     run_id: str = ""
     interval: Interval
-    # The cursor as it will be after the batch, but for the table versions of `targets`, which the merges give.
+    # The cursor as it will be after the batch, without the table versions of `targets`, which the
+    # merges determine.
     cursor_after: CursorState
     source_time_us: int = -1  # commit time of the batch's last transaction at the source; -1 unknown
     targets: tuple[RecordedTarget, ...] = ()
@@ -314,7 +333,7 @@ class BatchRecord(_Plain):
 
 
 class TableFacts(_Plain):
-    """What only DDL and configuration change of a target."""
+    """Facts of a target that only DDL and configuration change."""
 
     mode: Mode = "mirror"
     columns: tuple[TargetColumn, ...] = ()
@@ -330,10 +349,11 @@ class CutTable(TableFacts):
     """One target in a cut.
 
     Attributes:
-        facts: reference of the cut's file to the fields of `TableFacts`; "" if they are in the file itself, as in cuts
-            of version 2.
+        facts: reference of the cut's file to the fields of `TableFacts`; "" if they are in the file
+            itself, as in cuts of version 2.
         table_version: of the target's table; `delta_version` in cuts of earlier versions.
-        transaction_version: the table's transaction id of the target's app_id at this version; -1: none yet.
+        transaction_version: the table's transaction id of the target's app_id at this version; -1:
+            none yet.
     """
 
     table_version: int = Field(validation_alias=AliasChoices("table_version", "delta_version"))
@@ -347,17 +367,17 @@ class CutTable(TableFacts):
     facts: str = ""
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
-        """The source tables of the target `name`, by name."""
+        """Return the source tables of the target `name`, by name."""
         return self.sources or {name: RecordedSource(columns=self.columns, key=self.key)}
 
     @property
     def row_changes(self) -> int:
-        """Changes that the cut's own batch made, of every kind."""
+        """Return how many changes of every kind the cut's own batch made."""
         return self.rows_inserted + self.rows_updated + self.rows_deleted
 
 
 class Cut(_Plain):
-    """All targets of a source at one transaction end of the source. Version 3 has references to `TableFacts`."""
+    """All targets of a source at one transaction end. Version 3 refers to `TableFacts`."""
 
     version: Literal[1, 2, 3] = 3
     source: str

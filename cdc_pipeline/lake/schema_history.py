@@ -1,10 +1,12 @@
-"""The schema history as a small file of the lake, ``_cdc/<source>/schema_history.json``.
+"""Schema history as a small file of the lake, ``_cdc/<source>/schema_history.json``.
 
 Rules:
-- It is replaced as a whole, before the record or cursor that needs what is new in it: it may be ahead of the cursor,
-  never behind. What it holds behind the cursor is ignored when it is read, and made again.
+- It is replaced as a whole, before the record or cursor that needs its new content: it may be ahead
+  of the cursor, never behind. Content behind the cursor is ignored when it is read, and created
+  again.
 - Only the holder of the source's lock writes it.
-- A cursor that is set by a person may pass over DDL: then the file goes first, and the next run asks the catalog anew.
+- A cursor that a person sets may pass over DDL: then the file is removed first, and the next run
+  reads the catalog again.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from cdc_pipeline.text.server_messages import said_by
 
 
 class SchemaHistoryFile:
-    """Reads and writes the history of one source."""
+    """Reader and writer of one source's history."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> SchemaHistory:
-        """The history as it was written; an empty one where there is none.
+        """Return the history as it was written; an empty one if there is none.
 
         Raises:
             LakeStateError: the file is damaged.

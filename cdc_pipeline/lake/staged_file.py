@@ -1,4 +1,4 @@
-"""One staged Parquet file: written row group by row group, hashed on the way, durable when closed (K2)."""
+"""One staged Parquet file: hashed while it is written, durable when closed (K2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROW_GROUP_ROWS: Final = 128 << 10
 
 
 class StagedFileWriter:
-    """A file under way. `staged_bytes` counts what is written and what waits for its row group."""
+    """An open staged file. `staged_bytes` counts what is written and what waits."""
 
     def __init__(self, path: Path, schema: pa.Schema, *, key_columns: list[str]) -> None:
         self.path = path
@@ -29,7 +29,8 @@ class StagedFileWriter:
         self._waiting_bytes = 0
         self._waiting_rows = 0
         self._sink = _HashingFile(path)
-        # Only the key's statistics are read again: they narrow the MERGE to the files that can hold the keys.
+        # Only the key's statistics are used later: they limit the MERGE to files that can hold the
+        # keys.
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
             schema,
@@ -76,7 +77,7 @@ class StagedFileWriter:
 
 
 class CountedStream(ABC):
-    """What an Arrow writer sees of a new binary file; counts what passes."""
+    """New binary file as an Arrow writer sees it; counts the bytes."""
 
     closed = False
 
@@ -85,7 +86,7 @@ class CountedStream(ABC):
 
     @abstractmethod
     def _put(self, data: Any) -> None:
-        """Write bytes on."""
+        """Write bytes."""
 
     def write(self, data: Any) -> int:
         count = memoryview(data).nbytes
@@ -97,17 +98,17 @@ class CountedStream(ABC):
         return self.size_bytes
 
     def flush(self) -> None:  # noqa: B027  (nothing to do)
-        """Written through when the file is finished."""
+        """Do nothing: the data is flushed when the file is finished."""
 
     def writable(self) -> bool:
         return True
 
     def close(self) -> None:  # noqa: B027  (nothing to do)
-        """Called by Arrow; the file itself is closed when it is finished."""
+        """Do nothing when Arrow closes it: the file itself is closed when it is finished."""
 
 
 class HashedStream(CountedStream):
-    """Hashes what passes, too."""
+    """The same, with a hash of the bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,12 +119,12 @@ class HashedStream(CountedStream):
         return super().write(data)
 
     def hexdigest(self) -> str:
-        """SHA-256 of all that was written."""
+        """Return the SHA-256 of all that was written."""
         return self._hash.hexdigest()
 
 
 class CountingFile(CountedStream):
-    """A new file as an Arrow writer sees it."""
+    """New file as an Arrow writer sees it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -140,16 +141,16 @@ class CountingFile(CountedStream):
             self._stream.flush()
 
     def finish(self) -> None:
-        """The file is whole and durable."""
+        """Make the file whole and durable."""
         self._storage.finish(self._stream)
 
 
 class _HashingFile(CountingFile, HashedStream):
-    """A new file that is hashed on the way."""
+    """New file that is hashed while it is written."""
 
 
 def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
-    """Path of a staged file whose size and checksum are as recorded.
+    """Return the path of a staged file, after checking its size and checksum.
 
     Raises:
         StagingError: it is missing or differs.

@@ -1,7 +1,8 @@
-"""What the lake remembers of a source, read and checked without a JVM (K2, K3).
+"""Read and check the state of a source in the lake, without a JVM (K2, K3).
 
 Rules:
-- The last cut is the state; the record one above it is a batch to finish. A record further ahead contradicts that.
+- The last cut is the state; the record one above it is a batch to finish. A record further ahead
+  contradicts that.
 """
 
 from __future__ import annotations
@@ -20,31 +21,31 @@ _Document = TypeVar("_Document", Cut, BatchRecord)
 
 
 def read_cut(paths: LakePaths, number: int) -> Cut:
-    """Cut `number`.
+    """Return cut `number`.
 
     Raises:
-        LakeStateError: it is not there or cannot be understood.
+        LakeStateError: it does not exist or cannot be understood.
     """
     return with_facts(paths, _read(Cut, paths.cut(number), paths.source, number))
 
 
 def read_record(paths: LakePaths, number: int) -> BatchRecord:
-    """Record of batch `number`.
+    """Return the record of batch `number`.
 
     Raises:
-        LakeStateError: it is not there or cannot be understood.
+        LakeStateError: it does not exist or cannot be understood.
     """
     return _read(BatchRecord, paths.batch(number), paths.source, number)
 
 
 def last_cut(paths: LakePaths) -> Cut | None:
-    """The cut with the highest number; None in a new lake."""
+    """Return the cut with the highest number; None in a new lake."""
     numbers = list_numbers(paths.cuts)
     return read_cut(paths, numbers[-1]) if numbers else None
 
 
 def pending_record(paths: LakePaths) -> BatchRecord | None:
-    """The record of the batch after the last cut: it was recorded and not finished.
+    """Return the record after the last cut: its batch was not finished.
 
     Raises:
         LakeStateError: there is a record further ahead.

@@ -1,8 +1,8 @@
-"""Targets that stand still while the others go on, in the records and in words (K4).
+"""Suspended targets, in the records and in words (K4: the others continue).
 
 Rules:
-- A suspension holds the position that the target stands at, and its cause as the error tells it.
-- Whoever suspends a target leaves a note of it in the batch's cut.
+- A suspension holds the target's position, and its cause as in the error.
+- A suspension leaves a note in its batch's cut.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from cdc_pipeline.position.cursor import Suspension
 from cdc_pipeline.position.position import Position
 
 SUSPENDED_NOTE: Final = "suspended"
-LOAD_FAILED_NOTE: Final = "load_failed"  # of a loaded table that could not take its target's place: that is as it was
-UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog does not take
+# of a loaded table that could not be swapped in: the target is as it was
+LOAD_FAILED_NOTE: Final = "load_failed"
+UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog rejects
 
 
 def suspension(
     error: CdcError, *, batch_number: int, at: Position, epoch: int, needs_reload: bool = False
 ) -> Suspension:
-    """The suspension of a target that `error` stopped and that stands at `at`."""
+    """Return the suspension of a target at `at`, caused by `error`."""
     return Suspension(
         batch_number=batch_number,
         error=type(error).__name__,
@@ -40,15 +41,18 @@ def suspension(
 
 
 def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None) -> Suspension:
-    """The suspension of a target that a recorded batch leaves behind: it stands at the record's start, or, if
-    it was being caught up, where it was `held` before."""
+    """Return the suspension of a target that a recorded batch leaves behind.
+
+    Its position is the record's start or, if it was being caught up, the position where it was
+    `held` before.
+    """
     at = Position(
         journal=record.start_journal,
         offset=record.start_offset,
         gtid_set=record.start_gtid_set,
         journal_created_s=record.start_journal_created_s,
     )
-    # A table that is not what the pipeline left there stays so: only its old state, put back, makes it fit again.
+    # A table changed by another program stays suspended: only restoring its old state fixes it.
     made = suspension(
         error,
         batch_number=record.batch_number,
@@ -60,27 +64,27 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
 
 
 def restated(before: Suspension, made: Suspension) -> Suspension:
-    """A suspension that goes on where it stood, for another reason."""
+    """Return a suspension at the same position, with another cause."""
     return before.model_copy(
         update={name: getattr(made, name) for name in ("error", "what", "needs_reload", "next_step")}
     )
 
 
 def cause_of(error: CdcError) -> str:
-    """What went wrong, on one line: with its place, without the next step."""
+    """Describe what went wrong on one line: with its place, without the next step."""
     where = f" ({error.journal} at {error.offset})" if error.journal is not None and error.offset is not None else ""
     got = "" if error.got is None else f"; got: {error.got}"
     return " ".join(f"{error.what}{where}{got}".split())
 
 
 def is_retryable(suspended: Suspension) -> bool:
-    """Whether the error that suspended the target can be gone by itself."""
+    """Return whether the error that suspended the target can disappear by itself."""
     kind = getattr(errors, suspended.error, None)
     return isinstance(kind, type) and issubclass(kind, CdcError) and kind.retryable and not suspended.needs_reload
 
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
-    """What a person can do, on one line."""
+    """Describe what a person can do, on one line."""
     anew = f"to load it again: `cdc-pipeline snapshot {source} --table {quote(table)}`"
     anew += f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
@@ -90,7 +94,7 @@ def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str
 
 
 def note_of(table: str, suspended: Suspension) -> Note:
-    """The note of a cut that suspends a target."""
+    """Return the note of a cut that suspends a target."""
     return Note(
         kind=SUSPENDED_NOTE,
         text=f"{suspended.error}: {suspended.what}; it stands at {suspended.position}",

@@ -1,13 +1,15 @@
-"""Cuts as files: what every cut repeats of its tables is kept once (K25).
+"""Write cuts as files, with repeated facts of tables kept once (K25).
 
 Rules:
-- A cut's file holds versions and counts of each table, and a reference to its `TableFacts` (columns, key, mode ...), so
-  that it grows by some hundred bytes a table and not by its columns.
+- A cut's file holds versions and counts of each table, and a reference to its `TableFacts`
+  (columns, key, mode ...), so that it grows by some hundred bytes a table and not by its columns.
 - The facts that a cut needs and its predecessor did not have are written before it, as one file:
-  ``_cdc/<source>/tables/<number of the cut>-<hash of the content>.json``, a list. A reference is ``<file>:<place>``.
-- Such a file never changes, and its name tells its content: writing it again after a crash is harmless.
-- A cut refers to files of its own number, or to those that the cut before it refers to. So what neither the oldest cut
-  that is kept nor an exception below it refers to is not referred to any more.
+  ``_cdc/<source>/tables/<number of the cut>-<hash of the content>.json``, a list. A reference is
+  ``<file>:<place>``.
+- Such a file never changes, and its name depends on its content: writing it again after a crash is
+  harmless.
+- A cut refers to files of its own number, or to those that the cut before it refers to. So a file
+  is unused if neither the oldest kept cut nor an exception below it refers to it.
 """
 
 from __future__ import annotations
@@ -40,10 +42,12 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
     Args:
         paths: of the lake that the cut is written to.
         cut: with the facts of each table in place; a table that has a reference keeps it.
-        previous: the cut before it in the same lake: facts that are the same there are referred to where they are.
+        previous: the cut before it in the same lake: facts that are the same there are referred to
+            where they are.
 
     Returns:
-        The cut as it will be read again; None, and nothing was changed, if there is such a cut already.
+        The cut as it will be read again; None, and nothing was changed, if there is such a cut
+        already.
     """
     before = {} if previous is None else previous.tables
     references = {name: table.facts or _same(table, before.get(name)) for name, table in cut.tables.items()}
@@ -98,7 +102,7 @@ def prune_facts(paths: LakePaths, kept: Iterable[Cut]) -> int:
 
 
 def _same(table: CutTable, before: CutTable | None) -> str:
-    """The reference of the table before, if it has the same facts."""
+    """Return the reference of the table before, if it has the same facts."""
     if before is None or not before.facts:
         return ""
     return before.facts if all(getattr(table, name) == getattr(before, name) for name in _FIELDS) else ""
@@ -140,7 +144,7 @@ def _facts_at(paths: LakePaths, reference: str) -> TableFacts:
 
 @lru_cache(maxsize=_FILES_CACHED)
 def _read(path: Path) -> tuple[TableFacts, ...]:
-    """Entries of one file. It never changes, so all cuts of a process share them."""
+    """Return the entries of one file, shared by all cuts of a process: it never changes."""
     try:
         return _LISTED.validate_json(read_json(path))
     except ValidationError as error:

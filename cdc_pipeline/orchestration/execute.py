@@ -105,8 +105,8 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
 
 
 def _is_no_advice(record: logging.LogRecord) -> bool:
-    """Silence Dagster's warning about a home without dagster.yaml: it is allowed, and `cdc-pipeline
-    doctor` explains what it means."""
+    """Return whether a log record is not Dagster's warning about a home without dagster.yaml: such a
+    home is allowed, and `cdc-pipeline doctor` explains what it means."""
     return not record.getMessage().startswith("No dagster instance configuration file")
 
 

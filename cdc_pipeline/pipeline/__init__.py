@@ -1,1 +1,1 @@
-"""Joins the stages of a capture; the only place that knows the whole way."""
+"""Join the stages of a capture; the only place that knows the whole way."""

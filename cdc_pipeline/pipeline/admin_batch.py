@@ -28,7 +28,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 
 
 class UnfinishedBatchError(LakeStateError):
-    """A recorded batch has to be finished first: the next capture does that."""
+    """A recorded batch has to be finished first, which the next capture does."""
 
 
 class AdminBatch:
@@ -37,7 +37,7 @@ class AdminBatch:
     Attributes:
         sink: locked.
         cut: the last one; None before the first.
-        cursor: where the source stands; it may be later in the log than the cut.
+        cursor: of the source; it may be later in the log than the cut.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class AdminBatch:
 
     @property
     def number(self) -> int:
-        """The batch's number: the one behind the last cut."""
+        """Return the batch's number, which follows that of the last cut."""
         return (0 if self.cut is None else self.cut.batch_number) + 1
 
     @cached_property
     def rows(self) -> StagedBatch:
-        """What the batch does to targets; begun when it is first asked for."""
+        """Return the staged batch, which is begun at the first access."""
         return self.sink.begin(self.number)
 
     def last_cut(self) -> Cut:
@@ -121,7 +121,7 @@ class AdminBatch:
         dropped: Sequence[str] = (),
         notes: Sequence[Note] = (),
     ) -> Cut:
-        """Publish a batch without rows in which some targets change their state, and return its cut.
+        """Publish a batch that only changes some targets' state, and return its cut.
 
         Args:
             suspended: new suspensions by target; None ends one.
@@ -152,11 +152,11 @@ def admin_batch(
     wait_s: float = 0.0,
     on_waiting: Callable[[str], None] = lambda _holder: None,
 ) -> Iterator[AdminBatch]:
-    """Lock the source, and begin a batch of it; nothing stays of a batch that is not published.
+    """Lock the source and begin a batch; an unpublished batch leaves nothing behind.
 
     Args:
         doing: what can be done when an unfinished batch is finished, in words.
-        wait_s: how long another run may hold the lock; `on_waiting` is told once which one it is.
+        wait_s: how long another run may hold the lock; `on_waiting` is called once with its name.
 
     Raises:
         LockError: a run is writing.
@@ -175,7 +175,7 @@ def admin_batch(
 def finished_state(
     sink: Sink, cursors: CursorStore, *, doing: str, expected: str = "no unfinished batch"
 ) -> tuple[CursorState | None, Cut | None]:
-    """Return the cursor that a run would go on from, and the last cut.
+    """Return the cursor that a run would resume from, and the last cut.
 
     Args:
         doing: what can be done when an unfinished batch is finished, in words.

@@ -1,7 +1,8 @@
-"""One run's bound from the parts that a person gives on the command line or in Dagster's launchpad, and in words.
+"""Build a run's bound from the parts given on the command line or in Dagster's launchpad.
 
 Rules:
-- At most one bound; each part is checked as the YAML file's is. Light: no compiled code is loaded here.
+- At most one bound; each part is checked as the YAML file's is. Light: no compiled code is loaded
+  here.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ def bound_of(
     seconds: float | None = None,
     end_of_log: bool = False,
 ) -> Bound | None:
-    """One bound from its parts; None where none is given. `time` is ISO 8601 with its zone.
+    """Return one bound from its parts; None if none is given. `time` is ISO 8601 with its zone.
 
     Raises:
-        ConfigError: parts of two bounds, an offset without a journal, or a part that cannot be.
+        ConfigError: parts of two bounds, an offset without a journal, or an invalid part.
     """
     if offset is not None and journal is None:
         raise _wrong("an offset without a journal", "both, such as binlog.000007 and 4")
@@ -71,7 +72,7 @@ def bound_of(
 
 
 def bound_text(bound: Bound) -> str:
-    """Where a run with this bound stops, after "stops"."""
+    """Describe where a run with this bound stops; the text follows "stops"."""
     if isinstance(bound, PositionConfig):
         return f"at {bound.journal}:{bound.offset}"
     if isinstance(bound, GtidBoundConfig):

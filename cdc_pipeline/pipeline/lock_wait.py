@@ -1,4 +1,4 @@
-"""Waiting for whoever holds the source's lock (K16)."""
+"""Wait for another run that holds the source's lock (K16: one run writes at a time)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wait_for_lock(
 
     Args:
         wait_s: how long another run may hold it.
-        on_waiting: is told once who has it.
+        on_waiting: called once with the holder.
         poll_max_s: longest pause between two tries; pauses grow to it.
 
     Raises:

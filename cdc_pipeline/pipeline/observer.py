@@ -1,4 +1,4 @@
-"""Who is told of a run: of a capture's progress, and of a load around captures."""
+"""Observers of a run: of a capture's progress, and of a load around captures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class RunObserver:
         """Hear the plan, before anything is read."""
 
     def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
-        """Hear from time to time how much was read of `bytes_total`, as well as one can tell."""
+        """Hear from time to time how much was read of `bytes_total`, which is an estimate."""
 
     def published(self, cut: Cut) -> None:
         """Hear that a batch's cut was written; its cursor comes next."""
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:
-        """Hear that a load begins, or goes on."""
+        """Hear that a load begins, or resumes."""
 
     def load_stepped(self, text: str) -> None:
         """Hear what the load does now, or waits for, in words."""
@@ -29,13 +29,15 @@ class RunObserver:
         """Hear that rows which were read are in the side lake."""
 
     def reached(self, joint: str) -> None:
-        """Hear that a step of K2 is reached, as `Sink` names them, or before_cursor, before_ack.
+        """Hear that a step of K2 (stage, record, act) is reached.
 
-        Two come before those, in the reader's thread, and must not raise: put (a list is in the store) and spill (the
-        store has written a list to files). A load has load_begun (what is loaded is written down), load_created,
-        load_chunks (a batch of rows is in the side lake), load_read (all rows are), load_caught_up, load_swapping (the
-        main lake is locked), load_swapped, load_removed besides; the side lake's own batches come under their own
-        names.
+        The names are those of `Sink`, and before_cursor, before_ack.
+
+        Two come before those, in the reader's thread, and must not raise: put (a list is in the
+        store) and spill (the store has written a list to files). A load has load_begun (what is
+        loaded is written down), load_created, load_chunks (a batch of rows is in the side lake),
+        load_read (all rows are), load_caught_up, load_swapping (the main lake is locked),
+        load_swapped, load_removed besides; the side lake's own batches come under their own names.
         """
 
 

@@ -1,9 +1,9 @@
 """Publish a cut: tell the observer, write the cursor, ack, clean up (K2, K3).
 
 Rules:
-- Every batch ends here, whoever made it: a capture, a catch-up, a load, a repair, a person.
-- The cursor follows the cut, the ack follows the cursor: a crash in between is healed by the next
-  run, which compares cursor and cut (`plan/reconcile.py`).
+- Every batch ends here: of a capture, a catch-up, a load, a repair, a person.
+- The cursor follows the cut, the ack follows the cursor. If a run crashes in between, the next one
+  compares cursor and cut and repairs the difference (`plan/reconcile.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def move_to_cut(
     metadata: Mapping[str, object] | None = None,
     ack: Callable[[], None] = lambda: None,
 ) -> None:
-    """Move the cursor to a cut that is known already; see `publish`."""
+    """Move the cursor to a cut that is already known; see `publish`."""
     observer.reached("before_cursor")
     cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
     observer.reached("before_ack")
@@ -61,7 +61,7 @@ def cursor_metadata(
     """Return what people see beside a cursor, as plain values: interval, decisions, cut, versions.
 
     Args:
-        cut: the cursor's; None where it moves without one, with `ddl` and `notes` of its own.
+        cut: the cursor's; None if it moves without one, with `ddl` and `notes` of its own.
     """
     if cut is not None:
         ddl, notes = cut.ddl, cut.notes

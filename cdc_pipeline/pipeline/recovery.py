@@ -16,7 +16,7 @@ from cdc_pipeline.sink.protocol import Sink
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a run goes on from.
+    """The state that a run resumes from.
 
     Attributes:
         reconciled: the cursor.
@@ -24,7 +24,7 @@ class Recovered:
         finished: the cut of a batch that was recorded and is finished now.
         failing: targets whose tables are not as the last cut says, and that no batch has left
             behind yet, with the cause.
-        suspended_before: targets that stood still before that batch was finished, or by its record.
+        suspended_before: targets suspended before that batch was finished, or by its record.
     """
 
     reconciled: Reconciled
@@ -45,7 +45,8 @@ def recover(
 
     Args:
         sink: locked.
-        failing_of: tells which targets cannot take a batch any more: they are left behind by it.
+        failing_of: returns the targets that cannot take a batch any more: the batch leaves them
+            behind.
 
     Raises:
         LakeStateError: cursor and lake contradict each other.

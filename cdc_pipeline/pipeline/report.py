@@ -1,4 +1,4 @@
-"""What a capture planned and did, as plain values for people, Dagster and ``--json``."""
+"""Plan and result of a capture, as plain values for people, Dagster and ``--json``."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class NeededPlace(LogPlace):
     """The oldest place that a consumer still needs: the source must not purge what follows it (SPEC P2).
 
     Attributes:
-        consumer: ``cursor``, or the suspended table that stands there.
+        consumer: ``cursor``, or the suspended table whose place it is.
     """
 
     consumer: str
 
 
 def needed_place(cursor: CursorState | None) -> NeededPlace | None:
-    """What the consumers of a cursor need of the log; None where there is no cursor."""
+    """Return what the consumers of a cursor need of the log; None if there is no cursor."""
     found = oldest(consumers_of(cursor)) if cursor is not None else None
     if found is None:
         return None
@@ -53,7 +53,7 @@ def needed_place(cursor: CursorState | None) -> NeededPlace | None:
 
 
 def quarantined(cut: Cut | None) -> dict[str, int]:
-    """Rows in the quarantine at a cut, by source table."""
+    """Return the number of quarantined rows at a cut, by source table."""
     return {} if cut is None else {table: count.rows for table, count in cut.quarantine.items()}
 
 
@@ -61,7 +61,8 @@ class PlannedTarget(_Plain):
     """One target as it is recorded, or as the configuration will make it.
 
     Attributes:
-        key: () where it finds rows by all of their values or, as a changelog, not at all; None where the log tells it.
+        key: () if it finds rows by all of their values or, as a changelog, not at all; None if the
+            log determines it.
         reason: why it has this mode and key.
     """
 
@@ -74,20 +75,20 @@ class PlannedTarget(_Plain):
 
     @property
     def key_text(self) -> str:
-        """The key in words."""
+        """Describe the key."""
         if self.key is None:
             return "found in the log"
         return key_label(self.mode, self.key)
 
     @property
     def kind_text(self) -> str:
-        """The mode in words, and the tables that the target is made of where its name does not tell them."""
+        """Describe the mode, and the source tables if the target's name does not reveal them."""
         mode = MODES[self.mode].label
         return mode if self.sources == (self.target,) else f"{mode} of {', '.join(self.sources)}"
 
 
 class CapturePlan(_Plain):
-    """What a run would do; made without writing anything."""
+    """Plan of a run; made without writing anything."""
 
     source: str
     identity: str
@@ -98,22 +99,23 @@ class CapturePlan(_Plain):
     end_journal: str
     end_offset: int
     end_reason: str
-    limit: str = ""  # what ends the run before that end, where it is met; "" for a fixed end
+    limit: str = ""  # what ends the run before that end, if it is met; "" for a fixed end
     bytes_between: int
     journals: tuple[str, ...]  # journals to be read
     tables: tuple[str, ...]  # captured tables known so far: from the source, or from the last cut
     targets: tuple[PlannedTarget, ...] = ()  # of those tables
-    partial_tables: tuple[str, ...]  # K19
+    partial_tables: tuple[str, ...]  # K19: tables whose earlier rows are missing
     unfinished_batch: int | None = None  # a recorded batch that is finished first
     oldest_needed: NeededPlace | None = None  # None: there is no cursor yet
     open_xa: tuple[OpenXa, ...] = ()  # prepared XA transactions whose rows are parked (K8)
-    suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still, by table (K4)
-    # Delta features that readers must know, of the tables that are known: those that they have, or will get.
+    # suspended targets, by table (K4)
+    suspended: dict[str, Suspension] = Field(default_factory=dict)
+    # Delta features that readers must know, of the tables that are known: present and future ones.
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
     unseen: tuple[str, ...] = ()  # patterns that match no table of the server or the lake
     needs_load: dict[str, str] = Field(default_factory=dict)  # why, by target: `cdc-pipeline snapshot` loads them
-    loads: tuple[LoadStatus, ...] = ()  # that are under way, or wait to be gone on with
+    loads: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
     warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades
 
     @classmethod
@@ -129,7 +131,7 @@ class CapturePlan(_Plain):
         tables: tuple[str, ...] = (),
         suspended: Mapping[str, Suspension] | None = None,
     ) -> CapturePlan:
-        """The plan of a stretch of the log that is read beside the source's own runs: both places are given."""
+        """Plan of a stretch read beside the source's own runs; both ends are given."""
         journals = tuple(dict.fromkeys((start.journal, end.journal)))
         return cls(
             source=source,
@@ -160,7 +162,7 @@ class TableReport(_Plain):
 
 
 class CaptureReport(_Plain):
-    """What a run did."""
+    """Result of a run."""
 
     source: str
     outcome: Literal["applied", "nothing_new"]
@@ -175,11 +177,14 @@ class CaptureReport(_Plain):
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there after the run, by source table
     notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
     entries_omitted: int = 0  # of `ddl` and `notes`, which hold the first thousand each; the cuts hold all (K25)
-    suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still after the run (K4)
+    # targets suspended after the run (K4)
+    suspended: dict[str, Suspension] = Field(default_factory=dict)
     cursor: CursorState | None = None
-    cursor_reason: str = ""  # how the cursor was found at the start, and what was done about a disagreement (K3)
-    read_up_to: LogPlace | None = None  # the last transaction that the store took (SPEC T3); None: nothing was read
-    applied_up_to: LogPlace | None = None  # what is committed: where the next run goes on
+    # how the cursor was found at the start, and how a disagreement was resolved (K3)
+    cursor_reason: str = ""
+    # the last transaction that the store took (SPEC T3); None: nothing was read
+    read_up_to: LogPlace | None = None
+    applied_up_to: LogPlace | None = None  # what is committed: where the next run resumes
     oldest_needed: NeededPlace | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0

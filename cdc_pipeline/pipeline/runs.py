@@ -1,4 +1,4 @@
-"""How captures and changes of a source's lake are run: in this process, or as an orchestrator's runs."""
+"""Run captures and changes of a source's lake: in this process, or by an orchestrator."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 class Runs(Protocol):
-    """Starts runs of one source."""
+    """Starter of runs of one source."""
 
     def capture(self, bound: Bound, observer: RunObserver) -> None:
         """Capture to a bound. Raises what `capture.capture` does."""
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """Do `work` with a cursor store that can be written to, and the id of the run."""
+        """Run `work` with a writable cursor store and the id of the run."""
 
     def cursor(self) -> CursorState | None:
         """Return the cursor now."""

@@ -3,9 +3,9 @@
 Rules:
 - It is an ordinary lake of the same source: batches are staged, recorded, then act (K2), and it is
   filled by ordinary captures. Rules, masks and policies are the pipeline's (K14).
-- Its cursor is that of its last cut, and lies nowhere else: what a killed process read behind that
-  cut is read again.
-- Nothing of it is registered in a catalog: the names there belong to the pipeline's lake.
+- Its cursor is that of its last cut, and is stored nowhere else: what a killed process read behind
+  that cut is read again.
+- No catalog registers any of its tables: the names there belong to the pipeline's lake.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class SideLake:
 
     Args:
         config: of the lake; see `beside`.
-        begin: the cursor that it begins with; None where its first capture resolves the start.
-        observer: is told of its captures.
+        begin: the cursor that it begins with; None if its first capture resolves the start.
+        observer: receives the progress of its captures.
 
     Attributes:
         cursors: its cursor, while this process works on it.
@@ -56,12 +56,12 @@ class SideLake:
 
     @property
     def cut(self) -> Cut | None:
-        """Its last cut; None before its first batch."""
+        """Return its last cut; None before its first batch."""
         return self.sink.last_cut()
 
     @property
     def cursor(self) -> CursorState:
-        """Where it stands."""
+        """Return its cursor."""
         cursor = self.cursors.read()
         assert cursor is not None
         return cursor
@@ -90,7 +90,7 @@ def beside(
     """Return the configuration of a lake beside the pipeline's own.
 
     Args:
-        lake: where it lies.
+        lake: its folder.
         tables: the source tables that it has, ``schema.table``.
         sink: other settings of the sink.
         update: other settings.
@@ -107,7 +107,7 @@ def beside(
 
 
 def only_tables(config: PipelineConfig, tables: Sequence[str]) -> TablesConfig:
-    """Return the settings that capture some source tables alone."""
+    """Return settings that capture only some source tables."""
     return TablesConfig(
         allow_empty=True,
         include=tuple(map(exact_pattern, tables)),

@@ -1,4 +1,4 @@
-"""Builds the stages that a configuration asks for."""
+"""Build the stages that a configuration selects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cdc_pipeline.store.segments.mixed import MixedEventStore
 
 
 def build_source(config: PipelineConfig) -> Source:
-    """The live server or the archive; nothing is connected or read yet."""
+    """Return the live server or the archive; nothing is connected or read yet."""
     # Imported late: a live source brings pymysqlreplication, which an archive never needs.
     if isinstance(config.source, ArchiveSourceConfig):
         from cdc_pipeline.source.archive.archive import ArchiveSource
@@ -39,7 +39,7 @@ def build_source(config: PipelineConfig) -> Source:
 
 
 class _FileOptions(TypedDict):
-    """What the two stores that use files have in common."""
+    """Return the settings common to both stores that use files."""
 
     disk_bytes_max: int
     batch_mode: BatchMode
@@ -47,9 +47,12 @@ class _FileOptions(TypedDict):
 
 
 def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> EventStore:
-    """The event store between reader and drain; one that uses files is emptied when it starts and when it stops.
+    """Return the event store between reader and drain.
 
-    `on_joint` is told ``spill``, in the reader's thread, whenever the mixed store has written to files.
+    A store that uses files is emptied when it starts and when it stops.
+
+    `on_joint` is called with ``spill``, in the reader's thread, when the mixed store has written to
+    files.
     """
     store = config.store
     if store.kind == "memory":
@@ -74,17 +77,17 @@ def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | Non
 
 
 def spill_directory(config: PipelineConfig) -> Path:
-    """A local folder of the user's own (K14: raw events stay local), one for each source and lake."""
+    """Return a local folder of the user's own (K14: raw events stay local), by source and lake."""
     lake = hashlib.sha256(str(config.sink.lake_path).encode()).hexdigest()[:12]
     parent = config.store.directory or Path(tempfile.gettempdir()) / f"cdc_pipeline-{os.getuid()}"
     return parent / f"{config.name}-{lake}"
 
 
 def get_size(config: PipelineConfig) -> int:
-    """How much one get asks for, in the store's measure (events, or memory units).
+    """Return the size of one get, in the store's measure (events, or memory units).
 
-    A quarter of the ring at most: reader and drain overlap, and a mixed store, whose memory holds the events' rows as
-    well, need not spill before a get is full.
+    It is a quarter of the ring at most: reader and drain overlap, and a mixed store, whose memory
+    also holds the events' rows, need not spill before a get is full.
     """
     if config.store.batch_mode == "itemsize":
         return max(1, config.store.ring_events // 4)
@@ -93,15 +96,15 @@ def get_size(config: PipelineConfig) -> int:
 
 
 def build_sink(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> DeltaSink:
-    """The Delta side. Starts no JVM before something is merged."""
+    """Return the Delta sink. It starts no JVM before something is merged."""
     return DeltaSink(source=config.name, config=config.sink, on_joint=on_joint or (lambda _joint: None))
 
 
 def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
-    """The count of failed dumps."""
+    """Return the count of failed dumps."""
     return DumpErrorFile(LakePaths(config.sink.lake_path.absolute(), config.name).dump_errors)
 
 
 def slice_events_max(config: PipelineConfig) -> int:
-    """Events in one slice: 1024 (SPEC T1), less in a small ring, so that reader and drain overlap."""
+    """Return the events in one slice: 1024 (SPEC T1), less in a small ring so that both threads overlap."""
     return max(1, min(1024, config.store.ring_events // 4))

@@ -109,10 +109,10 @@ class DeltaCursorStore:
             if (-1 if there is None else there.version()) == (-1 if table is None else table.version()):
                 raise self._damaged(said_by(error)) from None
             raise CursorError(
-                "the cursor was written by somebody else meanwhile",
+                "another writer has changed the cursor meanwhile",
                 expected=f"version {-1 if table is None else table.version()} of {self.path}",
                 got=f"version {-1 if there is None else there.version()}",
-                next_step="let one run of a source write at a time, and start again: it reads the cursor anew",
+                next_step="let only one run of a source write at a time, and run again to read the new cursor",
             ) from None
         self._wait_for_disk(after=before)
         self._guard.saw(cursor)

@@ -81,9 +81,9 @@ def test_k3_compare_and_swap_a_second_writer_is_refused(opener: Opener) -> None:
     one, other = opener(), opener()
     assert one.read() == other.read() == state(1)
     one.write(state(2), {})
-    with pytest.raises(CursorError, match="somebody else"):
+    with pytest.raises(CursorError, match="another writer"):
         other.write(state(2, offset=9000), {})
-    with pytest.raises(CursorError, match="somebody else"):
+    with pytest.raises(CursorError, match="another writer"):
         other.write(state(3), {}, replace=True)
     assert opener().read() == state(2)
     assert other.read() == state(2)  # who reads anew may go on
@@ -97,6 +97,6 @@ def test_k3_compare_and_swap_holds_for_the_first_cursor_too(opener: Opener) -> N
     assert one.read() is None
     assert other.read() is None
     one.write(state(1), {})
-    with pytest.raises(CursorError, match="somebody else"):
+    with pytest.raises(CursorError, match="another writer"):
         other.write(state(2), {})
     assert opener().read() == state(1)

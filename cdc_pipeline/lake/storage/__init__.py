@@ -1,1 +1,1 @@
-"""Where files lie: disks, object stores, the lock and the lease."""
+"""Storage of files: disks, object stores, the lock and the lease."""

@@ -1,10 +1,10 @@
-"""What the operating system refuses, as an error with a way out (K22).
+"""Turn refusals by the operating system into errors that say what to do (K22).
 
 Rules:
-- The door stands around a whole run, so that it holds for each file at each step, and no step needs one.
-- A full disk or a lost permission is cured from outside: the same run, started again, finishes what is recorded.
-- What a disk refuses without such a reason, it may take the next time: no table is given up for it
-  at once.
+- One context manager encloses a whole run, so that every step with a file is covered.
+- A full disk or a lost permission is fixed from outside: the same run, started again, finishes what
+  is recorded.
+- Any other refusal may be temporary: no table is suspended for it at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def files_failing(lake: Path) -> Iterator[None]:
     """Raise an `OSError` of the block as the pipeline's own error.
 
     Raises:
-        SinkError: a file could not be used; it names the file, the reason and what cures it.
+        SinkError: a file could not be used; it names the file, the reason and what fixes it.
     """
     try:
         yield
@@ -42,7 +42,7 @@ def files_failing(lake: Path) -> Iterator[None]:
 
 
 def file_failure(error: OSError, *, lake: Path | None = None) -> SinkError | None:
-    """Return the error for a file that the operating system refused; None for what is of the network."""
+    """Return the error for a refused file; None for a network failure."""
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror | ssl.SSLError):
         return None
     name = error.filename or lake

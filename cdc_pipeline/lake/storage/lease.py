@@ -1,22 +1,26 @@
-"""The writer's lock of a lake in an object store: a lease that expires (K16).
+"""Lock a lake in an object store for one writer: a lease that expires (K16).
 
     nothing or released --create/update--> held --update, each third of its time--> held --update--> released
                                               \\--no update for its whole time--> expired --update by another--> held
 
 Rules:
-- The lease is one object. It changes hands by conditional puts only, so that of several takers one wins; it is never
-  removed, for a delete has no condition.
-- *Expiry is by the store's clock alone*: when the object was written, against a probe that is written now. The clocks
-  of the hosts need not agree. The probe is made only where somebody else is named in the lease.
-- *The holder stops first.* It counts from before the request that renewed the lease, by a clock that goes on while the
-  machine sleeps, and takes the lease for lost at two thirds of its time, or as soon as an update is refused.
-- `check` comes before each step that acts on the lake, and `on_lost` is called as soon as the loss is seen, to stop
-  what runs. A process that is stopped between a check and its step for longer than the last third meets more: records
-  and cuts are put if absent on the batch number, staged files have names of their own writer, and Delta looks whether
-  a commit is there before it makes one (docs/storage.md).
-- A holder whose process is gone from this very machine (same boot, same namespace of processes, nobody under its id
-  that started when it did) has lost the lease at once: a rerun after a crash need not wait.
-- A store that does not keep the conditions is refused before anything else is written.
+- The lease is one object. It changes hands by conditional puts only, so that only one of several
+  takers wins. It is never removed, because a delete has no condition.
+- *Only the store's clock decides expiry*: the time when the object was written, against a probe
+  that is written now. The clocks of the hosts need not agree. The probe is made only if the lease
+  names another holder.
+- *The holder stops first.* It counts from before the request that renewed the lease, by a clock
+  that also runs while the machine sleeps. It treats the lease as lost at two thirds of its time, or
+  as soon as an update is refused.
+- `check` precedes each step that acts on the lake, and `on_lost` is called as soon as the loss is
+  noticed, to stop what runs. If a process is stopped between a check and its step for longer than
+  the last third, other guards remain: records and cuts are put if absent on the batch number,
+  staged files have names of their own writer, and Delta checks whether a commit exists before it
+  makes one (docs/storage.md).
+- A holder whose process on this very machine has ended (same boot, same namespace of processes, no
+  process with its id and start time) has lost the lease at once, so that a rerun after a crash need
+  not wait.
+- A store that does not honour the conditions is refused before anything else is written.
 """
 
 from __future__ import annotations
@@ -44,13 +48,13 @@ _NEXT_STEP: Final = (
 
 @contextmanager
 def held_lease(path: ObjectPath, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
-    """Hold the lease at `path` while the context lasts; gives `check`, which raises LockError once it is lost.
+    """Hold the lease at `path` in the context; yield `check`, which raises LockError once lost.
 
-    `on_lost` is called then as well, once, in another thread.
+    `on_lost` is then called once as well, in another thread.
 
     Raises:
         LockError: another run holds it.
-        RuntimeSetupError: the lake cannot be written, or its store does not keep conditions.
+        RuntimeSetupError: the lake cannot be written, or its store does not honour conditions.
         LakeUnreachableError: the store does not answer.
     """
     lease = _Lease(path, on_lost or (lambda: None))
@@ -62,7 +66,9 @@ def held_lease(path: ObjectPath, *, on_lost: Callable[[], None] | None = None) -
 
 
 def lease_holder(path: ObjectPath) -> str:
-    """Who holds the lease at `path` now, in words; "" for nobody. By this machine's clock: for people only.
+    """Describe the present holder of the lease at `path`; "" if there is none.
+
+    This uses the machine's own clock, and is for people only.
 
     Raises:
         LakeUnreachableError: the store does not answer.
@@ -114,10 +120,10 @@ class _Lease:
         self._thread.start()
 
     def _take_over(self) -> Tag | None:
-        """The tag of the lease, taken from who gave it back or lost it; None where another was faster."""
+        """Take the lease if it is released or expired; return its tag, None if another was faster."""
         try:
             content, tag = self._read()
-        except FileNotFoundError:  # somebody tidied up by hand, just now
+        except FileNotFoundError:  # a person removed it just now
             return self._store.create(self._path.key, self._content())
         note = _parsed(content)
         if not note.get("released") and not is_gone(str(note.get("process", ""))):
@@ -140,7 +146,7 @@ class _Lease:
             )
 
     def release(self) -> None:
-        """Give it back, so that the next run need not wait; where that fails it expires."""
+        """Release it, so that the next run need not wait; if that fails, it expires."""
         self._ended.set()
         self._thread.join()
         if not self._lost:
@@ -152,8 +158,10 @@ class _Lease:
     # -- keeping ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises:
-        LockError: the lease is lost; nothing may be written any more.
+        """Check that the lease is held.
+
+        Raises:
+            LockError: the lease is lost; nothing may be written any more.
         """
         if self._is_lost():
             raise LockError(
@@ -169,7 +177,7 @@ class _Lease:
         return bool(self._lost)
 
     def _keep(self) -> None:
-        # Looked at more often than renewed: a machine that wakes up learns at once that its time is over.
+        # Checked more often than renewed: a machine that wakes up notices an expired lease at once.
         steps = 0
         while not self._ended.wait(self._time_s / 12):
             steps += 1
@@ -206,7 +214,10 @@ class _Lease:
         return self._store.read_with_tag(self._path.key)
 
     def _age_s(self) -> float:
-        """Seconds since the lease was written, by the store's clock; the finest step of that clock is a second."""
+        """Return the seconds since the lease was written, by the store's clock.
+
+        The finest step of that clock is a second.
+        """
         written = self._store.modified_at(self._path.key)
         probe = self._path.with_name(f"writer.probe-{self._note['owner']}").key
         self._store.replace(probe, b"")
@@ -226,8 +237,10 @@ class _Lease:
 
 
 def process_mark(pid: int) -> str:
-    """Tells a process from all others: boot of the machine, namespace, id and start; "" where there is none, or the
-    system does not say."""
+    """Identify a process: boot of the machine, namespace, id and start.
+
+    Return "" if there is no such process, or the system does not say.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -238,7 +251,7 @@ def process_mark(pid: int) -> str:
 
 
 def is_gone(mark: str) -> bool:
-    """Whether the process of a mark ran on this machine, in this namespace, and does so no more."""
+    """Return whether the process of a mark ran on this machine, in this namespace, and ended."""
     parts, own = mark.split(), process_mark(os.getpid()).split()
     if len(parts) != 4 or parts[:2] != own[:2] or not parts[2].isdecimal():
         return False
@@ -260,10 +273,10 @@ def _seconds(note: dict[str, Any], default_s: float) -> float:
 
 def _told(note: dict[str, Any]) -> str:
     if not note:
-        return "held by somebody whose note cannot be read"
+        return "held by a process whose note cannot be read"
     return f"held by process {note.get('pid')} on {note.get('host')} since {note.get('since')}"
 
 
 def _now_s() -> float:
-    """A clock that goes on while the machine sleeps."""
+    """Return the time of a clock that also runs while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()

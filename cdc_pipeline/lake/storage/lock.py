@@ -1,9 +1,10 @@
-"""One writer per source (K16): a lock that the system itself releases when the process dies.
+"""Lock a source for one writer (K16); the system releases the lock when the process dies.
 
 Rules:
 - In an object store it is a lease instead (`lease`): nothing there ends with a process.
-- The lock is the kernel's `flock` on ``writer.lock``. The file is never removed: a removed file could be locked by two.
-- What the file says (pid, host, since) is for people and messages only; it decides nothing.
+- The lock is the kernel's `flock` on ``writer.lock``. The file is never removed: two processes
+  could lock a removed file.
+- The file's content (pid, host, since) is for people and messages only; it decides nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from cdc_pipeline.private_folder import make_private
 
 @contextmanager
 def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
-    """Hold the lock of a source while the context lasts; gives a function that raises LockError once it is lost (only a
-    lease can be); `on_lost` is called then as well, in another thread.
+    """Hold the lock of a source in the context; yield a function that raises LockError once lost.
+
+    Only a lease can be lost; `on_lost` is then called as well, in another thread.
 
     Raises:
         LockError: another process (or another sink of this one) holds it.
@@ -43,7 +45,8 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
         storage_of(path).make_folder(path.parent.parent)
         make_private(path.parent)  # rows in staging, quarantine and prepared transactions are below it (K26)
         storage_of(path).make_durable(path.parent.parent)
-        # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
+        # O_CLOEXEC (Python's default) keeps the lock from surviving in a JVM that this process
+        # started.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise RuntimeSetupError(
@@ -63,7 +66,7 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
                 next_step="wait for that run to end, or stop it; the lock goes with its process",
             ) from None
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
-        with suppress(OSError):  # it decides nothing
+        with suppress(OSError):  # the content decides nothing
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(note).encode(), 0)
         yield lambda: None
@@ -72,7 +75,9 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
 
 
 def lock_holder(path: Path) -> str:
-    """Who holds the lock of a source now, in words; "" for nobody, or where the system does not tell. Takes nothing.
+    """Describe the present holder of a source's lock, without taking it.
+
+    Return "" if there is none, or if the system does not say.
 
     Raises:
         LakeUnreachableError: the object store does not answer.
@@ -84,7 +89,7 @@ def lock_holder(path: Path) -> str:
         locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
         return ""
-    # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; one that waits has "->" in the second place.
+    # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; a waiting one has "->" in the second place.
     place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     if not any(fields[1] == "FLOCK" and fields[5] == place for fields in map(str.split, locks) if len(fields) > 5):
         return ""

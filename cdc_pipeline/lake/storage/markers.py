@@ -1,7 +1,7 @@
-"""What Hadoop leaves of folders in an object store: empty objects whose names end with a slash.
+"""Remove Hadoop's folder markers: empty objects whose names end with a slash.
 
-Delta makes one for a new table's log, and the connector one where the last file of a folder goes. They hold nothing and
-nobody looks at them, but a tree is gone only without them.
+Delta creates one for a new table's log, and the connector one when the last file of a folder is
+removed. They hold nothing and nothing reads them, but a tree is gone only without them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from cdc_pipeline.lake.storage.object_path import ObjectPath
 
 
 def remove_markers(folder: ObjectPath) -> None:
-    """Remove what is left of a tree whose files are gone, with Spark's own connector: whoever made such objects in this
-    process has it running. Without it, or where it fails, they stay: that loses nothing."""
+    """Remove the markers of a tree without files, with Spark's own connector.
+
+    A process that made such objects has it running. Without it, or if it fails, they stay, which
+    loses nothing.
+    """
     pyspark: Any = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.SparkContext._active_spark_context
     if context is None or context._jsc is None:

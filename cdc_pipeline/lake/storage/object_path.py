@@ -1,13 +1,16 @@
-"""A place in an object store, with the part of `pathlib.Path` that lakes use.
+"""Path in an object store, with the part of `pathlib.Path` that lakes use.
 
 Rules:
-- For the type checker a place in a lake is a `pathlib.Path`, be it one or an `ObjectPath`: what is written for one
-  works for the other. What an object store has not got (locks, links, permissions) is not here: using it fails aloud.
-  In particular it is no `os.PathLike`: nothing of `os` or `open` takes it for a local file by mistake.
-- There are no folders: a folder is there while an object lies below it; making and removing one does nothing.
+- For the type checker a path in a lake is a `pathlib.Path`, whether it is one or an `ObjectPath`:
+  code for one works for the other. What an object store lacks (locks, links, permissions) is not
+  here: using it raises. In particular it is no `os.PathLike`: `os` and `open` never take it for a
+  local file by mistake.
+- There are no folders: a folder exists while an object is below it; making and removing one does
+  nothing.
 - An object appears whole when its stream is closed, or not at all.
-- Absence is `FileNotFoundError`, as on a disk. Every other failure of the store is a `CdcError` that names the setting
-  (see `object_storage`): nobody takes a refused request for a damaged or absent file.
+- Absence is `FileNotFoundError`, as on a disk. Every other failure of the store is a `CdcError`
+  that names the setting (see `object_storage`), so that a refused request is never taken for a
+  damaged or absent file.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class ObjectPath(LakeUri):
 
     @property
     def store(self) -> ObjectStorage:
-        """The store that it lies in, shared by all paths of its bucket with the same settings."""
+        """Return its store, shared by all paths of its bucket with the same settings."""
         from cdc_pipeline.lake.storage.object_storage import storage_for
 
         return storage_for(self.scheme, self.authority, self.storage)
@@ -46,17 +49,17 @@ class ObjectPath(LakeUri):
         return self.store.has_any(self.key)
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """Objects and folders right below, by name. Nothing for a folder that is not there."""
+        """Yield objects and folders right below, by name; nothing if the folder does not exist."""
         return (self._at((*self.parts, name)) for name in self.store.names(self.key))  # type: ignore[misc]
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """Those right below whose names match."""
+        """Yield those right below whose names match."""
         if "/" in pattern or "**" in pattern:
             raise ValueError(f"{pattern!r}: only names right below a folder can be matched")
         return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def stat(self) -> SimpleNamespace:
-        """With `st_size` only. Raises FileNotFoundError."""
+        """Return `st_size` only. Raises FileNotFoundError."""
         size = self.store.size(self.key)
         if size is None:
             raise FileNotFoundError(2, "no such object", str(self))
@@ -76,7 +79,7 @@ class ObjectPath(LakeUri):
         return self.write_bytes(text.encode(encoding))
 
     def open(self, mode: str = "r", encoding: str | None = None) -> IO[bytes] | IO[str]:
-        """A stream: ``r``, ``rb``; ``wb`` and ``xb``, whose object appears when it is closed."""
+        """Open a stream: ``r``, ``rb``; ``wb`` and ``xb``, whose object appears when it is closed."""
         if mode in ("r", "rt", "rb"):
             stream = self.store.open_input(self.key)
             return stream if mode == "rb" else TextIOWrapper(stream, encoding=encoding or "utf-8")
@@ -96,12 +99,12 @@ class ObjectPath(LakeUri):
     replace = rename
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """There are no folders."""
+        """Do nothing: there are no folders."""
 
     def rmdir(self) -> None:
-        """There are no folders."""
+        """Do nothing: there are no folders."""
 
 
 def is_object(path: object) -> TypeGuard[ObjectPath]:
-    """Whether a path of a lake lies in an object store."""
+    """Return whether a path of a lake is in an object store."""
     return isinstance(path, ObjectPath)

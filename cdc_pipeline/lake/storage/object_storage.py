@@ -1,16 +1,18 @@
-"""Objects of one bucket (S3, ADLS, GCS), through `obstore`: without a JVM.
+"""Read and write objects of one bucket (S3, ADLS, GCS) with `obstore`, without a JVM.
 
 Rules:
-- A file that is replaced is put on the condition that it is as this process has read it (`replace_seen`): a process
-  that was paused and has lost the lock meanwhile sets nothing back.
-- Put-if-absent and replace-if-unchanged are conditions of the store itself (If-None-Match, If-Match, a generation), so
-  that of several writers on any machines exactly one wins (K16).
-- A put whose answer was lost is tried again by the library and then finds its own object: what is there is compared,
-  and equal content counts as written. Every record names its writer or its moment.
-- Hadoop makes objects for folders, empty ones named after the folder and a slash. They are no file of that folder; the
-  library sees them without the slash and cannot delete them (`markers.remove_markers` can).
-- `FileNotFoundError` and `FileExistsError` tell of objects. All else (bucket, credentials, rights, network) raises a
-  `CdcError` with the setting; secrets are taken out of what the store said.
+- A file is replaced only if it is still as this process has read it (`replace_seen`): a process
+  that was paused and has lost the lock meanwhile reverts nothing.
+- Put-if-absent and replace-if-unchanged are conditions of the store itself (If-None-Match,
+  If-Match, a generation), so that of several writers on any machines exactly one wins (K16).
+- If the answer to a put is lost, the library tries again and then finds its own object: the content
+  is compared, and equal content counts as written. Every record names its writer or its time.
+- Hadoop creates objects for folders, empty ones named after the folder and a slash. They are not
+  files of that folder; the library sees them without the slash and cannot delete them
+  (`markers.remove_markers` can).
+- `FileNotFoundError` and `FileExistsError` are about objects. All other failures (bucket,
+  credentials, rights, network) raise a `CdcError` with the setting; secrets are removed from the
+  store's message.
 """
 
 from __future__ import annotations
@@ -31,18 +33,18 @@ from cdc_pipeline.lake.storage.storage_settings import library_settings
 _BUFFER_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
 _SAID_MAX: Final = 300
-# The addresses that are asked for a machine's own identity, when no credentials are set.
+# The addresses that supply a machine's own identity, when no credentials are set.
 _NO_CREDENTIALS: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
 
 STATE_FOLDER: Final = "_cdc"
 _NUMBERED: Final = re.compile(r"\d{20}")
 
-Tag = Mapping[str, str]  # tells a version of an object; what is in it is the store's own
+Tag = Mapping[str, str]  # identifies a version of an object; its content is the store's own
 
 
 class ObjectStorage:
-    """One bucket. Safe for threads.
+    """One bucket. Thread-safe.
 
     Args:
         scheme, authority: as in a `LakeUri`.
@@ -59,11 +61,11 @@ class ObjectStorage:
     # -- whole objects ------------------------------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes:
-        """Raises FileNotFoundError."""
+        """Return the content of an object. Raises FileNotFoundError."""
         return self.read_with_tag(key)[0]
 
     def read_with_tag(self, key: str) -> tuple[bytes, Tag]:
-        """Content of an object and the tag of this version of it. Raises FileNotFoundError."""
+        """Return the content of an object and the tag of that version. Raises FileNotFoundError."""
         import obstore
 
         try:
@@ -81,12 +83,12 @@ class ObjectStorage:
             self._seen[key] = tag
 
     def size(self, key: str) -> int | None:
-        """Bytes of an object; None where there is none."""
+        """Return the bytes of an object; None if there is none."""
         found = self._head(key)
         return None if found is None else int(found["size"])
 
     def modified_at(self, key: str) -> datetime | None:
-        """When an object was written, by the store's clock; None where there is none."""
+        """Return when an object was written, by the store's clock; None if there is none."""
         found = self._head(key)
         return None if found is None else found["last_modified"]
 
@@ -101,7 +103,7 @@ class ObjectStorage:
             return None
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
-        """Write a new object; False where there is one with other content."""
+        """Write a new object; return False if there is one with other content."""
         import obstore
 
         try:
@@ -112,7 +114,7 @@ class ObjectStorage:
         return True
 
     def create(self, key: str, content: bytes) -> Tag | None:
-        """Write a new object; its tag, or None where there is one."""
+        """Write a new object; return its tag, or None if there is one."""
         import obstore
 
         try:
@@ -122,7 +124,7 @@ class ObjectStorage:
             return None
 
     def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
-        """Replace the version of an object that has `tag`; the new tag, or None where it is another version."""
+        """Replace the version of an object that has `tag`; return the new tag, None if it changed."""
         import obstore
 
         version: Any = dict(tag)
@@ -139,8 +141,9 @@ class ObjectStorage:
             obstore.put(self._store, key, content)
 
     def replace_seen(self, key: str, content: bytes) -> None:
-        """Replace the version of an object that this process has read or written last; the present one if it has seen
-        none since `forget_seen`.
+        """Replace the version of an object that this process has read or written last.
+
+        If it has seen none since `forget_seen`, replace the present one.
 
         Raises:
             LockError: another process has written the object since.
@@ -162,7 +165,7 @@ class ObjectStorage:
             self._seen[key] = tag
 
     def forget_seen(self, folder: str) -> None:
-        """The lock of a folder has changed hands: what was seen there before tells nothing."""
+        """Forget the versions seen in a folder, because its lock has changed hands."""
         for key in [key for key in self._seen if key.startswith(f"{folder}/")]:
             self._seen.pop(key, None)
 
@@ -178,7 +181,7 @@ class ObjectStorage:
             obstore.rename(self._store, key, target)
 
     def copy(self, key: str, target: str) -> None:
-        """Copy in the store, over what is there. Raises FileNotFoundError."""
+        """Copy in the store, over any existing object. Raises FileNotFoundError."""
         import obstore
 
         with self._errors(key):
@@ -199,7 +202,7 @@ class ObjectStorage:
             return
 
     def digest(self, key: str) -> tuple[int, str]:
-        """Bytes and sha256 of an object, read in one request. Raises FileNotFoundError."""
+        """Return bytes and sha256 of an object, read in one request. Raises FileNotFoundError."""
         import obstore
 
         found, size = hashlib.sha256(), 0
@@ -212,18 +215,22 @@ class ObjectStorage:
     # -- listings -----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises: RuntimeSetupError, LakeUnreachableError: the bucket cannot be listed."""
+        """Check that the bucket can be listed.
+
+        Raises:
+            RuntimeSetupError, LakeUnreachableError: it cannot.
+        """
         self.has_any("")
 
     def has_any(self, folder: str) -> bool:
-        """Whether an object lies below a folder."""
+        """Return whether an object is below a folder."""
         import obstore
 
         with self._errors(folder, is_listing=True):
             return any(True for _ in self._listed(obstore.list(self._store, _prefix(folder), chunk_size=1)))
 
     def names(self, folder: str) -> list[str]:
-        """Names right below a folder, of objects and of folders, sorted."""
+        """Return names right below a folder, of objects and of folders, sorted."""
         import obstore
 
         with self._errors(folder, is_listing=True):
@@ -232,11 +239,11 @@ class ObjectStorage:
         return sorted({key.rstrip("/").rpartition("/")[2] for key in keys if key != folder})
 
     def keys(self, folder: str) -> list[str]:
-        """Every object below a folder."""
+        """Return every object below a folder."""
         return list(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Every object below a folder, with its bytes."""
+        """Return every object below a folder, with its bytes."""
         import obstore
 
         with self._errors(folder, is_listing=True):
@@ -251,7 +258,7 @@ class ObjectStorage:
     # -- streams ------------------------------------------------------------------------------------------------------
 
     def open_input(self, key: str) -> IO[bytes]:
-        """A stream that can seek; for footers and row groups. Raises FileNotFoundError."""
+        """Open a seekable stream, for footers and row groups. Raises FileNotFoundError."""
         import obstore
 
         with self._errors(key):
@@ -259,7 +266,10 @@ class ObjectStorage:
         return io.BufferedReader(_Input(opened, lambda: self._errors(key)), _BUFFER_BYTES)
 
     def open_output(self, key: str, *, is_new: bool) -> IO[bytes]:
-        """A stream whose object appears when it is closed. Raises FileExistsError where `is_new` and one is there."""
+        """Open a stream whose object appears when it is closed.
+
+        Raises FileExistsError if `is_new` and one exists.
+        """
         import obstore
 
         if is_new and self.size(key) is not None:
@@ -311,7 +321,7 @@ class ObjectStorage:
         return RuntimeSetupError(
             f"the bucket of the lake is not there: {self._root}",
             setting="sink.lake_path",
-            next_step="create it, or mend the address; sink.storage.endpoint and region say where it is looked for",
+            next_step="create it, or fix the address; sink.storage.endpoint and region say where it is looked for",
         )
 
     def _refused(self, at: str, error: Exception) -> CdcError:
@@ -320,7 +330,7 @@ class ObjectStorage:
             setting="sink.storage",
             expected="credentials that may list, read, write and delete below the lake",
             got=self._scrubbed(error),
-            next_step="mend the credentials or their rights (docs/storage.md lists what is needed)",
+            next_step="correct the credentials or their rights (docs/storage.md lists what is needed)",
         )
 
     def _scrubbed(self, error: Exception) -> str:
@@ -331,7 +341,7 @@ class ObjectStorage:
 
 
 class _Input(io.RawIOBase):
-    """A reader of the library as Python's own kind of stream."""
+    """A reader of the library as a standard Python stream."""
 
     def __init__(self, opened: Any, errors: Callable[[], Any]) -> None:
         self._opened = opened
@@ -357,8 +367,11 @@ class _Input(io.RawIOBase):
 
 
 class _Output(io.RawIOBase):
-    """A writer of the library as Python's own kind of stream. Only `close` makes an object: one that is forgotten, or
-    whose process dies, leaves none."""
+    """A writer of the library as a standard Python stream.
+
+    Only `close` creates the object: a writer that is forgotten, or whose process dies, leaves
+    none.
+    """
 
     def __init__(self, opened: Any, errors: Callable[[], Any]) -> None:
         self._opened = opened
@@ -382,17 +395,17 @@ class _Output(io.RawIOBase):
                 super().close()
 
     def __del__(self) -> None:
-        """Unlike Python's own streams it is not closed by being forgotten."""
+        """Unlike standard streams, it is not closed when it is garbage-collected."""
 
 
 @lru_cache(maxsize=64)
 def storage_for(scheme: str, authority: str, config: StorageConfig) -> ObjectStorage:
-    """The storage of a bucket, shared within the process by all who name the same settings."""
+    """Return the storage of a bucket, shared by all users of the same settings in the process."""
     return ObjectStorage(scheme, authority, config)
 
 
 def _is_replaced(key: str) -> bool:
-    """Whether a key may be that of a file which is replaced under its name: what the lake remembers, and no number."""
+    """Return whether a key may be that of a replaced file: a state file without a number."""
     return f"/{STATE_FOLDER}/" in f"/{key}" and not _NUMBERED.match(key.rpartition("/")[2])
 
 

@@ -1,13 +1,15 @@
-"""Reading and writing a lake's own files: one set of verbs for the local disk and for object stores.
+"""Read and write a lake's own files: the same verbs for local disks and object stores.
 
 Rules:
-- A new file appears whole under its name or not at all, and is durable when the verb returns: on a disk by a temporary
-  name, fsync and a link or rename; in an object store by its own conditional put.
-- `put_if_absent` lets exactly one of several writers win, on whatever machines an object store's writers are (K16).
-- `unique` names: two writers that both believe to hold the source (one has lost its lease unseen) must not write the
-  same object. On a disk the lock makes that impossible.
+- A new file appears whole under its name or not at all, and is durable when the verb returns: on a
+  disk by a temporary name, fsync and a link or rename; in an object store by its own conditional
+  put.
+- `put_if_absent` lets exactly one of several writers win, whatever machines an object store's
+  writers run on (K16).
+- `unique` names: two writers that both believe to hold the source (one has lost its lease without
+  noticing) must not write the same object. On a disk the lock makes that impossible.
 
-`storage_of` gives the verbs for a path; `LakePaths` gives the paths.
+`storage_of` returns the verbs for a path; `LakePaths` has the paths.
 """
 
 from __future__ import annotations
@@ -30,15 +32,17 @@ from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
 
 TEMPORARY_PREFIX: Final = ".put-"
 
-# Why a disk gives a file no second name: other file systems, and file systems without hard links.
+# Reasons why a disk refuses a second name for a file: another file system, or no hard links.
 _NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 _WRITER: Final = uuid.uuid4().hex[:12]
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Raise SinkError if the disk refuses what is done to a file or folder; FileExistsError and FileNotFoundError
-    pass."""
+    """Raise SinkError if the disk refuses an operation on a file or folder.
+
+    FileExistsError and FileNotFoundError pass.
+    """
     try:
         yield
     except (FileExistsError, FileNotFoundError):
@@ -48,7 +52,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def refused(error: OSError, path: Path) -> SinkError:
-    """The error for a file or folder of the lake that the disk does not take or give."""
+    """Return the error for a file or folder of the lake that the disk refuses."""
     return kind_of(error)(
         f"the lake's disk refuses: {path}",
         expected="a file system with free space and hard links (they make a file appear whole or not at all)",
@@ -58,45 +62,45 @@ def refused(error: OSError, path: Path) -> SinkError:
 
 
 class Storage(Protocol):
-    """See the module. A folder that a new file needs is made."""
+    """Verbs for the files of a lake. A missing folder of a new file is created."""
 
     def read(self, path: Path) -> bytes:
-        """Raises FileNotFoundError."""
+        """Return the content. Raises FileNotFoundError."""
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file, or a folder that holds one."""
+        """Return whether there is a file, or a folder that holds one."""
 
     def put_if_absent(self, path: Path, content: bytes) -> bool:
-        """Write a new file; False, and nothing changed, where there is another one already."""
+        """Write a new file; return False and change nothing if another one exists."""
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Write a file in place of what is there. Only for the holder of the source's lock."""
+        """Replace or create a file. Only for the holder of the source's lock."""
 
     def names(self, folder: Path) -> list[str]:
-        """Names right below a folder; [] where it does not exist."""
+        """Return names right below a folder; [] if it does not exist."""
 
     def remove(self, path: Path) -> None:
         """Remove a file, durably."""
 
     def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
-        """Remove a folder with all that is in it; the number of files that were in it.
+        """Remove a folder with its content; return the number of files.
 
         Args:
-            check: called once it is known what is in it. A process that has lost the lock by then must not remove what
-                the new holder has put there.
+            check: called once the content is listed. A process that has lost the lock by then must
+                not remove files of the new holder.
         """
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it, durably; nothing where it is there."""
+        """Make a folder and those above it, durably, unless it exists."""
 
     def create(self, path: Path) -> IO[bytes]:
-        """A stream into a new file, to be ended by `finish`. Raises FileExistsError."""
+        """Open a stream into a new file, to be ended by `finish`. Raises FileExistsError."""
 
     def finish(self, stream: IO[bytes]) -> None:
-        """Close the stream; the file is there, whole and durable but for its name (`make_durable`)."""
+        """Close the stream; the file is whole, and durable except for its name (`make_durable`)."""
 
     def make_readable(self, stream: IO[bytes]) -> None:
-        """What was written can be read by the file's name; in an object store that ends the stream."""
+        """Make written data readable by the file's name; in an object store that ends the stream."""
 
     def make_durable(self, *folders: Path) -> None:
         """Make the names in folders durable."""
@@ -105,21 +109,23 @@ class Storage(Protocol):
         """Give a file another name."""
 
     def share(self, path: Path, target: Path) -> None:
-        """Let the whole content of a file stand at `target` too, as if written now; nothing where that is there. The
-        name is durable after `make_durable`. Raises FileNotFoundError."""
+        """Copy a whole file to `target`, as if written now, unless that exists.
+
+        The name is durable after `make_durable`. Raises FileNotFoundError.
+        """
 
     def digest(self, path: Path) -> tuple[int, str]:
-        """Bytes and sha256. Raises FileNotFoundError."""
+        """Return bytes and sha256. Raises FileNotFoundError."""
 
     def arrow_source(self, path: Path) -> Any:
-        """What Arrow's Parquet reader opens."""
+        """Return what Arrow's Parquet reader opens."""
 
     def unique(self, name: str) -> str:
-        """`name`, made this writer's own where another could write the same."""
+        """Return `name`, made unique to this writer if another could write the same."""
 
 
 class LocalStorage:
-    """The local disk. What writes raises SinkError where the disk refuses it: full, read-only, broken."""
+    """The local disk. Writes raise SinkError if the disk refuses: full, read-only, broken."""
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -136,9 +142,11 @@ class LocalStorage:
                 try:
                     os.link(temporary, path)
                 except FileExistsError:
-                    # A link over NFS that was sent twice, because its first answer was lost, meets its own success.
+                    # If the first answer is lost, NFS sends a link request twice, and the second
+                    # meets its own success.
                     if not os.path.samefile(temporary, path):
-                        self.make_durable(path.parent)  # whoever put it may have been killed before it did this
+                        # its writer may have been killed before it did this
+                        self.make_durable(path.parent)
                         return False
             finally:
                 temporary.unlink(missing_ok=True)
@@ -168,7 +176,7 @@ class LocalStorage:
         self.make_durable(path.parent)
 
     def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
-        check()  # a lock on a disk is not lost
+        check()  # a lock on a disk cannot be lost
         removed = 0
         with disk_errors(folder):
             for parent, folders, files in os.walk(folder, topdown=False):
@@ -224,7 +232,7 @@ class LocalStorage:
     def share(self, path: Path, target: Path) -> None:
         self.make_folder(target.parent)
         with disk_errors(target):
-            os.utime(path)  # before it has the name: a vacuum goes by this time
+            os.utime(path)  # before it has the name, because a vacuum goes by this time
             with suppress(FileExistsError):
                 try:
                     os.link(path, target)
@@ -255,7 +263,7 @@ class LocalStorage:
 
 
 class _ObjectFiles:
-    """Any bucket, through the `ObjectStorage` of each path. Every object is whole and durable as it appears."""
+    """Any bucket, through the `ObjectStorage` of each path. Objects appear whole and durable."""
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -264,13 +272,15 @@ class _ObjectFiles:
         return path.exists()
 
     def put_if_absent(self, path: Path, content: bytes) -> bool:
-        """Content that equals what is there counts as written: see `object_storage`."""
+        """Write a new object; equal existing content counts as written: see `object_storage`."""
         at = _object(path)
         return at.store.put_if_absent(at.key, content)
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Raises:
-        LockError: another process has written it since this one has read it: the lock is lost.
+        """Replace an object.
+
+        Raises:
+            LockError: another process has written it since this one read it: the lock is lost.
         """
         at = _object(path)
         at.store.replace_seen(at.key, content)
@@ -292,7 +302,7 @@ class _ObjectFiles:
         return len(sizes)
 
     def make_folder(self, folder: Path) -> None:
-        """There are none."""
+        """Do nothing: there are no folders."""
 
     def create(self, path: Path) -> IO[bytes]:
         return path.open("xb")
@@ -304,13 +314,13 @@ class _ObjectFiles:
         stream.close()
 
     def make_durable(self, *folders: Path) -> None:
-        """An object is."""
+        """Do nothing: an object is durable."""
 
     def move(self, path: Path, target: Path) -> None:
         path.rename(target)
 
     def share(self, path: Path, target: Path) -> None:
-        """A copy made by the store itself."""
+        """Copy the object within the store."""
         at, to = _object(path), _object(target)
         at.store.copy(at.key, to.key)
 
@@ -330,14 +340,14 @@ _OBJECTS: Final = _ObjectFiles()
 
 
 def storage_of(path: Path) -> Storage:
-    """The verbs for a path of a lake."""
+    """Return the verbs for a path of a lake."""
     return _OBJECTS if is_object(path) else _LOCAL
 
 
 def opened(lake: str | Path) -> Path:
-    """The path of a lake, ready to be read and written: an address becomes an `ObjectPath`.
+    """Return the path of a lake, ready for use: an address becomes an `ObjectPath`.
 
-    One that comes as text has no settings: credentials are then those of the environment.
+    A path given as text has no settings: its credentials are those of the environment.
     """
     at: object = (parse_uri(lake) or Path(lake)) if isinstance(lake, str) else lake
     if isinstance(at, LakeUri) and not isinstance(at, ObjectPath):
@@ -348,7 +358,7 @@ def opened(lake: str | Path) -> Path:
 
 
 def check_reachable(lake: Path) -> None:
-    """See that a lake can be read at all: an absent bucket must not pass for a new lake.
+    """Check that a lake can be read at all: an absent bucket must not pass for a new lake.
 
     Raises:
         RuntimeSetupError: no such bucket, or no right to list it.

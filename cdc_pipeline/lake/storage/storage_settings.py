@@ -1,14 +1,16 @@
-"""One set of settings of an object store, as its three users want it: `obstore`, `deltalake`, and Hadoop in Spark.
+"""Settings of an object store in the forms of `obstore`, `deltalake`, and Hadoop in Spark.
 
 Rules:
-- What is not set is not passed: each then looks where its cloud's tools look (environment, machine, workload).
-- Secrets go to Spark apart from its other settings: those stand in the JVM's command line, which others can see.
+- An unset value is not passed: each library then looks where its cloud's tools look (environment,
+  machine, workload).
+- Secrets go to Spark apart from its other settings: those are in the JVM's command line, which
+  others can see.
 
-- `fs.s3a.performance.flags` must stay without "create": with it Hadoop 3.5 makes every new file without looking whether
-  one is there, and Delta's log store relies on that look.
+- `fs.s3a.performance.flags` must stay without "create": with it, Hadoop 3.5 creates every new file
+  without checking whether one exists, and Delta's log store relies on that check.
 
-Sources: obstore's configuration keys (those of Rust's object_store), Hadoop 3.5 "hadoop-aws" (S3AFileSystem.create),
-"hadoop-azure" and "hadoop-gcp".
+Sources: obstore's configuration keys (those of Rust's object_store), Hadoop 3.5 "hadoop-aws"
+(S3AFileSystem.create), "hadoop-azure" and "hadoop-gcp".
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _PROVIDERS = "org.apache.hadoop.fs.s3a."
 
 @dataclass(frozen=True, slots=True)
 class SparkStorage:
-    """What a Spark session needs for a lake in an object store.
+    """Settings of a Spark session for a lake in an object store.
 
     Attributes:
         jar_set: name of the jars (see `jars.JAR_SETS`).
@@ -39,7 +41,7 @@ class SparkStorage:
 
 
 def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict[str, str]:
-    """Of `obstore` for one bucket; the same keys with a prefix are `deltalake`'s."""
+    """Return `obstore`'s settings for one bucket; with a prefix, the keys are `deltalake`'s."""
     if scheme == "s3a":
         found = {
             "bucket": authority,
@@ -66,7 +68,7 @@ def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict
 
 
 def delta_options(path: LakeUri) -> dict[str, str]:
-    """`storage_options` of `deltalake` for a table in an object store."""
+    """Return `storage_options` of `deltalake` for a table in an object store."""
     config = path.storage
     prefix = {"s3a": "aws_", "abfss": "azure_", "gs": "google_"}[path.scheme]
     left_out = {"bucket", "container_name"}
@@ -78,7 +80,7 @@ def delta_options(path: LakeUri) -> dict[str, str]:
 
 
 def spark_storage(path: LakeUri) -> SparkStorage:
-    """What Spark needs for the lake at `path`."""
+    """Return what Spark needs for the lake at `path`."""
     config = path.storage
     if path.scheme == "s3a":
         return SparkStorage("s3", _s3a_settings(config), _s3a_secrets(config))

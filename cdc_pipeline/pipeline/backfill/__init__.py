@@ -1,1 +1,1 @@
-"""Journals of the past into a lake: in parallel, by range, over a gap."""
+"""Bring old journals into a lake: in parallel, by range, over a gap."""

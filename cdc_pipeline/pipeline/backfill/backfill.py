@@ -1,11 +1,12 @@
-"""Backfill (K18): a range of old journals is replayed for chosen tables, into a lake of its own.
+"""Replay a range of old journals for chosen tables into a separate lake (K18).
 
 Rules:
-- Old rows never meet a living table: a mirror would drop them, or raise deleted keys from the dead. They go into a side
-  lake (`lake.py`), by the captures that fill any lake.
-- The main cursor, the main lock and the main lake are not touched, so that a backfill runs beside the schedule.
-- The range is fixed before the first event is read; a killed backfill goes on where it was, and one that is done is
-  done: the next run of it reads nothing.
+- Old rows must not reach a live table: a mirror would drop them, or restore deleted keys. They go
+  into a side lake (`lake.py`), by the captures that fill any lake.
+- The main cursor, the main lock and the main lake are not touched, so that a backfill runs beside
+  the schedule.
+- The range is fixed before the first event is read. A killed backfill resumes where it stopped;
+  after a finished one, the next run reads nothing.
 """
 
 from __future__ import annotations
@@ -42,15 +43,17 @@ from cdc_pipeline.source.protocol import Source
 
 
 class BackfillReport(BaseModel):
-    """What a backfill did.
+    """Result of a backfill.
 
     Attributes:
         lake: the side lake.
         start, end: the range; `end` is where reading ended.
-        partial: targets that hold the changes of the range alone: their tables were there before it (K19).
+        partial: targets that hold only the changes of the range: their tables existed before it
+            (K19).
         tables_changed: counts by target, and batches, of this run.
-        capture: of the capture that filled the lake, or came behind the parallel part; None where it was done before.
-        parallel: what was decoded in parallel; None where that was not asked for.
+        capture: of the capture that filled the lake, or followed the parallel part; None if that
+            was done before.
+        parallel: what was decoded in parallel; None if that was not requested.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,16 +91,18 @@ def backfill(
         tables: source tables, ``schema.table``.
         into: the side lake, a folder or an address in an object store.
         start: where the range begins.
-        end: where it ends: a position, the last transaction's GTID, a time, or where the log ends now.
+        end: where it ends: a position, the last transaction's GTID, a time, or the present end of
+            the log.
         archive: a directory of journals to read in place of the pipeline's source.
-        parallel: decode journals of an archive in parallel, where that can be done (`parallel.py`).
-        observer: is told of the progress.
+        parallel: decode journals of an archive in parallel, if that can be done (`parallel.py`).
+        observer: receives the progress.
         run_id: of the orchestrator's run, kept in the records.
 
     Raises:
-        ConfigError: tables that are not captured, or a side lake that was begun with another range or other tables.
-        CdcError: what a capture raises; the side lake then stands at the last whole transaction, and the same call goes
-            on there.
+        ConfigError: tables that are not captured, or a side lake that was begun with another range
+            or other tables.
+        CdcError: what a capture raises; the side lake is then at the last whole transaction, and
+            the same call resumes there.
     """
     side = BackfillLake(config, path=into, tables=tables, archive=archive)
     record = begin(side, start=start, end=end, purpose="into")
@@ -110,7 +115,7 @@ def backfill(
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """How a side lake came to the end of its range.
+    """Result of filling a side lake to the end of its range.
 
     Attributes:
         last: of the last capture.
@@ -139,7 +144,7 @@ def fill(
 
 
 class _CountingObserver(RelayObserver):
-    """Pass on what it is told of captures, and count the cuts."""
+    """Observer that passes on what it hears of captures, and counts the cuts."""
 
     def __init__(self, observer: RunObserver) -> None:
         super().__init__(observer)
@@ -154,7 +159,7 @@ class _CountingObserver(RelayObserver):
 def begin(
     side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int = 1
 ) -> BackfillRecord:
-    """The record of a side lake; made now where the lake is new.
+    """Return the record of a side lake, created if the lake is new.
 
     Raises:
         ConfigError: the lake was begun with something else, or a bound that fixes no end.
@@ -177,7 +182,7 @@ def begin(
 
 
 def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
-    """The report of a backfill that was done before."""
+    """Return the report of a backfill that was done before."""
     return BackfillReport(
         source=side.main.name,
         outcome="nothing_new",
@@ -191,7 +196,7 @@ def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone
 
 
 def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
-    """The range was read: record it."""
+    """Record that the range was read."""
     report = filled.last
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
@@ -221,7 +226,7 @@ def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> Backfi
 def _resolved(
     side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
 ) -> BackfillRecord:
-    """The range as the log has it now."""
+    """Return the range as the log has it now."""
     source = build_source(side.config)
     try:
         source.check()
@@ -246,10 +251,11 @@ def _resolved(
 def last_of(
     config: PipelineConfig, end: Bound, *, first: Position, log_end: Position, source: Source
 ) -> Position | None:
-    """Where the range ends; None where a transaction's name says it, or only reading can tell.
+    """Return where the range ends; None if only a transaction's name or reading tells.
 
     Raises:
-        PositionError: before the start, behind the log's end, or a transaction that is not in the range.
+        PositionError: before the start, behind the log's end, or a transaction that is not in the
+            range.
     """
     if isinstance(end, GtidBoundConfig):
         if executed_before(end, start=first, log_end=log_end, flavor=source.identity.flavor):
@@ -284,7 +290,7 @@ def last_of(
         try:
             source.validate_position(found)
         except PositionError:
-            return None  # the last journal is damaged: the capture meets it and says so
+            return None  # the last journal is damaged: the capture meets it and reports it
     if found.order < first.order:
         raise PositionError(
             "the range would end before it begins",

@@ -1,13 +1,14 @@
-"""Changes of a range that a changelog lacks, appended to it once (K18).
+"""Append the changes of a range that a changelog lacks, once (K18).
 
 Rules:
-- Only into a changelog that holds no change of the range at all: there old rows stand in nobody's way, and nothing
-  comes twice. Into a mirror or a history they never go.
-- One recorded batch under the source's lock, in which the cursor stands still: its rows have the seq of their place in
-  the log, and a note tells of them.
-- What is filled is written down in ``_cdc/<source>/gaps/`` with the number of its batch, before that is recorded: it
-  counts once the cut of that number tells of it. The same range again is nothing new.
-- A range over a DDL of the table, or with prepared XA transactions, is refused: rows of other columns have no place.
+- Only a changelog that holds no change of the range is filled: old rows conflict with nothing
+  there, and nothing comes twice. They never go into a mirror or a history.
+- It is one recorded batch under the source's lock, and the cursor does not move. Its rows have the
+  seq of their place in the log, and a note records them.
+- The range is written to ``_cdc/<source>/gaps/`` with the number of its batch, before that is
+  recorded. It counts once the cut of that number names it. The same range again is nothing new.
+- A range over a DDL of the table, or with prepared XA transactions, is refused: rows of other
+  columns have no place.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ GAP_FILLED_NOTE: Final = "gap_filled"
 
 
 class _Filled(BaseModel):
-    """What is written down of a range; `is_done` once the batch is known to be finished."""
+    """Record of a range; `is_done` once the batch is known to be finished."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,11 +68,11 @@ class _Filled(BaseModel):
 
 
 class GapReport(BaseModel):
-    """What was appended.
+    """Result of filling a gap.
 
     Attributes:
         rows: changes, by changelog.
-        cut: in which they are there; -1 where nothing was new.
+        cut: the first that has them; -1 if nothing was new.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -98,12 +99,13 @@ def fill_gap(
     run_id: str = "",
     runs: Runs | None = None,
 ) -> GapReport:
-    """Append the changes of a range to the changelogs of a table, which have none of it.
+    """Append a range's changes to those changelogs of a table that have none of it.
 
     Args:
         table: source table, ``schema.table``.
         start, end: the range; the end is a position or a time.
-        archive: a directory of journals that the server may have purged; they are read before the server's own.
+        archive: a directory of journals that the server may have purged; they are read before the
+            server's own.
 
     Raises:
         ConfigError: no changelog of such a table, or a range that is not between two places.
@@ -193,7 +195,7 @@ class _Gap:
             )
 
     def _staged(self, source: Source, first: Position, last: Position) -> SegmentResult:
-        """The changes of the range, staged as the pipeline would."""
+        """Return the changes of the range, staged as the pipeline would."""
         config, batch = self._config, self._batch
         plan = CapturePlan.of_stretch(
             first,
@@ -289,7 +291,7 @@ class _Gap:
         return self._report("applied", "the changes of the range were appended", first, last, rows, cut.batch_number)
 
     def _is_filled(self, first: Position, last: Position) -> bool:
-        """Whether a batch that was finished has filled this range."""
+        """Return whether a finished batch has filled this range."""
         mark = self._mark(first, last)
         if not storage_of(mark).exists(mark):
             return False
@@ -297,7 +299,8 @@ class _Gap:
         if filled.is_done:
             return True
         if not self._sink.paths.cut(filled.batch_number).exists():
-            return False  # never finished, or long ago by another run: then the changelog's own rows tell
+            # never finished, or long ago by another run: the changelog's own rows decide
+            return False
         notes = self._sink.read_cut(filled.batch_number).notes
         if not any(note.kind == GAP_FILLED_NOTE and note.table in self._changelogs() for note in notes):
             return False

@@ -1,10 +1,12 @@
-"""The parts of a batch that several tasks staged, joined to its record (K2, K18).
+"""Join the parts of a batch that several tasks staged into its record (K2, K18).
 
 Rules:
-- The parts come from one cut and follow each other in the log, so that the record is what one process would have made
-  of them: files and counts together, the cursor of the last part, the interval from the first begin to the last end.
-- A target that several parts create is created once, under the transaction id that the first of them gave it.
-- Parts that do not agree about a target (columns, key, sources ...) are not joined.
+- The parts come from one cut and follow each other in the log, so that the record equals that of a
+  single process: files and counts together, the cursor of the last part, the interval from the
+  first begin to the last end.
+- A target that several parts create is created once, under the transaction id from the first of
+  them.
+- Parts that disagree about a target (columns, key, sources ...) are not joined.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from cdc_pipeline.pipeline.backfill.segment import SegmentResult
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.position.position import Position
 
-# What of a target every part says alike.
+# Facts about a target in which all parts must agree.
 _SAME: Final = ("mode", "columns", "key", "key_reason", "track", "sources", "shape", "columns_before", "schema_steps")
 
 
 def joined_cursor(before: CursorState, results: Sequence[SegmentResult], *, number: int) -> CursorState:
-    """The cursor behind all parts.
+    """Return the cursor behind all parts.
 
     Args:
         before: the cursor that all parts began with.
-        number: of the batch; that of `before` where there is none.
+        number: of the batch; that of `before` if there is none.
 
     Raises:
         StagingError: parts that do not agree.
@@ -53,11 +55,11 @@ def joined_cursor(before: CursorState, results: Sequence[SegmentResult], *, numb
 def joined_record(
     parts: Sequence[SegmentResult], *, source: str, cursor: CursorState, start: Position, run_id: str
 ) -> BatchRecord:
-    """The record of a batch.
+    """Return the record of a batch.
 
     Args:
         cursor: behind the batch.
-        start: where the cursor stood before it.
+        start: the cursor before it.
 
     Raises:
         StagingError: parts that do not agree.
@@ -87,7 +89,7 @@ def joined_record(
 
 
 def joined_interval(parts: Sequence[SegmentResult], *, start: Position, end: Position) -> Interval:
-    """What all parts cover, with the sums of their counts."""
+    """Return the interval of all parts, with the sums of their counts."""
     counts: Counter[str] = Counter()
     ignorable: Counter[str] = Counter()
     for part in parts:

@@ -1,12 +1,14 @@
-"""The side lake of a backfill (K18): an ordinary lake of the same source, for chosen tables and a fixed range.
+"""Side lake of a backfill (K18): an ordinary lake for chosen tables and a fixed range.
 
 Rules:
-- What it is stands in ``_cdc/<source>/backfill.json``, put once, before anything is read: source, tables, and the range
-  as it was asked for and as it was found. Another range or other tables are refused: they go into another lake.
-- The end is fixed there, by the first run: a journal and an offset, or the name of a transaction.
+- Its definition is in ``_cdc/<source>/backfill.json``, written once, before anything is read:
+  source, tables, and the range as requested and as found. Another range or other tables are
+  refused: they go into another lake.
+- The first run fixes the end there: a journal and an offset, or the name of a transaction.
 - The main cursor, the main lock and the main lake are never touched.
-- ``backfill_done.json`` tells that the end was reached: a run that finds it reads no log and starts no JVM.
-- A live server sees it as a replica of its own: of two readers with one id it would end the first.
+- ``backfill_done.json`` records that the end was reached: a run that finds it reads no log and
+  starts no JVM.
+- It has a replica id of its own: a live server ends the first of two readers with one id.
 """
 
 from __future__ import annotations
@@ -50,14 +52,16 @@ class _Plain(BaseModel):
 
 
 class BackfillRecord(_Plain):
-    """What a side lake is.
+    """Definition of a side lake.
 
     Attributes:
         purpose: ``into`` a lake of the user's, or to ``rebuild`` a table of the main lake.
         tables: chosen source tables, sorted.
-        asked_from, asked_to: the range as asked for, in the form of the YAML's `start` and `bound`, as JSON texts.
+        asked_from, asked_to: the range as requested, in the form of the YAML's `start` and `bound`,
+            as JSON texts.
         start: where reading begins, and ...
-        end: where it ends; None where a transaction's name says it, or the archive's end is damaged.
+        end: where it ends; None if a transaction's name determines it, or the archive's end is
+            damaged.
         epoch: of the log's numbering (K1).
     """
 
@@ -90,7 +94,7 @@ class BackfillDone(_Plain):
 
 
 class BackfillLake:
-    """What the side lake of a backfill is, as its own folder tells it.
+    """A backfill's side lake, with the records in its own folder.
 
     Args:
         config: the pipeline's.
@@ -113,7 +117,7 @@ class BackfillLake:
 
     @property
     def path(self) -> str:
-        """For people."""
+        """Return its name for people."""
         return str(self.paths.lake)
 
     @property
@@ -125,7 +129,7 @@ class BackfillLake:
         return self.paths.state / "backfill_done.json"
 
     def record(self) -> BackfillRecord | None:
-        """What the lake is; None before it was begun.
+        """Return its definition; None before it was begun.
 
         Raises:
             LakeStateError: it cannot be read.
@@ -133,7 +137,7 @@ class BackfillLake:
         return self._read(self.record_file, BackfillRecord)
 
     def done(self) -> BackfillDone | None:
-        """How it ended; None before.
+        """Return how it ended; None before.
 
         Raises:
             LakeStateError: it cannot be read.
@@ -141,7 +145,7 @@ class BackfillLake:
         return self._read(self.done_file, BackfillDone)
 
     def begin(self, record: BackfillRecord) -> BackfillRecord:
-        """Record what the lake is, where nobody has; what is recorded.
+        """Record the definition unless there is one; return the recorded one.
 
         Raises:
             LakeStateError: the folder holds a lake of this source that is no backfill.
@@ -167,7 +171,7 @@ class BackfillLake:
         put_if_absent(self.done_file, done.model_dump_json(indent=1))
 
     def check_same(self, record: BackfillRecord, *, asked_from: Start, asked_to: Bound, purpose: str) -> None:
-        """Whether the lake is that of the backfill which is asked for.
+        """Check that the lake belongs to the requested backfill.
 
         Raises:
             ConfigError: it was begun with another range, or other tables.
@@ -190,7 +194,7 @@ class BackfillLake:
                 )
 
     def filling(self, record: BackfillRecord, *, observer: RunObserver, run_id: str) -> SideLake:
-        """Return the lake, for the captures that fill it: their start and bound are those of its record."""
+        """Return the lake for captures: their start and bound are those of its record."""
         start, bound = _START.validate_json(record.asked_from), _BOUND.validate_json(record.asked_to)
         if not isinstance(start, GtidConfig):
             start = PositionConfig(journal=record.start.journal, offset=record.start.offset)
@@ -211,23 +215,23 @@ class BackfillLake:
                 f"a file of a side lake's own records is damaged: {file}",
                 expected=f"a {model.__name__} of version 1",
                 got=f"{error.error_count()} mistakes",
-                next_step="remove the side lake, and begin the backfill anew",
+                next_step="remove the side lake, and start the backfill again",
             ) from None
 
 
 def as_text(asked: Start | Bound) -> str:
-    """A start or a bound as JSON, in one form."""
+    """Return a start or a bound as JSON, in one form."""
     adapter: TypeAdapter[Start | Bound] = TypeAdapter(Start | Bound)
     return adapter.dump_json(asked).decode()
 
 
 def now_us() -> int:
-    """Microseconds since 1970."""
+    """Return microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, ...]:
-    """The chosen tables, sorted.
+    """Return the chosen tables, sorted.
 
     Raises:
         ConfigError: none, or one that the pipeline does not capture.
@@ -247,7 +251,7 @@ def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, 
 def _side_config(
     config: PipelineConfig, path: str | Path, tables: tuple[str, ...], archive: Path | None
 ) -> PipelineConfig:
-    """The pipeline's configuration for a lake of its own and the chosen tables."""
+    """Return the pipeline's configuration for a separate lake and the chosen tables."""
     at = _lake_path(path)
     source = config.source
     if archive is not None:
@@ -271,16 +275,16 @@ def _lake_path(path: str | Path) -> Path | LakeUri:
 
 
 def _replica_id(name: str) -> int:
-    """A replica server id, 2**31 .. 2**32 - 2."""
+    """Return a replica server id, 2**31 .. 2**32 - 2."""
     digest = hashlib.sha256(name.encode()).digest()
     return (1 << 31) + int.from_bytes(digest[:8], "big") % ((1 << 31) - 1)
 
 
 def _check_apart(main: LakePaths, side: LakePaths) -> None:
-    """The lakes hold no common tables.
+    """Check that the lakes hold no common tables.
 
     Raises:
-        ConfigError: one is the other, or lies among its tables.
+        ConfigError: one is the other, or is located among its tables.
     """
     ours, theirs = (at.lake if is_object(at.lake) else at.lake.resolve() for at in (main, side))
     inside = ours in theirs.parents and (ours / STATE_FOLDER) not in theirs.parents

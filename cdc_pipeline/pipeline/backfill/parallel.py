@@ -1,14 +1,17 @@
-"""Filling a side lake from an archive in parallel, a journal a task on Spark's executors (K18).
+"""Fill a side lake from an archive in parallel, one journal a task on executors (K18).
 
-    survey the journals | pieces: stretches, and what is read one after the other | waves of a stretch -> one batch each
+    survey the journals | pieces: stretches, and what is read in sequence | waves of a stretch -> one batch each
 
 Rules:
-- The result is that of the sequential way, seq by seq (K1): a wave's tasks begin at one cut, stage what the sequential
-  way would stage, and are recorded as one batch that acts as any other (K2). The driver holds the lake's lock.
-- Whatever cannot be decoded apart is read one after the other, by an ordinary capture, and the report says why. That is
-  a choice of speed alone: where a task refuses, its stretch is read so, and says what is wrong if anything is.
-- Secrets of masks never leave the driver: chosen tables with hashed columns are read one after the other (K14).
-- Killed, it goes on where the lake's cursor stands, in parallel or not.
+- The result equals that of sequential reading, seq by seq (K1). A wave's tasks begin at one cut,
+  stage what sequential reading would stage, and are recorded as one batch that acts like any other
+  (K2). The driver holds the lake's lock.
+- Whatever cannot be decoded apart is read in sequence by an ordinary capture, and the report says
+  why. Only speed depends on that choice: if a task refuses, the capture reads its stretch and
+  reports what is wrong, if anything is.
+- Secrets of masks never leave the driver: chosen tables with hashed columns are read in sequence
+  (K14).
+- A killed backfill resumes at the lake's cursor, in parallel or not.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class Parallel:
     """How a range is divided.
 
     Attributes:
-        stretch_bytes_min: a smaller stretch of journals is read one after the other.
+        stretch_bytes_min: a smaller stretch of journals is read in sequence.
         wave_bytes: journals that become one batch.
     """
 
@@ -56,12 +59,13 @@ class Parallel:
 
 
 class ParallelReport(BaseModel):
-    """What was done in parallel.
+    """Result of the parallel part.
 
     Attributes:
         bytes_parallel, bytes_sequential: of the journals.
         tasks, batches: of the parallel part.
-        one_after_the_other: why parts were not decoded in parallel, each with the place where it ends.
+        one_after_the_other: why parts were not decoded in parallel, each with the place where it
+            ends.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,7 +78,7 @@ class ParallelReport(BaseModel):
 
 
 def fill_in_parallel(lake: SideLake, *, tables: Sequence[str], parallel: Parallel) -> ParallelReport:
-    """Bring a side lake near the end of its range; an ordinary capture does the rest, and says how it ended.
+    """Bring a side lake near the end of its range; an ordinary capture does the rest.
 
     Args:
         lake: of an archive, with start and end fixed.
@@ -138,7 +142,7 @@ class _Parallel:
             self._reasons.append(f"{error.what}: the rest, for the tables that go on")
 
     def _stands_at(self) -> PositionConfig:
-        """Where the side lake stands, once what was recorded is finished."""
+        """Return the side lake's cursor, once what was recorded is finished."""
         pending, start = self._sink.pending_record(), self._config.start
         assert isinstance(start, PositionConfig)
         known = reconcile(self._lake.cursors.read(), self._sink.last_cut()).cursor
@@ -146,7 +150,7 @@ class _Parallel:
         return start if at is None else PositionConfig(journal=at.journal, offset=at.offset)
 
     def _why_not(self, tables: Sequence[str]) -> str:
-        """Why nothing can be decoded in parallel; "" where something can."""
+        """Return why nothing can be decoded in parallel; "" if something can."""
         if not isinstance(self._config.bound, PositionConfig) or not isinstance(self._config.start, PositionConfig):
             return "the range is not between two places of the journals"
         routes = Routes(self._config)
@@ -157,14 +161,15 @@ class _Parallel:
         return ""
 
     def _pieces(self) -> list[Piece]:
-        """The pieces between the cursor and the end."""
+        """Return the pieces between the cursor and the end."""
         end, cursor = self._config.bound, self._lake.cursor
         assert isinstance(end, PositionConfig)
         first, last = journal_number(cursor.journal), journal_number(end.journal)
         files = [file for file in journal_files(self._directory) if first <= journal_number(file.name) <= last]
         numbers = [journal_number(file.name) for file in files]
         if numbers != list(range(first, last + 1)) or cursor.position.order >= (last, end.offset):
-            return []  # a journal is missing: the capture says so; or there is nothing to read
+            # a journal is missing, which the capture reports; or there is nothing to read
+            return []
         looks = [
             Look(
                 path=str(file),
@@ -194,7 +199,7 @@ class _Parallel:
             self._bytes[False] += between - before.offset + after.offset
 
     def _wave(self, segments: Sequence[Segment]) -> None:
-        """Segments that become one batch."""
+        """Return segments that become one batch."""
         with self._sink.lock():
             refused = self._try(segments)
         if refused:
@@ -202,7 +207,7 @@ class _Parallel:
             self._one_after_the_other(last.journal, last.stop, why=refused)
 
     def _try(self, segments: Sequence[Segment]) -> str:
-        """Decode and commit a wave; why it cannot be done, "" where it was."""
+        """Decode and commit a wave; return why it cannot be done, or ""."""
         sink, before = self._sink, self._lake.cursor
         cut = sink.last_cut()
         if cut is not None and cut.cursor.batch_number != before.batch_number:
@@ -247,7 +252,7 @@ class _Parallel:
             epoch=cursor.epoch,
         )
         last = segments[-1]
-        # Only the last one's end becomes a cursor, which names what was executed.
+        # Only the last one's end becomes a cursor, which contains the executed GTIDs.
         at, _ = complete(self._archive, Position(last.journal, last.start))
         tasks = [SegmentTask(journal=one.journal, start=one.start, stop=one.stop) for one in segments[:-1]]
         tasks.append(
@@ -264,14 +269,14 @@ class _Parallel:
         return [SegmentResult.model_validate_json(text) for text in texts]
 
     def _move(self, before: CursorState, results: Sequence[SegmentResult]) -> None:
-        """No target changes: the cursor alone moves on."""
+        """No target changes: only the cursor moves."""
         cursor = joined_cursor(before, results, number=before.batch_number)
         interval = joined_interval(results, start=before.position, end=cursor.position)
         self._lake.cursors.write(cursor, cursor_metadata(interval, None))
         self._sink.discard_unrecorded()
 
     def _shipped(self) -> PipelineConfig:
-        """The configuration as executors get it: events stay in memory, and no salt is in it."""
+        """Return the executors' configuration: events stay in memory, and it holds no salt."""
         store: StoreConfig = self._config.store.model_copy(update={"kind": "memory"})
         rules = tuple(
             rule.model_copy(update={"masks": {}}) if any(mask.kind == "hash" for mask in rule.masks.values()) else rule
@@ -281,7 +286,7 @@ class _Parallel:
 
 
 def _waves(segments: Sequence[Segment], wave_bytes: int) -> Iterator[list[Segment]]:
-    """Consecutive segments of about so many bytes."""
+    """Group consecutive segments to about so many bytes."""
     wave: list[Segment] = []
     for segment in segments:
         if wave and sum(one.size_bytes for one in wave) + segment.size_bytes > wave_bytes:

@@ -1,10 +1,11 @@
-"""A range of journals in pieces: stretches that are decoded a journal a task, and what lies between them (K18).
+"""Divide a range of journals into stretches to decode in parallel, and the rest (K18).
 
 Rules:
-- A stretch holds whole transactions that need nothing of each other but what is known where it begins: no DDL of chosen
-  tables, no XA transaction that is prepared and ended in different places, no end of a journal that only the next
-  journal proves (K5). All of that is read one after the other, with whatever is too small to be worth a task.
-- The pieces follow each other without a gap; where one ends, the next begins.
+- A stretch holds whole transactions that depend only on what is known at its beginning: no DDL of
+  chosen tables, no XA transaction that is prepared and ended in different places, no journal end
+  that only the next journal proves (K5). All of these are read in sequence, together with whatever
+  is too small to be worth a task.
+- The pieces follow each other without a gap.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Piece:
 
     Attributes:
         journal, stop: where it ends.
-        segments: what is decoded in parallel; () where the piece is read one after the other.
+        segments: decoded in parallel; () if the piece is read in sequence.
         why: why it is not decoded in parallel.
     """
 
@@ -59,7 +60,7 @@ class _At(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """What is read one after the other."""
+    """A part that is read in sequence."""
 
     start: _At
     stop: _At
@@ -67,11 +68,11 @@ class _Gap(NamedTuple):
 
 
 def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[Piece]:
-    """The pieces of a range.
+    """Return the pieces of a range.
 
     Args:
         surveys: of its journals, in their order; the last one's `end` is where the pieces end.
-        stretch_bytes_min: a smaller stretch, or one of a single journal, is read one after the other.
+        stretch_bytes_min: a smaller stretch, or one of a single journal, is read in sequence.
     """
     names = {journal_number(one.journal): one.journal for one in surveys}
     gaps = _joined(_gaps(surveys))
@@ -113,7 +114,7 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
             else:
                 found.append(_Gap(prepared.pop(group.xid, at), _At(number, group.stop), "an XA transaction"))
     found += [_Gap(at, range_end, "an XA transaction that is not ended in the range") for at in prepared.values()]
-    # What follows an end that is not proved by itself is proved by reading on; so is a failed journal.
+    # An end that does not prove itself is proved by reading on; so is a failed journal.
     for (number, one), (next_number, following) in pairwise(zip(numbers, surveys, strict=True)):
         if not one.is_closed or one.failed:
             why = one.failed or "the end of a journal without ROTATE or STOP"
@@ -122,7 +123,7 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
 
 
 def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
-    """Gaps that do not overlap."""
+    """Return gaps that do not overlap."""
     made: list[_Gap] = []
     for gap in gaps:
         if made and gap.start <= made[-1].stop:
@@ -134,7 +135,7 @@ def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
 
 
 def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[Segment]:
-    """The parts of journals between two places."""
+    """Return the parts of journals between two places."""
     found = []
     for one in surveys:
         number = journal_number(one.journal)
@@ -146,7 +147,7 @@ def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[S
 
 
 def _one_after_the_other(made: Sequence[Piece]) -> list[Piece]:
-    """Neighbours that are read one after the other are one piece."""
+    """Merge neighbours that are read in sequence into one piece."""
     joined: list[Piece] = []
     for piece in made:
         if joined and not joined[-1].segments and not piece.segments:

@@ -1,8 +1,8 @@
-"""The range of a backfill as a person writes it: where it begins and where it ends.
+"""Parse the range of a backfill as a person writes it.
 
 Rules:
-- ``JOURNAL`` or ``JOURNAL:OFFSET``, a GTID (set), or a moment with its zone; told apart by their form alone. Each part
-  is then checked as the YAML file's is.
+- A bound is ``JOURNAL`` or ``JOURNAL:OFFSET``, a GTID (set), or a time with its zone; its form
+  decides which. Each part is then checked as the YAML file's is.
 - Light: no compiled code is loaded here.
 """
 
@@ -33,7 +33,9 @@ _FORMS: Final = (
 
 
 def start_of(text: str) -> Start:
-    """Where a backfill begins; "" is the oldest journal. A GTID set names what counts as executed before.
+    """Return where a backfill begins; "" is the oldest journal.
+
+    A GTID set names what counts as executed before.
 
     Raises:
         ConfigError: it cannot be understood.
@@ -45,7 +47,9 @@ def start_of(text: str) -> Start:
 
 
 def end_of(text: str) -> Bound:
-    """Where a backfill ends; "" is the end of the log when the backfill is begun. A GTID names the last transaction.
+    """Return where a backfill ends; "" is the end of the log when the backfill begins.
+
+    A GTID names the last transaction.
 
     Raises:
         ConfigError: it cannot be understood.

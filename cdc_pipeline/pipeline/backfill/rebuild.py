@@ -1,16 +1,20 @@
-"""A table made anew from history (K18): its journals are replayed beside the living table, which they then replace.
+"""Rebuild a table from history (K18): replay its journals beside it, then replace it.
 
     capture -> side lake at the begin of the range -> replayed to the main cursor -> swapped in at a cut -> removed
 
 Rules:
-- The range begins before the table's CREATE TABLE, so that all of its contents are known; a table that would be partial
-  is refused, with the way out. It ends where the main cursor stands: nothing is missing, and nothing comes twice.
-- Until the swap nothing of the main lake changes but by its own captures, and its old rows stay readable. The swap is
-  that of a load (`pipeline/load/swap.py`): one recorded batch under the lock, in which the cursor stands still.
-  Histories and changelogs are replaced as a whole too: the log tells all of them.
-- The side lake lies in ``_cdc/<source>/loads/<id>``. A killed rebuild goes on where it was. What was rebuilt from a
-  range is known by the table's application id, and is not rebuilt from it again unless that is asked for.
-- Rows of another numbering of the log (K1) are of another server: the range lies in the numbering of the main cursor.
+- The range begins before the table's CREATE TABLE, so that all of its contents are known. A table
+  that would be partial is refused, with what to do. The range ends at the main cursor: nothing is
+  missing, and nothing comes twice.
+- Until the swap only its own captures change the main lake, and old rows stay readable. The swap is
+  that of a load (`pipeline/load/swap.py`): one recorded batch under the lock, which does not move
+  the cursor. Histories and changelogs are replaced as a whole as well, because the log contains all
+  of them.
+- The side lake is in ``_cdc/<source>/loads/<id>``. A killed rebuild resumes where it stopped. The
+  table's application id shows from which range it was rebuilt; it is not rebuilt from that again
+  unless requested.
+- Rows of another numbering of the log (K1) belong to another server: the range uses the numbering
+  of the main cursor.
 """
 
 from __future__ import annotations
@@ -65,11 +69,11 @@ class _Plain(BaseModel):
 
 
 class RebuiltTarget(_Plain):
-    """A target that was made anew.
+    """A target that was rebuilt.
 
     Attributes:
         rows: of the new content; -1 unknown.
-        cut: in which the target has them, as `delta_version`.
+        cut: the first that has it, as `delta_version`.
     """
 
     sources: tuple[str, ...]
@@ -79,12 +83,12 @@ class RebuiltTarget(_Plain):
 
 
 class RebuildReport(_Plain):
-    """What a rebuild did.
+    """Result of a rebuild.
 
     Attributes:
-        start, end: of the log that was replayed; `end` is where the main cursor stood at the swap.
+        start, end: of the log that was replayed; `end` is the main cursor at the swap.
         resumed: an earlier process had begun it.
-        parallel: what was decoded in parallel; None where that was not asked for.
+        parallel: what was decoded in parallel; None if that was not requested.
     """
 
     source: str
@@ -112,25 +116,29 @@ def rebuild(
     run_id: str = "",
     runs: Runs | None = None,
 ) -> RebuildReport:
-    """Make tables of the lake anew from their history.
+    """Rebuild tables of the lake from their history.
 
     Args:
         config: the pipeline.
-        tables: source tables, ``schema.table``. What shares a target with them is rebuilt with them.
+        tables: source tables, ``schema.table``. Tables that share a target with them are rebuilt
+            with them.
         cursors: where the cursor is read from; and written to, without `runs`.
         start: where the range begins; the oldest journal by default.
-        archive: a directory of journals that the server may have purged; they are read before the server's own.
-        parallel: decode the archive's journals in parallel, where that can be done.
-        restart: begin anew what an earlier process began, or has done.
-        observer: is told of the progress.
+        archive: a directory of journals that the server may have purged; they are read before the
+            server's own.
+        parallel: decode the archive's journals in parallel, if that can be done.
+        restart: discard what an earlier process began or finished, and start again.
+        observer: receives the progress.
         run_id: of the orchestrator's run, kept in the records.
         runs: how runs of the main lake are started; in this process by default.
 
     Raises:
-        ConfigError: tables that are not captured, or an archive that cannot be read with this source.
-        LoadError: a table would be partial, or cannot be followed from its creation on; with the way out.
-        LockError: it is being rebuilt by another process, or the source's lock is held for too long.
-        CdcError: everything else; the same call goes on where this one stopped.
+        ConfigError: tables that are not captured, or an archive that cannot be read with this
+            source.
+        LoadError: a table would be partial, or cannot be followed from its creation on; the error
+            says what to do.
+        LockError: another process is rebuilding it, or the source's lock is held for too long.
+        CdcError: everything else; the same call resumes where this one stopped.
     """
     observer = observer or RunObserver()
     main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
@@ -197,7 +205,7 @@ class _Rebuild:
             return self._replay(folder, state, chosen, resumed=resumed)
 
     def _chosen(self, cut: Cut | None) -> Chosen:
-        """The tables and all that shares targets with them."""
+        """Return the tables and all that share targets with them."""
         states = {} if cut is None else cut.cursor.targets
         source = build_source(self._config)
         try:
@@ -211,7 +219,7 @@ class _Rebuild:
 
     @property
     def _mark(self) -> str:
-        """Tells rebuilds of other tables or ranges apart: the end of a load's id."""
+        """Identify a rebuild by its tables and range: the end of a load's id."""
         text = "\n".join((*self._tables, as_text(self._start)))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -226,11 +234,11 @@ class _Rebuild:
     def _begun(
         self, chosen: Chosen, cursor: CursorState, cut: Cut | None, *, restart: bool
     ) -> tuple[LoadFolder, LoadState, bool]:
-        """What an earlier process began, or a new one; and which of the two."""
+        """Return an earlier process's rebuild or a new one, and which of the two it is."""
         for folder, state in self._rebuilds():
             if not set(state.targets) & set(chosen.targets):
                 continue
-            with folder.locked():  # raises where somebody works on it
+            with folder.locked():  # raises if another process works on it
                 if restart or is_finished(state, cut):
                     folder.remove()
                 elif state.load_id.endswith(self._mark) and state.targets == chosen.targets:
@@ -239,7 +247,7 @@ class _Rebuild:
         return LoadFolder(self._config, load_id), self._new_state(load_id, chosen, cursor), False
 
     def _rebuilds(self) -> Iterator[tuple[LoadFolder, LoadState]]:
-        """All that are under way or left, but for one that a recorded batch still takes its rows from."""
+        """Return all rebuilds, except one that a recorded batch still takes its rows from."""
         pending = self._main.pending()
         for load_id in load_ids(self._config):
             folder = LoadFolder(self._config, load_id)
@@ -248,7 +256,7 @@ class _Rebuild:
                 yield folder, state
 
     def _tidy(self, cut: Cut | None) -> None:
-        """Remove what is left of rebuilds that a later run of the source finished."""
+        """Remove the remains of rebuilds that a later run of the source finished."""
         for folder, state in self._rebuilds():
             if is_finished(state, cut) and not folder.is_locked():
                 folder.remove()
@@ -307,7 +315,7 @@ class _Rebuild:
         return self._report(state, chosen, made, resumed=resumed)
 
     def _fill(self, folder: LoadFolder, state: LoadState, chosen: Chosen) -> None:
-        """The archive's journals, in parallel."""
+        """Read the archive's journals in parallel."""
         assert self._parallel is not None
         assert self._archive is not None
         config = side_config(self._config, folder, state)
@@ -332,7 +340,7 @@ class _Rebuild:
         self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self._parallel)
 
     def _check(self, folder: LoadFolder, side: LoadLake, chosen: Chosen) -> None:
-        """Whether the tables are whole; else nothing of the rebuild stays.
+        """Check that the tables are whole; else remove the rebuild.
 
         Raises:
             LoadError: one is not.
@@ -389,7 +397,7 @@ class _Rebuild:
 
 
 def with_archive(config: PipelineConfig, archive: Path | None) -> PipelineConfig:
-    """The configuration, with an archive before the server's own journals."""
+    """Return the configuration with an archive before the server's own journals."""
     if archive is None:
         return config
     if not isinstance(config.source, LiveSourceConfig):

@@ -1,12 +1,15 @@
-"""One segment of a journal, decoded and staged by itself, on an executor (K18).
+"""Decode and stage one segment of a journal on an executor (K18).
 
 Rules:
-- What is done is what the sequential way does: the same reader, decoder, masks and stager, from the same cut on, so
-  that each change has the same seq (K1) and the same staged row. Only the end differs: nothing is recorded and nothing
-  acts. What was staged goes back as the part of a record that the driver puts together.
-- Files lie in a folder of the task's own below the batch's: what a failed try left is garbage of that batch (K2).
-- What cannot be done apart from the other segments ends the task with the reason: a statement that concerns a target,
-  a prepared XA transaction, a shadow table, any error. The driver then reads the stretch one after the other.
+- The steps are those of sequential reading: the same reader, decoder, masks and stager, from the
+  same cut on, so that each change has the same seq (K1) and the same staged row. Only the end
+  differs: nothing is recorded and nothing acts. The staged part goes back to the driver, which puts
+  the record together.
+- Files are in the task's own folder below the batch's: files of a failed try are garbage of that
+  batch (K2).
+- A segment that depends on others ends the task with the reason: a statement that concerns a
+  target, a prepared XA transaction, a shadow table, any error. The driver then reads the stretch in
+  sequence.
 """
 
 from __future__ import annotations
@@ -41,10 +44,10 @@ class _Plain(BaseModel):
 
 
 class SegmentTask(_Plain):
-    """What one task decodes.
+    """Input of one task.
 
     Attributes:
-        gtid_set, journal_created_s: of the place where it begins, where somebody asks for its end with GTIDs.
+        gtid_set, journal_created_s: of the place where it begins, if its end is needed with GTIDs.
     """
 
     journal: str
@@ -55,12 +58,13 @@ class SegmentTask(_Plain):
 
 
 class SegmentResult(_Plain):
-    """What came of it.
+    """Result of one task.
 
     Attributes:
-        record: what was staged; None where no target changes.
+        record: what was staged; None if no target changes.
         cursor: the cursor behind the segment, as far as the task knows it.
-        refused: why the stretch cannot be decoded in parallel; "" where it can. Nothing else counts then.
+        refused: why the stretch cannot be decoded in parallel; "" if it can. Nothing else counts
+            then.
     """
 
     record: BatchRecord | None = None
@@ -74,7 +78,7 @@ class SegmentResult(_Plain):
 
 @dataclass(frozen=True)
 class Given:
-    """What is the same for all tasks of a wave.
+    """Values that are the same for all tasks of a wave.
 
     Attributes:
         config: of the side lake, without secrets of masks.
@@ -96,7 +100,7 @@ class Given:
 
 
 def segment_task(task: str, *, given: Given) -> str:
-    """`decode_segment` of a `SegmentTask` as JSON text."""
+    """Run `decode_segment` on a `SegmentTask` as JSON text."""
     return decode_segment(SegmentTask.model_validate_json(task), given).model_dump_json()
 
 
@@ -154,7 +158,7 @@ def _apart(what: str) -> TransactionError:
 
 
 class SegmentCommitter:
-    """Keeps what was staged as a part (see `commit.BatchCommitter`).
+    """Committer that keeps what was staged as a part (see `commit.BatchCommitter`).
 
     Attributes:
         result: of the segment, once its end was reached.
@@ -199,7 +203,7 @@ class SegmentCommitter:
 
 
 class _SegmentSource(ArchiveSource):
-    """One archive, whose facts are told: a task reads its own journal and no other."""
+    """One archive with known facts: a task reads its own journal and no other."""
 
     def __init__(self, given: Given) -> None:
         super().__init__(given.directory)

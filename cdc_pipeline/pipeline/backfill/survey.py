@@ -1,11 +1,13 @@
-"""A first look at one journal of an archive: what of it cannot be decoded apart from what is around it (K18).
+"""Survey a journal of an archive for what cannot be decoded in parallel (K18).
 
 Rules:
-- Nothing is decoded: framing, transaction pass and the texts of statements tell all of it. Runs on executors.
-- *Alone* is what the sequential way takes alone, and what changes what is known of tables: DDL of chosen tables and of
-  their shadow tables, of databases, and statements that are not understood.
-- A transaction that is prepared in one place and ended in another spans all that lies between (K8).
-- What is odd about a journal is told, not raised: the sequential way reads it and says what it is.
+- Nothing is decoded: framing, transaction pass and the texts of statements suffice. Runs on
+  executors.
+- *Alone* are transactions that sequential reading takes alone, and those that change what is known
+  of tables: DDL of chosen tables and of their shadow tables, of databases, and statements that are
+  not understood.
+- A transaction that is prepared in one place and ended in another spans everything in between (K8).
+- Anything odd in a journal is reported, not raised: sequential reading then names the error.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class _Plain(BaseModel):
 
 
 class Look(_Plain):
-    """What of a journal is looked at: from `start` up to `stop`, its end where that is None."""
+    """Part of a journal to survey: from `start` up to `stop`, or to its end if that is None."""
 
     path: str
     start: int = 4
@@ -48,7 +50,10 @@ class Look(_Plain):
 
 
 class Group(_Plain):
-    """A transaction: offsets of its first event, and behind its last one; `xid` of one that XA prepares or ends."""
+    """A transaction: offsets of its first event, and behind its last one.
+
+    `xid` is that of one that XA prepares or ends.
+    """
 
     start: int
     stop: int
@@ -56,15 +61,15 @@ class Group(_Plain):
 
 
 class JournalSurvey(_Plain):
-    """What was found.
+    """Result of a survey.
 
     Attributes:
         journal: its name.
-        start: where the look began.
+        start: where the survey began.
         end: behind its last whole transaction.
         is_closed: it ends with ROTATE or STOP, and no transaction is open there (K5).
         alone, prepared, ended: transactions; see the module.
-        failed: why it cannot be looked at to its end; "" where it can.
+        failed: why it cannot be surveyed to its end; "" if it can.
     """
 
     journal: str
@@ -78,12 +83,12 @@ class JournalSurvey(_Plain):
 
 
 def survey_task(task: str, *, config: PipelineConfig, followed: tuple[str, ...]) -> str:
-    """`survey` of a `Look` as JSON text."""
+    """Run `survey` on a `Look` as JSON text."""
     return survey(Look.model_validate_json(task), config=config, followed=followed).model_dump_json()
 
 
 def survey(look: Look, *, config: PipelineConfig, followed: tuple[str, ...] = ()) -> JournalSurvey:
-    """Look at one journal.
+    """Survey one journal.
 
     Args:
         config: the side lake's, whose tables are the chosen ones.
@@ -117,7 +122,7 @@ class _Surveyor:
         self._end = start
         self._last_type = -1
         self._groups: dict[str, list[Group]] = {"alone": [], "prepared": [], "ended": []}
-        # Groups whose end has not come: (kind, offset of the first event, xid).
+        # Groups whose end has not been seen: (kind, offset of the first event, xid).
         self._open: list[tuple[str, int, str]] = []
 
     def add(self, chunk: Chunk) -> None:
@@ -149,7 +154,7 @@ class _Surveyor:
         )
 
     def _close(self, chunk: Chunk, row: int) -> None:
-        """Groups that are open end where an event of another one, or of none, comes."""
+        """End open groups at an event of another group, or of none."""
         if not self._open:
             return
         following = chunk.events[row:]

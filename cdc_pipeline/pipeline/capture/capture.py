@@ -1,14 +1,15 @@
-"""One bounded capture, the whole way.
+"""Run one bounded capture from start to end.
 
     lock -> reconcile cursor and cut -> finish a recorded batch -> plan -> read | drain -> report
 
 Rules:
-- One capture of a source at a time (K16); the lock goes with the process.
-- A recorded batch is finished first, from its own files, before the source is asked anything (K2).
+- One capture of a source runs at a time (K16: one writer); the lock ends with the process.
+- A recorded batch is finished first, from its own files, before anything is requested from the
+  source (K2).
 - A run that applies nothing starts no JVM and says why there was nothing: "nothing new" is proved,
   never assumed.
-- A run that leaves a target suspended fails at its end, with everything else applied (K4). What was suspended before it
-  began is caught up after the main capture; a run of chosen tables does nothing else.
+- A run that leaves a target suspended fails at its end, with everything else applied (K4). Targets
+  suspended earlier are caught up after the main capture; a run of chosen tables does nothing else.
 """
 
 from __future__ import annotations
@@ -61,23 +62,23 @@ def capture(
     tables: Sequence[str] | None = None,
     sink: Sink | None = None,
 ) -> CaptureReport:
-    """Capture from the cursor to the bound, and keep the lake's tables up with it.
+    """Capture from the cursor to the bound, and bring the lake's tables up to it.
 
     Args:
         config: the pipeline.
         cursors: where the cursor is read from and committed to.
         bound: where to stop; the configuration's bound by default.
-        observer: is told of the progress.
+        observer: receives the progress.
         run_id: of the orchestrator's run, kept in the records.
-        tables: only catch these up, if they are suspended; the cursor stands still (K4).
-        sink: in place of the configuration's own; whoever made it is told of its joints.
+        tables: only catch these up, if they are suspended; the cursor does not move (K4).
+        sink: in place of the configuration's own; its creator hears of its fault points.
 
     Raises:
         LockError: another capture of this source is running.
-        TargetSuspendedError: some tables (of `tables`) stand still; everything else is done.
+        TargetSuspendedError: some tables (of `tables`) are suspended; everything else is done.
         NothingMatchedError: patterns of tables have never matched one; everything else is done.
-        CdcError: everything else, with the way out; what came before the error is merged and acked to the last whole
-            transaction.
+        CdcError: everything else; the error says what to do; what came before it is merged and
+            acked to the last whole transaction.
     """
     if tables is not None and bound is not None:
         raise ConfigError(
@@ -114,7 +115,7 @@ def capture(
 
 
 class _Run:
-    """The values that the steps of one capture share."""
+    """Values shared by the steps of one capture."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class _Run:
         run_id: str,
     ) -> None:
         self._config = config
-        self._server = config  # the same configuration, its source the server that was chosen
+        self._server = config  # the same configuration with the server that was chosen
         self._sink = sink
         self._source = source
         acked = AckedPositions({MAIN_CONSUMER: cursors})
@@ -144,7 +145,8 @@ class _Run:
         self._limit_reached = False
         self._cursor: CursorState | None = None
         self._administered = RunSummary()  # of batches that moved no cursor
-        self._suspended_before: set[str] = set()  # by earlier runs: what this run suspends needs a look first
+        # by earlier runs: a target that this run suspends is not retried at once
+        self._suspended_before: set[str] = set()
 
     def recover(self) -> None:
         """Bring lake and cursor to one state: finish what is recorded, remove what is not (K2, K3)."""
@@ -156,13 +158,16 @@ class _Run:
         self._leave_behind(found.failing)
 
     def _failing(self, cut: Cut) -> dict[str, LakeStateError]:
-        """Captured targets whose Delta tables are not what the last cut says (K3). They are left behind, all of them if
-        need be: what their errors name as a way out needs a source that goes on (K22)."""
+        """Return targets whose Delta tables differ from the last cut (K3), to leave them behind.
+
+        That may be all of them: the remedies that their errors name need a source that goes on
+        (K22).
+        """
         states, is_followed = cut.cursor.targets, Routes(self._config).is_followed
         return {name: error for name, error in self._sink.failing_targets(cut).items() if is_followed(states[name])}
 
     def _leave_behind(self, failing: Mapping[str, CdcError]) -> None:
-        """Suspend the targets whose Delta tables are not as they should be; drop those that are not captured now."""
+        """Suspend targets whose Delta tables are not as expected; drop those no longer captured."""
         cut, cursor = self._cut, self._cursor
         if cut is None or cursor is None:
             return
@@ -195,7 +200,7 @@ class _Run:
         self._reconciled = Reconciled(cut.cursor, reason, False)
 
     def catch_up(self, tables: Sequence[str] | None = None) -> None:
-        """Bring targets that earlier runs suspended, or some of them, to where the cursor stands."""
+        """Bring all or some targets that earlier runs suspended to the cursor."""
         tables = sorted(name for name in self._suspended_before if tables is None or name in tables)
         if not tables or self._cut is None or self._cursor is None:
             return
@@ -208,7 +213,7 @@ class _Run:
                 self._take_over(catching_up.done.latest)
 
     def catch_up_chosen(self, tables: Sequence[str], started: tuple[float, float]) -> CaptureReport:
-        """A run of chosen tables: each is brought to where the cursor stands.
+        """Run for chosen tables only: bring each of them to the cursor.
 
         Raises:
             ConfigError: a table that is not captured, or nothing was captured yet.
@@ -246,8 +251,10 @@ class _Run:
         return report
 
     def check_suspended(self, tables: Sequence[str] | None = None) -> None:
-        """Raises:
-        TargetSuspendedError: some tables, or some of those given, stand still.
+        """Fail if tables are suspended.
+
+        Raises:
+            TargetSuspendedError: some tables, or some of those given, are suspended.
         """
         if self._cursor is None:
             return
@@ -256,8 +263,11 @@ class _Run:
             raise suspended_error(found, cursor=self._cursor)
 
     def check_matched(self, resolved: ResolvedRun) -> None:
-        """Raises:
-        NothingMatchedError: the log was read to its end, and patterns have never matched a table.
+        """Fail if patterns match nothing.
+
+        Raises:
+            NothingMatchedError: the log was read to its end, and patterns have never matched a
+                table.
         """
         if resolved.log_end is not None and resolved.end.order >= resolved.log_end.order and not self._limit_reached:
             error = nothing_matched(self._config, resolved.known, self._cursor)
@@ -265,7 +275,7 @@ class _Run:
                 raise error
 
     def read_of(self, server: ChosenServer) -> Source:
-        """The source to read; to be called before the first question to it."""
+        """Choose the source to read; call this before the first query to it."""
         if server.config is not self._config:
             self._source, self._server = build_source(server.config), server.config
         return self._source
@@ -287,7 +297,7 @@ class _Run:
         return resolved
 
     def read_and_drain(self, resolved: ResolvedRun) -> None:
-        """Reader and drain, two threads around the store."""
+        """Run reader and drain, two threads around the store."""
         config, cursor = self._config, self._reconciled.cursor
         stages = Stages(
             self._context,
@@ -314,8 +324,10 @@ class _Run:
             self._cut = committer.done.latest or self._cut
 
     def hold_start(self, resolved: ResolvedRun) -> None:
-        """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run. So
-        does one that has turned to another server.
+        """Finish a run that has nothing to read.
+
+        A first run keeps its start nonetheless, so that `latest` does not move on until the next
+        run. So does a run that has switched to another server.
 
         Raises:
             PositionError: that server lags behind what was applied (K7).
@@ -347,10 +359,11 @@ class _Run:
         self._cursors.write(self._cursor, metadata | start_metadata(resolved.plan.start_reasons))
 
     def _places(self, resolved: ResolvedRun) -> dict[str, LogPlace | None]:
-        """Read up to, applied up to, oldest needed."""
+        """Report the positions: read up to, applied up to, oldest needed."""
         read, cursor = self._dumped.latest(), self._cursor
         if cursor is not None and cursor.position.order != resolved.start.order:
-            # What is applied was read, also where a bound ended the run before the buffer could tell.
+            # What is applied was read, even if a bound ended the run before the buffer could report
+            # it.
             read = cursor.position if read is None or read.order < cursor.position.order else read
         return {
             "read_up_to": None if read is None else LogPlace.of(read),

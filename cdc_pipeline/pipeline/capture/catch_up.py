@@ -1,15 +1,18 @@
-"""Catching up: a capture of one suspended target, from its own position to where the source's cursor stands (K4).
+"""Catch up one suspended target, from its own position to the source's cursor (K4).
 
 Rules:
-- Its batches have the numbers of the source's one counter and are recorded like any other; cursor and cut are written,
-  but the cursor's position stands still. Each batch moves the target's own position; the last one ends its suspension.
-- It ends at the cursor and not at the last cut: a cursor may have moved on over rows that the suspended target alone
-  has.
-- Rows that the target holds already are dropped by the MERGE's own guard.
-- It ends before the oldest prepared XA transaction that is still open: what that changes is read when it has ended.
-- Before a row is staged the table must be what the last cut says, and the log must reach back to its position.
-- What stops a catch-up leaves the target suspended, with that cause; the next target is tried all the same. Only an
-  error that can be gone at the next try is raised.
+- Its batches take numbers from the source's one counter and are recorded like any other. Cursor and
+  cut are written, but the cursor's position does not move. Each batch moves the target's own
+  position; the last one ends its suspension.
+- It ends at the cursor and not at the last cut, because the cursor may have passed rows that only
+  the suspended target has.
+- The MERGE's own guard drops rows that the target already holds.
+- It ends before the oldest prepared XA transaction that is still open; the changes of that are read
+  when it has ended.
+- Before a row is staged, the table must be as the last cut says, and the log must reach back to its
+  position.
+- A failed catch-up leaves the target suspended, with that cause, and the next target is tried. Only
+  an error that a retry may clear is raised.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ from cdc_pipeline.source.protocol import Source
 
 _CAUGHT_UP_NOTE = "caught_up"
 
-# With these the log does not reach back to the target, or the table is not what the pipeline left.
+# With these, the log does not reach back to the target, or the table is not as the pipeline left
+# it.
 _NEEDS_RELOAD = (JournalMissingError, PositionError, SourceIdentityError, LakeStateError, UnknownXaError)
 
 
@@ -60,11 +64,11 @@ class _LeftBehindError(CdcError):
 
 
 class CatchUp:
-    """Catches up suspended targets, one after the other.
+    """Catch-up of suspended targets, one after the other.
 
     Attributes:
         done: what was published.
-        cut, cursor: the last cut, and the cursor, as they stand now.
+        cut, cursor: the last cut and the cursor at present.
     """
 
     def __init__(self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState) -> None:
@@ -76,10 +80,10 @@ class CatchUp:
         self._server = server
 
     def run(self, tables: Sequence[str]) -> None:
-        """Try each of `tables` once; those that are not suspended have nothing to catch up.
+        """Try each of `tables` once, unless it is not suspended.
 
         Raises:
-            CdcError: one that can be gone at the next try (the server, Spark).
+            CdcError: one that a retry may clear (the server, Spark).
         """
         for name in tables:
             state = self.cursor.targets.get(name)
@@ -105,7 +109,8 @@ class CatchUp:
             source.check()
             decision = self._start(source, held)
             start, cursor = decision.position, self.cursor
-            # It ends before a prepared transaction that is open: its rows of the target are read at its commit.
+            # It ends before an open prepared transaction: its rows of the target are read at its
+            # commit.
             end = before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch))
             if start.order >= end.order and end.order < cursor.position.order:
                 self._await_xa(name)
@@ -122,7 +127,7 @@ class CatchUp:
             source.close()
 
     def _await_xa(self, name: str) -> None:
-        """The target stands before a prepared transaction that is open: it goes on when that has ended."""
+        """Wait: the target is just before an open prepared transaction, which must end first."""
         held = self.cursor.targets[name].suspended
         assert held is not None
         made = held.model_copy(update=_waiting(self.cursor))
@@ -130,7 +135,7 @@ class CatchUp:
             self._publish({name: made})
 
     def _start(self, source: Source, held: Suspension) -> StartDecision:
-        """Where the target's own stretch of the log begins.
+        """Return where the target's own stretch of the log begins.
 
         Raises:
             SourceError: the log does not reach back to it.
@@ -183,7 +188,8 @@ class CatchUp:
                 moves=CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us),
                 ack=ack,
             ),
-            # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
+            # Prepared transactions of this stretch with rows of the target alone: none is in the
+            # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),
         )
         try:
@@ -193,7 +199,7 @@ class CatchUp:
             self._go_on_from(stages.committer.done.latest)
 
     def _remains(self, name: str, error: CdcError) -> None:
-        """The target stays suspended where it stands now; a new cause is recorded."""
+        """Keep the target suspended at its present position, and record a new cause."""
         held = self.cursor.targets[name].suspended
         assert held is not None
         made = restated(
@@ -220,7 +226,7 @@ class CatchUp:
 
 
 def _waiting(cursor: CursorState) -> dict[str, str]:
-    """The cause of a suspension that only the end of prepared transactions can lift."""
+    """Return the cause of a suspension that ends only when prepared transactions end."""
     xids = ", ".join(entry.xid for entry in cursor.open_xa)
     return {
         "what": f"caught up as far as it can be: it waits for the end of the XA transactions {xids}",
@@ -229,11 +235,11 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
 
 
 class CatchUpMoves:
-    """One suspended target moves; the cursor of the source does not (see `commit.Moves`).
+    """Moves of one suspended target, without the source's cursor (see `commit.Moves`).
 
     Args:
         cursor: of the source, at which the catch-up ends.
-        source_time_us: what the last cut tells of the source's time.
+        source_time_us: the source's time in the last cut.
     """
 
     kind: BatchKind = "catch_up"
@@ -251,7 +257,7 @@ class CatchUpMoves:
         self._left: Suspension | None = suspended
 
     def needs_batch(self, *, final: bool) -> bool:
-        """See `Moves`: at the end also a stretch without any row of the target moves it."""
+        """See `Moves`: at the end even a stretch without rows of the target moves it."""
         place = self._stretch.place
         return final and place.position.order != place.batch_start.order
 

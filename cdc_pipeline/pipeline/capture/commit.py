@@ -2,10 +2,12 @@
 
 Rules:
 - The cursor is written after the cut, the ack comes after the cursor (`pipeline/publish.py`).
-- Prepared XA transactions are durable before the record or the cursor that refers to them (K8, `lake/prepared.py`).
-- A stretch of the log that changes no target makes no batch: at the end of a run the cursor alone moves on, under the
-  same batch number, and no JVM is started.
-- What a batch moves is decided in one place (`Moves`): the source's cursor, or one suspended target (`catch_up.py`).
+- Prepared XA transactions are durable before the record or cursor that refers to them (K8,
+  `lake/prepared.py`).
+- A stretch of the log that changes no target makes no batch: at the end of a run only the cursor
+  moves, under the same batch number, and no JVM is started.
+- `Moves` alone decides what a batch moves: the source's cursor, or one suspended target
+  (`catch_up.py`).
 """
 
 from __future__ import annotations
@@ -25,18 +27,18 @@ from cdc_pipeline.position.position import Position, ServerIdentity
 
 
 class BatchCommitter(Protocol):
-    """What the drain asks of a committer."""
+    """Committer as the drain sees it."""
 
     def is_due(self) -> bool:
-        """Return whether the batch at work is large enough, and stands between transactions."""
+        """Return whether the batch is large enough and between transactions."""
 
     def commit(self, *, final: bool = False) -> None:
-        """Commit the batch at work; `final` at the end of the stretch."""
+        """Commit the current batch; `final` at the end of the stretch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """What a batch covers, for its record.
+    """Interval of a batch, for its record.
 
     Attributes:
         cursor: behind the batch.
@@ -51,18 +53,18 @@ class Covered:
 
 
 class Moves(Protocol):
-    """What the batches of a stretch move."""
+    """Rules for what the batches of a stretch move."""
 
     @property
     def kind(self) -> BatchKind:
-        """Of the batches."""
+        """Return the kind of the batches."""
 
     @property
     def moves_cursor(self) -> bool:
-        """Whether the cursor moves over what changes no target."""
+        """Return whether the cursor moves past a stretch that changes no target."""
 
     def needs_batch(self, *, final: bool) -> bool:
-        """Return whether a batch is due for the place alone, without work for any target."""
+        """Return whether the position alone makes a batch due, without work for any target."""
 
     def cover(self, number: int, created: Collection[str]) -> Covered:
         """Take the interval since the last call; `created` are targets that batch `number` makes."""
@@ -72,7 +74,7 @@ class Moves(Protocol):
 
 
 class CursorMoves:
-    """The cursor of the source moves."""
+    """Moves of the source's cursor."""
 
     kind: BatchKind = "batch"
     moves_cursor: bool = True
@@ -106,10 +108,10 @@ class CursorMoves:
 
 
 class Committer:
-    """Commits the batches of a stretch.
+    """Committer of a stretch's batches.
 
     Args:
-        ack: tells the store up to which transaction all is committed.
+        ack: tells the store up to which transaction everything is committed.
         start_reasons: why the run started where it did, kept in the metadata of each cursor.
 
     Attributes:
@@ -135,14 +137,16 @@ class Committer:
         self._start_metadata = start_metadata(start_reasons)
 
     def is_due(self) -> bool:
-        """Return whether the batch is large enough to be merged, and stands between transactions."""
+        """Return whether the batch is large enough to be merged and between transactions."""
         batch, limits = self._stretch.stager.staged, self._context.config.batch
         if batch is None or batch.has_open or self._stretch.parking.has_pieces or self._stretch.overlap.is_held():
             return False
         return batch.staged_bytes >= limits.merge_staged_bytes or batch.staged_rows >= limits.merge_rows
 
     def commit(self, *, final: bool = False) -> None:
-        """Record, merge, publish, write the cursor, ack. Without work: nothing, or at a run's end the cursor alone.
+        """Record, merge, publish, write the cursor, ack.
+
+        Without work this does nothing, except that at a run's end the cursor moves.
 
         Raises:
             SinkError: a merge failed; the record stays and the next run finishes it.
@@ -158,8 +162,11 @@ class Committer:
             self._move_cursor()
 
     def _has_work(self) -> bool:
-        """Whether there is a batch to record: changes of targets, targets that are suspended from here on (K4), or that
-        are not exact any more (K12)."""
+        """Return whether there is a batch to record.
+
+        That is: changes of targets, newly suspended targets (K4), or targets that are no longer
+        exact (K12).
+        """
         targets = self._stretch.targets
         return bool(targets.news) or targets.has_lost_exactness or self._stretch.stager.has_work
 
@@ -199,7 +206,7 @@ class Committer:
         self._moves.published(cut)
 
     def _left_behind_at(self) -> Position:
-        """Where a target stands that the batch has to leave behind."""
+        """Return the position of a target that the batch has to leave behind."""
         open_before = self.cursor.open_xa if self.cursor is not None else ()
         return before_begin(self._stretch.place.batch_start, oldest_begin(open_before, epoch=self._stretch.epoch))
 

@@ -1,11 +1,14 @@
-"""The draining half of a capture: store -> decode -> stage -> record -> merge -> cut -> cursor -> ack (K2, K9).
+"""Drain: store -> decode -> stage -> record -> merge -> cut -> cursor -> ack (K2, K9).
 
 Rules:
 - Many small gets make one merge batch; what a get returned is released as soon as it is staged.
 - A batch is committed only between transactions. A DDL that changes a target is a batch of its own.
-- Rows of prepared XA transactions are parked, and staged at their XA COMMIT (K8, `pipeline/capture/xa.py`).
-- Whatever goes wrong, what came before it is committed to the last whole transaction, and then the error is raised.
-- What fails for one table alone suspends that table at the last whole transaction, and is tried again without it (K4).
+- Rows of prepared XA transactions are parked, and staged at their XA COMMIT (K8,
+  `pipeline/capture/xa.py`).
+- On any error, everything before it is committed to the last whole transaction; then the error is
+  raised.
+- A failure of a single table suspends that table at the last whole transaction, and the rest is
+  tried again without it (K4).
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ _GET_TIMEOUT_S = 1.0
 
 
 class Drain:
-    """Empties the store into the lake until the reader is done."""
+    """Drain of the store into the lake, until the reader is done."""
 
     def __init__(
         self,
@@ -131,7 +134,7 @@ class Drain:
         self._committer.commit(final=True)
 
     def _take(self, slices: Sequence[EventSlice]) -> None:
-        """Split what a get returned into runs: whole transactions, pieces of an open one, single statements."""
+        """Split a get's result: whole transactions, pieces of an open one, single statements."""
         run: list[EventSlice] = []
         for piece in slices:
             if piece.kind is SliceKind.TRANSACTIONS:
@@ -139,7 +142,8 @@ class Drain:
                 continue
             self._take_transactions(run)
             run = []
-            # Here, too: a get nearly always ends inside a transaction, where nothing can be committed.
+            # Here as well: a get nearly always ends inside a transaction, where nothing can be
+            # committed.
             if self._committer.is_due():
                 self._committer.commit()
             if piece.kind is SliceKind.STATEMENT:
@@ -151,7 +155,7 @@ class Drain:
         self._take_transactions(run)
 
     def _take_transactions(self, run: list[EventSlice]) -> None:
-        """Whole transactions. On an error the run is halved until the failing transaction stands alone."""
+        """Apply whole transactions. On an error, halve the run down to the failing transaction."""
         if not run:
             return
         saved = self._targets.snapshot()
@@ -183,7 +187,7 @@ class Drain:
             self._advance(run, decoded)
 
     def _take_piece(self, piece: EventSlice) -> None:
-        """A piece of a transaction that is larger than a slice: staged apart until its end is known."""
+        """Stage a piece of a transaction larger than a slice, apart until its end is known."""
         first = piece.events[0]
         transaction = piece.chunk.journal, int(first["tx_offset"])
         if first["tx_ordinal"] == 0:
@@ -227,7 +231,7 @@ class Drain:
         self._advance([piece], replace(decoded, transactions_applied=applied))
 
     def _end_pieces(self, piece: EventSlice, *, is_xa: bool, undone: NDArray[np.int64]) -> int:
-        """The end of a transaction that came in pieces; 1 where its rows count, else 0."""
+        """End a transaction that came in pieces; return 1 if its rows count, else 0."""
         end = piece.events[-1]
         if end["role"] == Role.ROLLBACK:
             self._stretch.drop_open()
@@ -248,8 +252,10 @@ class Drain:
         return int(self._open_is_applied)
 
     def _confirm(self, table: DecodedTable, *, first_us: int | None = None) -> list[Target]:
-        """The targets of a table's changes; an error tells where they stand. `first_us` is the commit time of the first
-        of them; None for that of the rows."""
+        """Return the targets of a table's changes; an error names their place.
+
+        `first_us` is the commit time of the first change; None for that of the rows.
+        """
         try:
             found = self._targets.confirm(table.rows.schema)
             self._targets.check_rows(table.rows)
@@ -267,7 +273,7 @@ class Drain:
             raise
 
     def _abandon(self, mark: EventSlice) -> None:
-        """The open transaction never ended (K5): its pieces never count."""
+        """Drop the pieces of an open transaction that never ended (K5): they never count."""
         self._stretch.drop_open()
         self._place.drop_open()
         self._decoder.reset()
@@ -276,7 +282,7 @@ class Drain:
         self._advance([mark], DecodedRun((), 0, 0))
 
     def _take_statement(self, piece: EventSlice) -> None:
-        """A statement alone: where it changes a target it is a batch of its own."""
+        """Apply a single statement: a batch of its own if it changes a target."""
         self._overlap.coming(int(piece.events["commit_ts_us"][-1]))
         row = piece.stop - 1
         try:
@@ -298,8 +304,11 @@ class Drain:
             self._committer.commit()
 
     def _check_not_parked(self, decision: Decision) -> None:
-        """Raises:
-        UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for XA COMMIT (K8, K28).
+        """Check that no parked rows lose their table.
+
+        Raises:
+            UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for
+                XA COMMIT (K8, K28).
         """
         for table in dict.fromkeys(old for old, _ in decision.statement.renames):
             source = table_name(*table)
@@ -314,7 +323,7 @@ class Drain:
                 )
 
     def _decide_statements(self, run: Sequence[EventSlice]) -> list[Stated]:
-        """Decisions of the statements that did not have to stand alone: savepoints, XA, DDL of other tables ..."""
+        """Record decisions of statements that are not alone: savepoints, XA, DDL of other tables."""
         return [
             Stated(piece, int(row) + piece.first, self._decide(piece, int(row) + piece.first))
             for piece in run
@@ -332,7 +341,7 @@ class Drain:
         journal = piece.chunk.journal
         begin = max(0, int(event["tx_offset"]))
         seq = pack_seq(self._epoch, journal_number(journal), begin, int(event["tx_ordinal"]))
-        alone = piece.kind is SliceKind.STATEMENT  # what removes rows is
+        alone = piece.kind is SliceKind.STATEMENT  # whatever removes rows
         gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
         decision = decide(
             query,
@@ -397,7 +406,10 @@ class Drain:
         self._transactions += decoded.transactions_applied
 
     def _take_notes(self) -> None:
-        """The reader's decisions up to here join the batch; the reader wrote them before it put what comes after."""
+        """Add the reader's decisions up to here to the batch.
+
+        The reader wrote them before it put what follows.
+        """
         notes = self._reader.notes
         while notes and Position(notes[0].journal, notes[0].offset).order <= self._place.position.order:
             self._stager.note(notes.popleft())
@@ -411,7 +423,7 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     """Check that a target can find the rows that change.
 
     Raises:
-        IncompleteRowsError: the images, or the table, lack columns that it finds rows by.
+        IncompleteRowsError: the images, or the table, lack columns that the target finds rows by.
     """
     if not MODES[target.mode].has_key:
         return
@@ -442,7 +454,7 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
 
 
 def _halve(run: list[EventSlice]) -> tuple[list[EventSlice], list[EventSlice]] | None:
-    """The run in two parts that end at transaction ends, or None where it is a single transaction."""
+    """Split the run in two at a transaction end; None if it is a single transaction."""
     if len(run) > 1:
         middle = len(run) // 2
         return run[:middle], run[middle:]

@@ -1,9 +1,9 @@
-"""The overlap with the log of another server after a switch without GTIDs (K7).
+"""Overlap with the log of another server after a switch without GTIDs (K7).
 
 Rules:
-- Until a transaction comes that was committed later than what was applied before the switch, no cut
-  is published and no cursor moved: a cut there would go back in time.
-- What keeps every change must not get a change twice there, unless a person accepts that.
+- Until a transaction appears that was committed later than everything applied before the switch, no
+  cut is published and no cursor moved: a cut there would go back in time.
+- A target that keeps every change must not get one twice there, unless a person accepts that.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from cdc_pipeline.pipeline.targets.targets import Target
 
 
 class Overlap:
-    """Whether a stretch of the log is still in the overlap.
+    """State of a stretch of the log: still in the overlap or not.
 
     Args:
-        until_us: commit time of what was applied last; None where there is no overlap.
+        until_us: commit time of what was applied last; None if there is no overlap.
         accepted: targets that may keep changes of the overlap twice.
     """
 
@@ -40,7 +40,7 @@ class Overlap:
             self._until_us = None
 
     def check_changes(self, targets: Sequence[Target], source: str, *, first_us: int = -1) -> None:
-        """Refuse changes that a target which keeps every change would perhaps get twice.
+        """Refuse changes that a target which keeps every change might get twice.
 
         Args:
             source: the source table whose changes come.
@@ -72,7 +72,8 @@ class Overlap:
         """Raise if the run would publish inside the overlap.
 
         Raises:
-            PositionError: the log has no transaction yet that is later than what was applied before the switch.
+            PositionError: the log has no transaction yet that is later than what was applied before
+                the switch.
         """
         if not self.is_held():
             return

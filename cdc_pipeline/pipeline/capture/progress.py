@@ -1,4 +1,4 @@
-"""Where the drain stands: the position after the last whole transaction, its GTID set, and the counts so far."""
+"""Progress of the drain: its position, GTID set and counts after the last whole transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cdc_pipeline.position.start.same_log import last_logged_event
 
 
 class Place:
-    """Moves over slices that are applied; stands between transactions.
+    """Progress over applied slices; always between transactions.
 
     Args:
         start: where the run starts.
@@ -30,7 +30,7 @@ class Place:
     Attributes:
         position: after the last whole transaction, without its GTID set (see `full_position`).
         source_time_us: commit time of that transaction at the source; -1 before the first.
-        batch_start: where the interval at work begins, with its GTID set.
+        batch_start: where the current interval begins, with its GTID set.
     """
 
     def __init__(self, start: Position, flavor: Flavor, *, keeps_gtids: bool = True) -> None:
@@ -46,10 +46,11 @@ class Place:
         self._ignorable: Counter[str] = Counter()
 
     def full_position(self) -> Position:
-        """The position with the set of all transactions executed up to it.
+        """Return the position with the set of all transactions executed up to it.
 
-        Without one where the source does not use GTIDs: transactions that come later could be in no set, and those of a
-        mixed time would make a partial one, by which a dump sends again what was applied.
+        The set is left out if the source does not use GTIDs. Later transactions might be in no set,
+        and those of a mixed time would make a partial one, with which a dump sends applied
+        transactions again.
         """
         return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
 
@@ -58,7 +59,7 @@ class Place:
         self._counts[name] = self._counts.get(name, 0) + number
 
     def advance(self, slices: Sequence[EventSlice]) -> None:
-        """Move to the end of `slices`; pieces of an open transaction count, but do not move the position."""
+        """Move to the end of `slices`; pieces of an open transaction only count."""
         for piece in slices:
             events = piece.events
             self.count("events_seen", piece.event_count)
@@ -80,21 +81,23 @@ class Place:
                 self.source_time_us = int(events["commit_ts_us"][rows[-1]])
                 self._ack_position = _position(piece, int(rows[-1]), "offset")
             at = _position(piece, -1, "next_offset")
-            # A dump by GTID set begins with marks of a journal from before the start: they are no step back.
+            # A dump by GTID set begins with marks of a journal from before the start, which are no
+            # step back.
             if len(rows) or at.order > self.position.order:
                 self.position = at
         self._remember_event(slices)
 
     def reach(self, end: Position) -> None:
-        """Move to the end that was read up to: a GTID dump leaves out what the start's set holds already."""
+        """Move to the end of the read: a GTID dump leaves out what the start's set already holds."""
         if self.position.order < end.order:
             before, self.position = self.position, end
-            if before.journal == end.journal:  # what the server left out does not change what stands before it
+            # what the server left out does not change the state before it
+            if before.journal == end.journal:
                 created_s = end.journal_created_s or before.journal_created_s
                 self.position = replace(end, journal_created_s=created_s, last_event=before.last_event)
 
     def _remember_event(self, slices: Sequence[EventSlice]) -> None:
-        """Give the position the last event before it (K24), also one of an earlier call."""
+        """Record in the position the last event before it (K24), even one of an earlier call."""
         journal, offset = self.position.journal, self.position.offset
         if journal != self._last_event[0]:
             self._last_event = (journal, None)
@@ -113,13 +116,13 @@ class Place:
     def take_ack_position(self) -> Position | None:
         """Return the last transaction's last event, by which the store is acked (SPEC S9).
 
-        None where none came since the last call.
+        Return None if there was none since the last call.
         """
         position, self._ack_position = self._ack_position, None
         return position
 
     def take_interval(self) -> Interval:
-        """The interval since the last call, and a new one begins."""
+        """Return the interval since the last call, and begin a new one."""
         interval = Interval(
             start_journal=self.batch_start.journal,
             start_offset=self.batch_start.offset,

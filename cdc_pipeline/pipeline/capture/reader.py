@@ -1,12 +1,13 @@
 """The reading half of a capture: source -> transaction buffer -> store, in a thread of its own.
 
 Rules:
-- The reader stops at the end that the plan fixed, or where the plan's limit says, which is between two transactions.
-- An error is not lost and not early: what was read before it is in the store first, then the store's input ends, and
-  the drain raises the error when it has applied what came before.
-- The end of every journal is proved (K5) before anything of the next one is put. An acceptance that is used is in
-  `notes` before the next journal is in the store, for the drain to take at its place in the log.
-- After each list that is in the store, `on_joint` is told ``put``, in the reader's thread.
+- The reader stops at the end that the plan fixed, or between two transactions at the plan's limit.
+- An error is neither lost nor early: what was read before it is put into the store, then the
+  store's input ends. The drain applies that and raises the error.
+- The end of every journal is proved (K5) before anything of the next one is put. An acceptance that
+  is used is in `notes` before the next journal is in the store, so that the drain takes it at its
+  place in the log.
+- After each list that is stored, `on_joint` is called with ``put``, in the reader's thread.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class _LimitReached(Exception):
 
 
 class Reader(threading.Thread):
-    """Reads one run's part of the log into the store.
+    """Reader of one run's part of the log into the store.
 
     Attributes:
         error: what ended the reading early; None while it runs and after a full read.
@@ -53,7 +54,7 @@ class Reader(threading.Thread):
         on_position: Callable[[Position], None] | None = None,
         on_joint: Callable[[str], None] = lambda _joint: None,
     ) -> None:
-        """`on_position` is told, in this thread, how far the log was read and stored (SPEC T3)."""
+        """`on_position` receives, in this thread, how far the log was read and stored (SPEC T3)."""
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False
@@ -81,13 +82,15 @@ class Reader(threading.Thread):
 
     @property
     def dropped(self) -> list[DroppedTransaction]:
-        """Transactions that a journal's proved end cut off: never committed, never applied (K5)."""
+        """Return transactions that a journal's proved end cut off: never committed (K5)."""
         return self._buffer.dropped
 
     @property
     def bytes_expected(self) -> int:
-        """Bytes of the journals that the run reads in all, as well as one can tell now: a limit that counts something
-        else than bytes is scaled by what was read so far."""
+        """Return an estimate of the journal bytes that the run reads in all.
+
+        A limit that is not in bytes is scaled by what was read so far.
+        """
         most = self._run.plan.bytes_between
         if self._run.limit is None:
             return most
@@ -97,7 +100,7 @@ class Reader(threading.Thread):
         return min(most, int(self._bytes_put / share)) if share else most
 
     def run(self) -> None:
-        """Thread body. Never raises: see `error`."""
+        """Read; this is the thread's body. Never raises: see `error`."""
         limit = self._run.limit
         try:
             if limit is not None:

@@ -1,7 +1,7 @@
-"""Collect what a batch does, from its first staged row to its record (K2).
+"""Collect a batch's actions, from its first staged row to its record (K2).
 
 Rules:
-- After a step that failed halfway the batch is in doubt: nothing of it may be recorded in this run.
+- If a step fails halfway, the batch is in doubt: this run must not record any of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Collected:
     """A batch that is ready to be recorded.
 
     Attributes:
-        staged: None where no target is touched.
+        staged: None if no target is touched.
         created: targets that it makes.
     """
 
@@ -43,14 +43,14 @@ class Collected:
 
 
 class Stager:
-    """Stages the rows, statements and notes of one batch after the other.
+    """Stager of rows, statements and notes, one batch after the other.
 
     Args:
         number: of the first batch.
         begin: begins a batch of a number.
 
     Attributes:
-        number: of the batch at work.
+        number: of the current batch.
         names: of the transactions that are staged.
     """
 
@@ -76,24 +76,24 @@ class Stager:
     # -- the batch at work ----------------------------------------------------------------------------
 
     def batch(self) -> StagedBatch:
-        """Return the batch at work, which is begun where there is none."""
+        """Return the current batch, which is begun if there is none."""
         if self._staged is None:
             self._staged = self._begin(self.number)
         return self._staged
 
     @property
     def staged(self) -> StagedBatch | None:
-        """The batch at work; None where nothing is staged."""
+        """Return the current batch; None if nothing is staged."""
         return self._staged
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a step failed halfway."""
+        """Return whether a step failed halfway."""
         return self._is_in_doubt
 
     @property
     def has_work(self) -> bool:
-        """Whether the batch changes any target."""
+        """Return whether the batch changes any target."""
         return self._staged is not None and self._staged.has_work
 
     @contextmanager
@@ -104,13 +104,13 @@ class Stager:
         self._is_in_doubt = before
 
     def collect(self) -> Collected:
-        """Return what was collected, and collect anew."""
+        """Return what was collected, and start collecting from scratch."""
         collected = Collected(self._staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes))
         self._staged, self._created, self._ddl, self._notes = None, set(), [], []
         return collected
 
     def published(self, cut: Cut) -> None:
-        """Go on with the batch behind a published one."""
+        """Continue with the batch after a published one."""
         self.number = cut.batch_number + 1
 
     # -- rows -------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Stager:
         """Add changes of one table to each of its targets.
 
         Args:
-            open_transaction: the end of their transaction is not known yet.
+            open_transaction: it is not known yet whether their transaction commits.
         """
         with self.together():
             for target in targets:
@@ -136,7 +136,7 @@ class Stager:
                 self.batch().add_raw(rows, plan_of(target))
 
     def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
-        """Keep rows aside that cannot be applied."""
+        """Set rows aside that cannot be applied."""
         with self.together():
             self._targets.lose_exactness([rows.table for rows in bad])
             for rows in bad:
@@ -145,7 +145,7 @@ class Stager:
     # -- an open transaction ------------------------------------------------------------------------------
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
-        """Leave out events of the open transaction that ROLLBACK TO undid (see `Savepoints.undone`)."""
+        """Leave out events that ROLLBACK TO undid (see `Savepoints.undone`)."""
         if self._staged is not None:
             self._staged.undo_open(undone)
 
@@ -155,7 +155,7 @@ class Stager:
             self._staged.close_open()
 
     def drop_open(self, target: str | None = None) -> None:
-        """Drop the rows of the open transaction: it never counts; or those of one target alone."""
+        """Drop the rows of an open transaction that never counts; or those of one target."""
         if self._staged is not None:
             self._staged.drop_open(target)
 
@@ -167,12 +167,12 @@ class Stager:
         self.batch().create(plan_of(target))
 
     def change(self, target: Target, change: TableChange) -> None:
-        """Do to the target what a DDL means for it."""
+        """Change the target as a DDL requires."""
         before = change.before or change.known
         self.batch().change(plan_of(target), before.target_columns, change.steps)
 
     def carry(self, target: Target) -> None:
-        """Put the rows of another target in the place of this one's (K28)."""
+        """Replace this target's rows by those of another target (K28)."""
         carried = target.carried
         assert carried is not None
         with self.together():
@@ -188,11 +188,11 @@ class Stager:
             self.batch().replace(plan_of(target), content, before=carried.columns, steps=carried.steps)
 
     def decided(self, decision: DdlDecision) -> None:
-        """Keep a decision for the record."""
+        """Keep a decision about DDL for the record."""
         self._ddl.append(decision)
 
     def note(self, note: Note) -> None:
-        """Keep a decision that is no DDL for the record."""
+        """Keep any other decision for the record."""
         self._notes.append(note)
 
     def _create_new(self, target: Target) -> None:

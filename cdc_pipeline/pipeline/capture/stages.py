@@ -1,7 +1,8 @@
-"""The stages of one stretch of the log, joined: reader -> store -> drain, and the committer behind them.
+"""Join the stages of one stretch of the log: reader -> store -> drain -> committer.
 
-A run's own stretch and that of a target which catches up (K4) are built here alike; they differ in the committer, in
-where prepared transactions come from, and in what becomes of a failure that is one table's alone.
+The stretch of a run and that of a target which catches up (K4) are built alike. They differ in the
+committer, in the source of prepared transactions, and in how a failure of a single table is
+handled.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ class Stages(Generic[C]):
         resolved: the stretch.
         tables: which tables are read.
         targets: which of them follow the source in this stretch.
-        cursor: where the source stands; None before the first.
-        committing: makes the committer, which tells its second argument what the store may forget.
-        is_sources_own: the stretch is the source's own: a failure of one table alone suspends it (K4),
-            executors may decode its rows, and it may begin in an overlap (K7). Else a failure stops it.
+        cursor: of the source; None before the first.
+        committing: creates the committer, which reports to its second argument what the store may
+            forget.
+        is_sources_own: the stretch is the source's own: a failure of one table alone suspends it
+            (K4), executors may decode its rows, and it may begin in an overlap (K7). Else a failure
+            stops it.
         parking: keeps prepared transactions (K8).
-        on_position: is told, in the reader's thread, how far the log was read and stored (SPEC T3).
+        on_position: receives, in the reader's thread, how far the log was read and stored (SPEC T3).
         begin: begins a batch of a number; the sink's by default.
 
     Raises:
@@ -93,7 +96,7 @@ class Stages(Generic[C]):
         place = Place(resolved.start, identity.flavor, keeps_gtids=source.uses_gtids)
         until_us = _overlap_until_us(resolved) if is_sources_own else None
         if until_us is not None:
-            targets.lose_exactness()  # what the overlap does not skip may come a second time (K12)
+            targets.lose_exactness()  # what the overlap does not skip may come twice (K12)
         number = (0 if cursor is None else cursor.batch_number) + 1
         history = None
         if is_sources_own:
@@ -135,7 +138,7 @@ class Stages(Generic[C]):
         )
 
     def run(self) -> None:
-        """Read and drain the stretch; store and source are closed then.
+        """Read and drain the stretch; close store and source afterwards.
 
         Raises:
             CdcError: from reading, decoding or merging; what came before it is committed.

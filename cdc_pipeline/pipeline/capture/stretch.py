@@ -1,4 +1,4 @@
-"""One stretch of the log while it is captured: what its stages work on together."""
+"""Shared state of the stages while one stretch of the log is captured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cdc_pipeline.sink.protocol import Sink
 
 @dataclass(frozen=True, slots=True)
 class CaptureContext:
-    """What is the same for all stretches of a run.
+    """Values that are the same for all stretches of a run.
 
     Attributes:
         sink: locked.
@@ -52,16 +52,16 @@ class Stretch:
     """A stretch of the log.
 
     Attributes:
-        cursor: where the source stood before it; None before the first.
+        cursor: of the source before it; None before the first.
         epoch: of all that is committed (K1).
         targets: those that follow the source in it.
         place: how far its transactions are staged.
         parking: the prepared transactions (K8).
         overlap: with the log of another server (K7).
-        stager: collects the batch at work.
-        schemas: written before the record or cursor that it belongs to; None where the table maps
-            tell all.
-        history: content hashes, written likewise; None where the log has GTIDs.
+        stager: collects the current batch.
+        schemas: written before the record or cursor that refers to it; None if the table maps
+            suffice.
+        history: content hashes, written likewise; None if the log has GTIDs.
     """
 
     identity: ServerIdentity
@@ -76,10 +76,10 @@ class Stretch:
     history: HistoryWriter | None
 
     def standing_place(self) -> Position:
-        """Return where a target stands that follows the source no more (K4, K8).
+        """Return the position of a target that no longer follows the source (K4, K8).
 
-        That is the end of the last whole transaction, or before the oldest prepared one that is open:
-        the target has to read that one again.
+        That is the end of the last whole transaction, or before the oldest open prepared one: the
+        target has to read that one again.
         """
         return before_begin(self.place.full_position(), self.parking.begin_of_oldest())
 

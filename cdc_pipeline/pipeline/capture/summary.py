@@ -1,8 +1,8 @@
-"""A run in sums and sentences: its interval, its tables, and why it ended where it did.
+"""Summary of a run: its interval, its tables, and why it ended where it did.
 
 Rules:
-- What a run keeps of its past is counters and the latest cut: its memory does not grow with its batches (K25). The cuts
-  themselves are in the lake.
+- A run keeps of its past only counters and the latest cut, so that its memory does not grow with
+  its batches (K25). The lake has the cuts themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COUNTERS: Final = [
 
 
 class RunSummary:
-    """What the batches of a run, or of a part of it, did.
+    """Totals of a run's batches, or of a part of it.
 
     Attributes:
         batches: number of cuts that were published.
@@ -67,13 +67,13 @@ class RunSummary:
         self.moved(cut.interval, cut.ddl, cut.notes)
 
     def moved(self, interval: Interval, ddl: Sequence[DdlDecision], notes: Sequence[Note]) -> None:
-        """Count a part of the log, with what was decided in it."""
+        """Count a part of the log, with its decisions."""
         self.interval = interval if self.interval is None else _joined(self.interval, interval)
         self._keep(self.ddl, ddl)
         self._keep(self.notes, notes)
 
     def join(self, other: RunSummary) -> None:
-        """Count what another part of the same run did, but for its interval."""
+        """Count another part of the same run, except for its interval."""
         self.batches += other.batches
         self.rows += other.rows
         for name, changes in other._changes.items():
@@ -88,7 +88,7 @@ class RunSummary:
         self.entries_omitted += other.entries_omitted
 
     def tables(self) -> dict[str, TableReport]:
-        """Return what was done to each table of the cuts, changed or not, by name."""
+        """Return the results for each table of the cuts, changed or not, by name."""
         return {
             name: self._changes.get(name, TableReport()).model_copy(
                 update={"delta_version": version, "partial": partial}
@@ -125,13 +125,13 @@ def _joined(first: Interval, second: Interval) -> Interval:
 
 
 def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
-    """Return the interval of a run, from its planned start to where its batches came."""
+    """Return the interval of a run, from its planned start to the end of its batches."""
     nothing = empty_interval(resolved.start)
     return nothing if done is None else _joined(nothing, done)
 
 
 def reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool) -> str:
-    """Return what the run did, and why it ended where it did, in words."""
+    """Describe what the run did, and why it ended where it did."""
     plan, limit = resolved.plan, resolved.limit
     if resolved.start.order == resolved.end.order:
         ended = ""

@@ -1,11 +1,13 @@
-"""Which failures suspend one target (K4).
+"""Decide which failures suspend one target (K4: such a failure must not stop the others).
 
 Rules:
-- Suspended is what fails for one captured table alone: its columns, its key, a value, a statement of it. Whatever
-  concerns the log itself, names no table, or would leave no captured table going on, stops the run as before.
-- Rows that the log holds as a statement stop the run even if it names one table: triggers may change others.
-- A target that is not captured any more leaves the cursor, with a note: included again, it begins anew, and its old
-  Delta table must be out of the way. Going on where it stood would lose what came between in silence.
+- A failure of a single captured table suspends it: its columns, its key, a value, a statement. A
+  failure stops the run if it concerns the log itself, names no table, or would leave no captured
+  table following.
+- Rows logged as a statement stop the run even if it names one table: triggers may change others.
+- A target that is no longer captured leaves the cursor, with a note. If it is included again, it
+  starts from scratch, and its old Delta table must be removed first: to resume from its old place
+  would silently lose what came in between.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _OF_ONE_TABLE = (SchemaError, UnrepresentableValueError, IncompleteRowsError, Un
 
 
 class Suspender:
-    """Decides for the drain whether a failure suspends its table, and does it."""
+    """Suspension of failing tables on behalf of the drain."""
 
     def __init__(
         self,
@@ -43,17 +45,17 @@ class Suspender:
         captured: Callable[[str, str], bool],
         known: Collection[str],
     ) -> None:
-        """`known`: captured tables that the source has, whether they have a target or not."""
+        """`known`: captured tables that the source has, with or without a target."""
         self._stretch = stretch
         self._targets = stretch.targets
         self._captured = captured
         self._known = set(known)
 
     def __call__(self, error: CdcError) -> bool:
-        """Suspend the error's table where it stands: at the end of the last whole transaction.
+        """Suspend the error's table at the end of the last whole transaction.
 
         Returns:
-            False where the error stops the run. What the same transaction suspended before is taken back then.
+            False if the error stops the run; suspensions in the same transaction are then undone.
         """
         if not self._is_of_one_table(error):
             at = self._stretch.place.position
@@ -78,7 +80,8 @@ class Suspender:
         if not self._captured(database, table) or self._targets.is_suspended(database, table):
             return False
         if isinstance(error, ContentUnknownError):
-            return True  # the log is whole, and what it does not tell is known: the run goes on even without any table
+            # the log is whole and its gaps are known: the run continues even without tables
+            return True
         others = {name for name in self._known if not self._targets.is_suspended(*split_table_name(name))}
         if isinstance(error, OverlapUndecidedError) and any(
             target.name not in error.targets for target in self._targets.following(database, table)
@@ -95,7 +98,7 @@ def plan_to_cursor(
     catching_up: str = "",
     start: Position | None = None,
 ) -> CapturePlan:
-    """The plan of a stretch that ends at the cursor: that of a target that is caught up, or an empty one."""
+    """Return the plan of a stretch that ends at the cursor: of a catch-up, or empty."""
     reason = "a run of chosen tables: the cursor stands still"
     if catching_up:
         reason = f"{catching_up} was suspended and is caught up from where it stands"
@@ -112,7 +115,7 @@ def plan_to_cursor(
 
 
 def suspended_error(found: Mapping[str, Suspension], *, cursor: CursorState) -> TargetSuspendedError:
-    """The error that a run ends with which left targets behind."""
+    """Return the error of a run that left targets behind."""
     listing = sorted(found.items())
     name, held = listing[0]
     only = len(listing) == 1

@@ -1,9 +1,10 @@
-"""Names of transactions for changelogs: the GTID, or ``journal:offset`` of the first event where there is none.
+"""Names of transactions for changelogs: the GTID, or else ``journal:offset``.
 
-Rules:
-- A change carries the transaction that makes it effective in its seq (K1): of rows of a prepared XA transaction that is
-  the one of XA COMMIT.
-- GTIDs are read only where a changelog asks, from the slices at hand; that of an open transaction is kept.
+The offset is that of the first event. Rules:
+- A change's seq names the transaction that makes it effective (K1): for rows of a prepared XA
+  transaction that of XA COMMIT.
+- GTIDs are read from the present slices, and only if a changelog needs them; that of an open
+  transaction is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cdc_pipeline.binlog.seq import journal_number, transactions
 
 
 class TransactionNames:
-    """The names of the transactions that are being drained."""
+    """Names of the transactions that are being drained."""
 
     def __init__(self) -> None:
         self._slices: Sequence[EventSlice] = ()
@@ -28,17 +29,17 @@ class TransactionNames:
         self._journals: dict[int, str] = {}
 
     def coming(self, slices: Sequence[EventSlice]) -> None:
-        """The changes that are asked for next come from these slices."""
+        """Use these slices for the changes that follow."""
         self._slices, self._found = slices, None
         for piece in slices:
             self._journals[journal_number(piece.chunk.journal)] = piece.chunk.journal
 
     def opened(self, journal: str, tx_offset: int, gtid: str) -> None:
-        """A transaction begins whose pieces come one by one."""
+        """Begin a transaction that comes in pieces."""
         self._open = {(journal_number(journal), tx_offset): gtid} if gtid else {}
 
     def of(self, seq: pa.Array) -> pa.Array:
-        """Names of the transactions of n changes: strings (n,)."""
+        """Return the names of the transactions of n changes: strings (n,)."""
         numbers, offsets = transactions(seq)
         places, which = np.unique(np.stack([numbers, offsets], axis=1), axis=0, return_inverse=True)
         known = self._known()

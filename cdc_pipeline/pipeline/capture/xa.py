@@ -1,20 +1,22 @@
 """Prepared XA transactions of a run: parked at their prepare, applied at XA COMMIT (K8).
 
 Rules:
-- `plan` judges everything and changes nothing; `apply` then does it. So an XA COMMIT that cannot be applied stops the
-  run before anything of its slice was staged.
-- A prepared group's tables must fit their targets when it is prepared and again when it is committed (K13). Only the
-  commit creates a target: rows that are rolled back leave no table behind.
+- `plan` judges everything and changes nothing; `apply` then acts. So an XA COMMIT that cannot be
+  applied stops the run before anything of its slice is staged.
+- A prepared group's tables must fit their targets when it is prepared and again when it is
+  committed (K13). Only the commit creates a target: rows that are rolled back leave no table
+  behind.
 - A prepare whose commit comes in the same run of slices is never parked.
-- Rows of a suspended table are passed over at the commit: it stands before the begin of every transaction that was
-  prepared and open where it was suspended, and reads them again when it catches up (K4). Parked rows of a table that is
-  not captured any more are left out as well.
-- Rows of XA COMMITs are staged as those of any whole transaction, many commits at a time: a batch is recorded only
-  between transactions, so that a commit that fails halfway takes the whole batch with it, which is read again. They
-  need no files of their own.
-- XA COMMIT of an unknown xid stops the run, unless `accept.unknown_xa` names it: then a note is recorded. XA ROLLBACK
-  of an unknown xid is harmless. Both are counted. An xid that is prepared while it is open had an end that the log does
-  not hold (sql_log_bin = 0): whether its rows count cannot be known, and the same setting accepts it.
+- The commit skips rows of a suspended table. The table's position lies before every transaction
+  that was prepared and open when it was suspended, so that the catch-up reads them again (K4).
+  Parked rows of a table that is no longer captured are left out as well.
+- Rows of XA COMMITs are staged like those of any whole transaction, many commits at a time. A batch
+  is recorded only between transactions: if a commit fails halfway, the whole batch is dropped and
+  read again, so that no files per commit are needed.
+- XA COMMIT of an unknown xid stops the run, unless `accept.unknown_xa` names it; then a note is
+  recorded. XA ROLLBACK of an unknown xid is harmless. Both are counted. If an xid is prepared while
+  it is open, its earlier end is missing in the log (sql_log_bin = 0). Whether those rows count
+  cannot be known, and the same setting accepts it.
 """
 
 from __future__ import annotations
@@ -41,8 +43,11 @@ _GATHERED_BYTES_MAX: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class XaStep:
-    """One thing to do: park `group`; with `end` (paired), apply or drop it at once; `end` alone is of what is parked,
-    or was never seen (unknown); forget what is parked under the xid of `group`."""
+    """One action.
+
+    Park `group`; with `end` (paired), apply or drop it at once. `end` alone ends a parked group,
+    or one never seen (unknown). Else forget what is parked under the xid of `group`.
+    """
 
     kind: Literal["park", "paired", "parked", "unknown", "forget"]
     group: PreparedGroup | None = None
@@ -50,7 +55,7 @@ class XaStep:
 
 
 class XaControl:
-    """Joins decoded prepares and XA statements with what is parked.
+    """Matches decoded prepares and XA statements with parked rows.
 
     Args:
         captured: whether a table is captured, by database and table name.
@@ -78,18 +83,18 @@ class XaControl:
         self._gathered_bytes = 0
 
     def holds_rows_of(self, source: str) -> bool:
-        """Whether a prepared transaction that is open has rows of a source table."""
+        """Return whether an open prepared transaction has rows of a source table."""
         return self._parking.holds_rows_of(source)
 
     def take_rows_applied(self) -> int:
-        """Changes that XA COMMITs made effective since the last call."""
+        """Return changes that XA COMMITs made effective since the last call."""
         rows, self._rows_applied = self._rows_applied, 0
         return rows
 
     # -- whole transactions -------------------------------------------------------------------------------------------
 
     def plan(self, prepared: Sequence[PreparedGroup], ends: Sequence[XaEnd]) -> list[XaStep]:
-        """What a run of slices asks for.
+        """Plan the actions for a run of slices.
 
         Raises:
             UnknownXaError: XA COMMIT of a transaction whose prepare was not seen.
@@ -127,7 +132,7 @@ class XaControl:
         return steps
 
     def apply(self, steps: Sequence[XaStep]) -> None:
-        """Do what `plan` found; only within `Stager.together`."""
+        """Execute a plan; only within `Stager.together`."""
         for step in steps:
             group, end = step.group, step.end
             if step.kind == "unknown" and end is not None:
@@ -236,8 +241,11 @@ class XaControl:
         return Effect(self._epoch, end.journal, end.tx_offset, end.commit_ts_us)
 
     def check_piece(self, tables: Sequence[DecodedTable]) -> None:
-        """Raises:
-        SchemaError, KeylessTableError: prepared rows do not fit their targets; the table is named.
+        """Check prepared rows against their targets.
+
+        Raises:
+            SchemaError, KeylessTableError: prepared rows do not fit their targets; the table is
+                named.
         """
         for table in tables:
             try:
@@ -256,29 +264,34 @@ class XaControl:
             raise
 
     def _counts(self, schema: TableSchema) -> bool:
-        """False for a table that is not captured any more, and for a suspended one, which reads this transaction again
-        when it catches up (K4)."""
+        """Return whether rows of a table are applied at the commit.
+
+        They are not if it is no longer captured, or suspended: it then reads this transaction
+        again when it catches up (K4).
+        """
         database, table = schema.database, schema.table
         return self._captured(database, table) and not self._targets.is_suspended(database, table)
 
     # -- a transaction in pieces --------------------------------------------------------------------------------------
 
     def add_piece(self, tables: Sequence[DecodedTable]) -> None:
-        """Rows of an XA transaction that is larger than a slice; `check_piece` and `begin_pieces` came before."""
+        """Take rows of an XA transaction in pieces; call `check_piece` and `begin_pieces` before."""
         for table in tables:
             self._parking.add(table.rows)
 
     def begin_pieces(self, *, journal: str, tx_offset: int, gtid: str) -> None:
-        """An XA transaction begins that comes in pieces; nothing where it has begun."""
+        """Begin an XA transaction that comes in pieces, unless it has begun."""
         if not self._parking.has_pieces:
             self._parking.begin(journal=journal, offset=tx_offset, gtid=gtid)
 
     def undo_pieces(self, undone: NDArray[np.int64]) -> None:
-        """ROLLBACK TO undid some of its rows (see `Savepoints.undone`)."""
+        """Drop some of its rows, undone by ROLLBACK TO (see `Savepoints.undone`)."""
         self._parking.undo(undone)
 
     def park_pieces(self, group: PreparedGroup) -> None:
-        """Its last piece ends with XA PREPARE; `group.tables` is empty, the rows came before.
+        """Park it: its last piece ends with XA PREPARE.
+
+        `group.tables` is empty, because the rows came before.
 
         Raises:
             TransactionError: the xid is open.
@@ -290,7 +303,7 @@ class XaControl:
         self._parking.park(group.xid, prepared_at_us=group.prepared_at_us)
 
     def commit_pieces(self, *, journal: str, tx_offset: int, commit_ts_us: int) -> None:
-        """It was committed in one phase: its rows count under its own seq."""
+        """Apply it: it was committed in one phase, and its rows count under its own seq."""
         for rows in self._parking.pieces(Effect(self._epoch, journal, tx_offset, commit_ts_us)):
             if self._counts(rows.schema):
                 self._gather(rows)

@@ -1,1 +1,1 @@
-"""From stored events to decoded rows and decided statements."""
+"""Turn stored events into decoded rows and decided statements."""

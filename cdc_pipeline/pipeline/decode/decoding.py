@@ -1,13 +1,17 @@
-"""From slices of events to the changes of each captured table.
+"""Decode slices of events into the changes of each captured table.
 
 Rules:
-- Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a savepoint undid.
-- Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
-- Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
-- Rows are masked as soon as they are decoded: nobody else sees what masks hide (K14).
-- A value that its Delta type cannot hold is rescued, and a row that cannot be applied goes to the quarantine, or
-  either stops its table with journal and offset, as the table's policies say (`pipeline/targets/row_policies.py`).
-  Rows of prepared transactions stop it in any case: whether they count is not known yet.
+- Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a
+  savepoint undid.
+- Rows of a transaction that ends with XA PREPARE are kept apart: they wait for XA COMMIT (K8).
+- Rows of a suspended table are counted and not decoded: its table maps may be the reason for the
+  suspension (K4).
+- Rows are masked as soon as they are decoded, so that no later stage sees the original values
+  (K14).
+- A value that its Delta type cannot hold is rescued, a row that cannot be applied goes to the
+  quarantine, or either stops its table with journal and offset, as the table's policies say
+  (`pipeline/targets/row_policies.py`). Rows of prepared transactions always stop it, because it is
+  not known yet whether they count.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ if TYPE_CHECKING:  # reading a log needs none of these
 
 @dataclass(frozen=True, slots=True)
 class DecodedTable:
-    """Changes of one table, and where the first of them stands."""
+    """Changes of one table, and the place of the first of them."""
 
     rows: DecodedRows
     journal: str
@@ -77,7 +81,8 @@ class DecodedRun:
     Attributes:
         tables: one entry per table and schema version, in order of first appearance.
         row_events_ignored: rows events of tables that are not captured.
-        transactions_applied: transactions with at least one row of a captured table, but for prepared ones.
+        transactions_applied: transactions with at least one row of a captured table, without
+            prepared ones.
         prepared: in the order of the log; of whole transactions only.
         row_events_suspended: rows events of captured tables that are suspended (K4).
         bad: rows that cannot be applied, for the quarantine; not among `tables`.
@@ -94,7 +99,7 @@ class DecodedRun:
 
 
 class RunDecoder:
-    """Decodes slices in the order of the log; carries the table maps of an open transaction from piece to piece."""
+    """Decoder of slices in log order; carries table maps of an open transaction along."""
 
     def __init__(
         self,
@@ -128,8 +133,10 @@ class RunDecoder:
         may_leave_out: bool = True,
         raw: RawStaging | None = None,
     ) -> DecodedRun:
-        """Changes of `slices`, but for what ROLLBACK TO undid (see `Controls.undone`), and for rows that cannot be
-        applied, where their policies and `may_leave_out` allow it. What `raw` takes is not decoded.
+        """Return the changes of `slices`, decoded unless `raw` takes them.
+
+        Left out are changes undone by ROLLBACK TO (see `Controls.undone`), and rows that cannot
+        be applied, if their policies and `may_leave_out` allow it.
 
         Raises:
             BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
@@ -189,7 +196,7 @@ class RunDecoder:
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
     ) -> DecodedRows:
-        """The rows that can be applied; those that cannot join `bad`, where the table's policies allow it.
+        """Return rows that can be applied; add the others to `bad` if the policies allow it.
 
         Args:
             bad: None: no row may be left out.
@@ -235,7 +242,7 @@ class RunDecoder:
 def _without_event(
     parts: Sequence[RowsSelection], error: CdcError
 ) -> tuple[RowsSelection, int, list[RowsSelection]] | None:
-    """The selection and the place in it of the event that an error names, and all other events."""
+    """Split a selection into the event that an error names, with its place, and all others."""
     others: list[RowsSelection] = []
     found = None
     for part in parts:
@@ -261,7 +268,7 @@ def _cause(value: InvalidValue, schema: TableSchema) -> tuple[str, str]:
 def decoder_of(
     targets: Targets, *, captured: Callable[[str, str], bool], epoch: int, schemas: KnownSchemas | None
 ) -> RunDecoder:
-    """The decoder of a run, with the masks of its targets and without the tables that are suspended."""
+    """Return the decoder of a run, with its masks and without suspended tables."""
     return RunDecoder(
         captured=captured,
         epoch=epoch,
@@ -273,7 +280,7 @@ def decoder_of(
 
 
 def prepared_groups(piece: EventSlice) -> list[PreparedGroup]:
-    """The transactions of a slice that end with XA PREPARE, without their rows.
+    """Return the transactions of a slice that end with XA PREPARE, without their rows.
 
     Raises:
         DamagedJournalError: the event is shorter than its own fields.
@@ -310,7 +317,7 @@ def _without_undone(chunk: Chunk, rows: NDArray[np.int64], undone: Undone) -> ND
 def _by_transaction(
     decoded: DecodedRows, parts: Sequence[RowsSelection]
 ) -> Iterator[tuple[tuple[str, int], DecodedTable]]:
-    """The changes of each transaction: (journal, offset of its first event), its rows."""
+    """Yield the changes of each transaction: (journal, offset of its first event), its rows."""
     offsets = np.concatenate([part.chunk.events["tx_offset"][part.rows] for part in parts])
     numbers = np.concatenate([np.full(len(part.rows), at) for at, part in enumerate(parts)])
     transaction, part_of = offsets[decoded.event_row], numbers[decoded.event_row]
@@ -323,14 +330,14 @@ def _by_transaction(
 
 
 def rolled_back_offsets(piece: EventSlice) -> NDArray[np.int64]:
-    """`tx_offset` of the transactions of a slice that end with ROLLBACK."""
+    """Return `tx_offset` of the transactions of a slice that end with ROLLBACK."""
     events = piece.events
     offsets: NDArray[np.int64] = events["tx_offset"][events["role"] == Role.ROLLBACK]
     return offsets
 
 
 def _place(decoded: DecodedRows, parts: Sequence[RowsSelection], row: int) -> tuple[str, int]:
-    """Journal and offset of the rows event that change `row` came from."""
+    """Return journal and offset of the rows event of change `row`."""
     at = int(decoded.event_row[row])
     for part in parts:
         if at < len(part.rows):
@@ -340,7 +347,7 @@ def _place(decoded: DecodedRows, parts: Sequence[RowsSelection], row: int) -> tu
 
 
 def incomplete_inserts(decoded: DecodedRows) -> NDArray[np.int64]:
-    """Rows of inserts that lack columns."""
+    """Return the rows of inserts that lack columns."""
     columns = len(decoded.schema.columns)
     there = np.unpackbits(decoded.after_present, axis=1, bitorder="little", count=columns).astype(bool)
     found: NDArray[np.int64] = np.flatnonzero((decoded.op == INSERT) & ~there.all(axis=1))
@@ -350,7 +357,10 @@ def incomplete_inserts(decoded: DecodedRows) -> NDArray[np.int64]:
 def _check_inserts(
     decoded: DecodedRows, parts: Sequence[RowsSelection]
 ) -> tuple[IncompleteRowsError, list[int]] | None:
-    """An insert without a column means the column's default, which the log does not tell: the error, and the rows."""
+    """Return the error and rows for inserts without a column.
+
+    Its value is the column's default, which the log does not contain.
+    """
     lacking = incomplete_inserts(decoded)
     if not len(lacking):
         return None

@@ -1,4 +1,4 @@
-"""DDL inside the overlap after a switch: a statement that the targets have already is recorded as applied (K7)."""
+"""Decide DDL inside the overlap after a switch (K7: it may be applied already)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cdc_pipeline.schema.types import TargetColumn
 
 
 class _Before:
-    """The targets as they were before a statement (see `StatementTargets`).
+    """Targets as they were before a statement (see `StatementTargets`).
 
     They lack the columns that it names, or the table.
     """
@@ -54,7 +54,7 @@ class _Before:
         return self._now.awaits_load(database, table)
 
     def shaped_change(self, change: TableChange) -> TableChange:
-        return change  # compared are columns of the source's table
+        return change  # columns of the source's table are compared
 
     def placed(self, decision: Decision) -> Decision:
         return self._now.placed(decision)
@@ -70,7 +70,7 @@ def decide_in_overlap(
     schemas: Schemas | None = None,
     place: RowPlace | None = None,
 ) -> Decision:
-    """As `rules.decide`; a statement whose columns or table the targets have already is recorded as applied.
+    """Decide as `rules.decide`, but record a statement as applied if its result exists.
 
     Raises:
         CdcError: as `rules.decide`.
@@ -96,7 +96,10 @@ def decide_in_overlap(
 
 
 def _is_applied(decision: Decision, targets: Targets) -> bool:
-    """Whether the targets have all that a decision would make, with the same types; it makes something."""
+    """Return whether the targets have all that a decision would make, with the same types.
+
+    A decision that makes nothing does not count.
+    """
 
     def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
         now = targets.known(database, table)

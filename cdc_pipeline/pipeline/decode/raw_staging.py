@@ -1,11 +1,12 @@
-"""Rows of huge batches that are staged as they are, and decoded on Spark's executors.
+"""Stage rows of huge batches undecoded, for Spark's executors to decode.
 
 Rules:
-- Only what needs nothing of the driver: whole transactions, whole images, tables with a primary key whose targets take
-  their columns as they are. Masked tables never: raw bytes hold what masks hide (K14). Nor changelogs, which name the
-  transaction of each change.
-- Dates that no Delta type holds are looked for beforehand: rows that the events' policies decide on stay in the driver.
-- Whatever is odd about some events is left to the driver's decoder, which knows what it means.
+- Only rows that need nothing of the driver qualify: whole transactions, whole images, tables with a
+  primary key whose targets take their columns as they are. Masked tables do not, because raw bytes
+  hold what masks hide (K14); nor do changelogs, which name the transaction of each change.
+- Dates that no Delta type holds are searched for in advance: rows that the policies decide on stay
+  in the driver.
+- Events with anything unusual are left to the driver's decoder, which handles them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PIECE_BYTES_MAX: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class RawTable:
-    """Undecoded changes of one table, and where the first of them stands."""
+    """Undecoded changes of one table, and the place of the first of them."""
 
     rows: RawRows
     journal: str
@@ -41,12 +42,12 @@ class RawTable:
 
     @property
     def as_decoded(self) -> DecodedTable:
-        """What the checks of decoded rows need to know: the schema, and that all images are whole."""
+        """Input for the checks of decoded rows: the schema, and that all images are whole."""
         return DecodedTable(decode_rows((), self.rows.schema, epoch=self.rows.epoch), self.journal, self.offset)
 
 
 def uses_executors(config: PipelineConfig, *, bytes_expected: int) -> bool:
-    """Whether a run decodes on Spark's executors what can be decoded there."""
+    """Return whether a run decodes on Spark's executors where possible."""
     if config.batch.decode != "auto":
         return config.batch.decode == "executors"
     return not config.sink.spark.is_local and bytes_expected >= config.batch.executors_bytes_min
@@ -61,10 +62,11 @@ def raw_staging(
     lack: Callable[[], str],
     note: Callable[[Note], None],
 ) -> RawStaging | None:
-    """What a run stages undecoded; None where it decodes everything in the driver.
+    """Return the raw staging of a run; None if it decodes everything in the driver.
 
     Args:
-        lack: tells why the executors cannot decode, empty where they can. Asked where nobody said that they can.
+        lack: returns why the executors cannot decode, empty if they can; called only if that is not
+            configured.
         note: records that they cannot.
     """
     if not uses_executors(config, bytes_expected=bytes_expected):
@@ -76,21 +78,21 @@ def raw_staging(
 
 
 class RawStaging:
-    """Takes what need not be decoded in the driver."""
+    """Selection of changes that need not be decoded in the driver."""
 
     def __init__(self, targets: Targets, *, epoch: int) -> None:
         self._targets = targets
         self._epoch = epoch
 
     def take(self, schema: TableSchema, parts: Sequence[RowsSelection]) -> RawTable | None:
-        """The rows events as they are; None where the driver has to decode them."""
+        """Return the rows events undecoded; None if the driver has to decode them."""
         if not self._is_plain(schema) or not all(_is_simple(part) for part in parts):
             return None
         dates = [index for index, column in enumerate(schema.columns) if column.type.not_held_text == "moment"]
         try:
             counts = count_rows(parts, schema, look_at=dates)
         except CdcError:
-            return None  # the decoder says it, or sets the event aside
+            return None  # the decoder reports it, or sets the event aside
         if not counts.all_present or counts.has_invalid:
             return None
         first = parts[0]
@@ -102,7 +104,7 @@ class RawStaging:
         )
 
     def _is_plain(self, schema: TableSchema) -> bool:
-        """Whether all targets of a table take its columns as they are, and nothing of it is hidden."""
+        """Return whether all targets take a table's columns unchanged and unmasked."""
         database, table = schema.database, schema.table
         if not schema.primary_key or self._targets.masks.schema(schema) != schema:
             return False

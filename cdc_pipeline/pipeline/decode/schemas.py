@@ -1,13 +1,16 @@
-"""The schema history in a run: asked by table maps, kept up as DDL passes, stored with the lake.
+"""Schema history of a run: queried by table maps, updated by DDL, stored with the lake.
 
 Rules:
-- It begins as it was at the place where the reading begins, and is asked by place: the order of asking does not matter.
-- The catalog is asked at most once in a run, when the first table is met that the history does not know: what it says
-  is installed only for places from which no DDL of the table lies before its reading (`source/live/catalog.py`). A
-  first run that has nothing to read yet asks at once, so that later DDL is applied to what held at its start.
-- It is written before the record or cursor that it belongs to (`Committer`), and only where it has changed.
-- Of MariaDB's UUID, INET4 and INET6 a target that has ``binary`` for the column keeps it, with a note: never a silent
-  change of a type.
+- It begins as it was at the start of the read, and is queried by place: the order of queries does
+  not matter.
+- The catalog is read at most once in a run, when the first table appears that the history does not
+  know. Its columns count only for places from which no DDL of the table lies before the catalog
+  read (`source/live/catalog.py`). A first run with nothing to read reads it at once, so that later
+  DDL applies to the schema at its start.
+- It is written before the record or cursor that refers to it (`Committer`), and only if it has
+  changed.
+- If a target has ``binary`` for a MariaDB UUID, INET4 or INET6 column, it keeps that, with a note:
+  a type never changes in silence.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ AskCatalog = Callable[[], PlacedCatalog | None]
 
 
 def history_file(config: PipelineConfig) -> SchemaHistoryFile:
-    """The file of a pipeline's lake."""
+    """Return the schema history's file in a pipeline's lake."""
     return SchemaHistoryFile(LakePaths(config.sink.lake_path.absolute(), config.name).schema_history)
 
 
@@ -51,18 +54,18 @@ def schemas_of(
     recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
     follows: Callable[[str, str], bool] = lambda _database, _table: False,
 ) -> Schemas:
-    """The schema history for a run from `run.start` on.
+    """Return the schema history for a run from `run.start` on.
 
     Args:
-        cursor: where the history is whole up to; None before the first.
-        recorded: the target of a table.
-        follows: whether a target follows a table that is not captured by its name.
+        cursor: up to which the history is complete; None before the first.
+        recorded: returns the target of a table.
+        follows: returns whether a target follows a table that is not captured by its name.
 
     Raises:
         LakeStateError: the stored history is damaged.
     """
     file, start = history_file(config), run.start
-    # Without a cursor nobody knows what lies between a history that is left and the start.
+    # Without a cursor it is unknown what lies between a leftover history and the start.
     history = SchemaHistory()
     if cursor is not None:
         history = file.read().up_to(Place(cursor.epoch, *cursor.position.order))
@@ -71,7 +74,7 @@ def schemas_of(
     tables = TableFilter(config.tables)
 
     def captured(database: str, table: str) -> bool:
-        # Shadow tables too: one that is swapped in brings its columns along.
+        # Shadow tables as well: one that is swapped in brings its columns along.
         return tables.captured(database, table) or bool(tables.shadowed(database, table)) or follows(database, table)
 
     return Schemas(
@@ -82,13 +85,14 @@ def schemas_of(
         start=start,
         ask=lambda: source.catalog(captured, since=run.read_from),
         recorded=recorded,
-        # Twice the interval, as the history of the last transactions (pipeline/plan/server_switch.py).
+        # Twice the interval, as for the history of the last transactions
+        # (pipeline/plan/server_switch.py).
         kept_us=2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000),
     )
 
 
 def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
-    """A schema history of journals alone: what their own statements make is known, and nothing is stored."""
+    """Return a schema history of journals alone, built from their statements and not stored."""
     return Schemas(
         SchemaHistory(),
         file=None,
@@ -101,7 +105,7 @@ def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
 
 
 class Schemas:
-    """Implements `transaction.table_maps.KnownSchemas`. In the drain's thread.
+    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread.
 
     Attributes:
         notes: decisions for the next record, for the committer to take.
@@ -135,7 +139,7 @@ class Schemas:
     # -- asked by table maps ------------------------------------------------------------------------------------------
 
     def known(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
-        """The table's schema at a place; the catalog is asked where the history does not know it."""
+        """Return the table's schema at a place, from the catalog if the history lacks it."""
         version = self._version(database, table, journal, offset)
         if not _is_whole(version) and self.ask_catalog():
             version = self._version(database, table, journal, offset)
@@ -144,7 +148,7 @@ class Schemas:
         return self._as_recorded(version.schema, journal, offset)
 
     def before(self, database: str, table: str, journal: str, offset: int) -> TableState | None:
-        """The table as it was right before a statement at a place, None where it is not known."""
+        """Return the table right before a statement at a place; None if it is not known."""
         place = Place.of(self._epoch, journal, offset)
         place = Place(place.epoch, place.journal, place.offset - 1)
         version = self._history.at(database, table, place)
@@ -156,13 +160,13 @@ class Schemas:
         schema = self._as_recorded(version.schema, journal, offset)
         generated = version.generated
         if generated is None:
-            # A table map does not tell them; the catalog does, if the statement is the table's last one.
+            # A table map lacks them; the catalog has them if the statement is the table's last one.
             after = self._version(database, table, journal, offset)
             generated = None if after is None or after.place <= place else after.generated
         return TableState(schema, version.charset, "" if of_database is None else of_database.charset, generated)
 
     def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
-        """The table right behind the statement at a place by the server's catalog; None where no catalog tells that."""
+        """Return the table right after a statement, by the catalog; None if no catalog has it."""
         self.ask_catalog()
         version = self._version(database, table, journal, offset)
         place = Place.of(self._epoch, journal, offset)
@@ -171,12 +175,12 @@ class Schemas:
         return version.schema
 
     def why_unknown(self, database: str, table: str, journal: str, offset: int) -> str:
-        """Why a table is not known at a place."""
+        """Return why a table is not known at a place."""
         version = self._version(database, table, journal, offset)
         return _NO_TABLE if version is None else version.why or _NO_TABLE
 
     def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
-        """A table map says what the table is now: where the history says something else, it is corrected."""
+        """Correct the history if a table map contradicts it."""
         place = Place.of(self._epoch, journal, offset)
         version = self._history.at(schema.database, schema.table, place)
         generated = None
@@ -185,7 +189,8 @@ class Schemas:
             if _essence(told) == _essence(schema):
                 return
             if _essence(_filled(told, schema)) == _essence(schema):
-                generated = version.generated  # no contradiction: the map tells what a DDL's text left open
+                # no contradiction: the map fills in what a DDL's text left open
+                generated = version.generated
         charset = "" if version is None else version.charset
         corrected = Version(place, Origin.TABLE_MAP, schema, charset, generated=generated)
         self._history.add(schema.database, schema.table, corrected)
@@ -223,10 +228,10 @@ class Schemas:
     # -- the catalog --------------------------------------------------------------------------------------------------
 
     def ask_catalog(self) -> bool:
-        """Install the catalog, once in a run; False where that was done before, or there is none.
+        """Install the catalog, once in a run; False if that was done before, or there is none.
 
         Raises:
-            SourceError, BinlogError: what reading it, or the log up to it, raises.
+            SourceError, BinlogError: reading it, or the log up to it, failed.
         """
         if self._is_asked:
             return False
@@ -257,7 +262,7 @@ class Schemas:
     # -- kept up ------------------------------------------------------------------------------------------------------
 
     def apply(self, query: Query, *, is_mariadb: bool, journal: str, offset: int, time_us: int) -> None:
-        """A statement of the log passes."""
+        """Apply a statement of the log."""
         logged = LoggedStatement(
             query.sql,
             query.database,
@@ -271,16 +276,17 @@ class Schemas:
         apply(self._history, logged, self._captured)
 
     def begin(self) -> None:
-        """A first run has nothing to read: keep the catalog as it is at its start."""
+        """Keep the catalog at the start of a first run that has nothing to read."""
         self.ask_catalog()
         self.save(None, source_time_us=-1)
 
     def save(self, cursor: CursorState | None, *, source_time_us: int) -> None:
-        """Write what has changed, without what neither the cursor nor a target that stands behind it needs.
+        """Write changes, without versions that neither the cursor nor a suspended target needs.
 
         Args:
             cursor: the last one that was written.
-            source_time_us: commit time of the last transaction; every version of the time kept before it stays (K7).
+            source_time_us: commit time of the last transaction; every version of the time kept
+                before it stays (K7).
         """
         if cursor is not None:
             self._history = self._history.compacted(_oldest(cursor), keep_since_us=source_time_us - self._kept_us)
@@ -290,7 +296,7 @@ class Schemas:
 
 
 def _is_whole(version: Version | None) -> bool:
-    """Whether a version tells all that a table map may lack."""
+    """Return whether a version contains all that a table map may lack."""
     return (
         version is not None
         and version.schema is not None
@@ -306,7 +312,7 @@ def _oldest(cursor: CursorState) -> Place:
 
 
 def _filled(told: TableSchema, schema: TableSchema) -> TableSchema:
-    """Return `told` with what it does not know taken from a table map: charsets, fraction digits."""
+    """Return `told` with unknown parts taken from a table map: charsets, fraction digits."""
     if len(told.columns) != len(schema.columns):
         return told
     columns = tuple(
@@ -321,7 +327,7 @@ def _filled(told: TableSchema, schema: TableSchema) -> TableSchema:
 
 
 def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:
-    """What of a schema a DDL and a table map must agree in."""
+    """Return those parts of a schema in which a DDL and a table map must agree."""
     return tuple(
         replace(
             column,

@@ -1,4 +1,4 @@
-"""Statements of the log under a pipeline's rules: which stand alone, and what is decided of each (K13, SPEC S7)."""
+"""Apply a pipeline's rules to statements: which stand alone, and what each one does (K13, SPEC S7)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAVING: Final = frozenset({StatementKind.DROP_TABLE, StatementKind.DROP_DATABA
 
 
 def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
-    """The modes of the session that ran a statement, as far as its event tells them."""
+    """Return the modes of the session that ran a statement, as far as its event has them."""
     if query.sql_mode is None:
         return UNKNOWN_MODES
     return SqlModes.from_bits(
@@ -40,7 +40,7 @@ def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
 
 
 class StatementTargets(Protocol):
-    """What a decision about a statement asks of the targets; see `Targets`."""
+    """Queries about targets that a decision on a statement needs; see `Targets`."""
 
     def known_all(self, database: str, table: str) -> list[KnownTable]: ...
 
@@ -62,10 +62,10 @@ class StatementTargets(Protocol):
 
 
 class StatementRules:
-    """The pipeline's tables and policies applied to statements. Used by both threads.
+    """Tables and policies of a pipeline, applied to statements. Used by both threads.
 
-    What it keeps is the reader's alone: new names of captured tables, so that DDL under them stands alone too. The
-    drain learns of them in its own time, from its targets.
+    Its state belongs to the reader alone: new names of captured tables, so that DDL under them
+    stands alone too. The drain learns them from its targets, when it gets there.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class StatementRules:
         self._read_as_captured = set(followed)
 
     def is_isolated(self, sql: str, database: str) -> bool:
-        """Whether the statement must be alone in its batch: DDL of a captured table, and the unknown."""
+        """Return whether the statement is alone in its batch: DDL of captured tables, or unknown."""
         isolated = is_isolated(sql, database, self._is_read, is_mariadb=self._is_mariadb)
         if isolated and "RENAME" in sql.upper():
             statement = classify(sql, database, is_mariadb=self._is_mariadb)
@@ -103,12 +103,13 @@ class StatementRules:
         schemas: Schemas | None = None,
         place: RowPlace | None = None,
     ) -> Decision:
-        """What the statement does to the targets; suspended ones are not concerned (K4).
+        """Return what the statement does to the targets; suspended ones are left out (K4).
 
-        Each target of a table is decided for by itself; what is recorded of the statement is what the first one says.
+        Each target of a table gets its own decision; the first one's is recorded for the statement.
 
         Raises:
-            UnsupportedDdlError, UnsupportedEventError: it cannot be applied; with journal, offset and the way out.
+            UnsupportedDdlError, UnsupportedEventError: it cannot be applied; with journal, offset
+                and what to do.
         """
         modes = session_modes(query, is_mariadb=self._is_mariadb)
 
@@ -120,7 +121,8 @@ class StatementRules:
         def concerned(database: str, table: str) -> bool:
             if not captured(database, table):
                 return False
-            # A load cannot bring rows of a table that is gone: then the target is as that of any dropped table (K28).
+            # A load cannot bring rows of a dropped table: its target is treated as that of any
+            # dropped table (K28).
             is_over = kind in _LEAVING and targets.awaits_load(database, table)
             return is_over or not targets.is_suspended(database, table)
 
@@ -169,7 +171,8 @@ class StatementRules:
 
         decision = decide_for(0, concerned)
         if decision.statement.kind is StatementKind.DML:
-            # Rows that are logged as a statement may change other tables too (triggers): no suspension covers them.
+            # Rows logged as a statement may change other tables (triggers), so that no suspension
+            # covers them.
             return decide_for(0, captured)
         tables = dict.fromkeys((*decision.statement.tables, *(change.table for change in decision.changes)))
         count = max((len(targets.known_all(*table)) for table in tables), default=1) if decision.changes else 1

@@ -1,11 +1,12 @@
-"""What statements and prepare events mean for the rows around them: savepoints, XA transactions (K8).
+"""Interpret statements and prepare events for the rows around them: savepoints, XA (K8).
 
 Rules:
-- ROLLBACK TO undoes rows of its own transaction; which ones says `transaction/savepoints.py`. A transaction that comes
-  in pieces takes its savepoints along from piece to piece.
+- ROLLBACK TO undoes rows of its own transaction; `transaction/savepoints.py` finds which. A
+  transaction in pieces carries its savepoints from piece to piece.
 - XA COMMIT and XA ROLLBACK are transactions by themselves: an event or two, and no rows.
-- A transaction that may end with XA PREPARE says so before its first row: MySQL by XA START, MariaDB by a flag of its
-  GTID event. Whether it does so, or commits in one phase, its end tells.
+- A transaction that may end with XA PREPARE announces that before its first row: MySQL by XA START,
+  MariaDB by a flag of its GTID event. Its end shows whether it is prepared, or commits in one
+  phase.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ Undone = dict[tuple[str, int], NDArray[np.int64]]
 
 _SAVEPOINTS = frozenset({StatementKind.SAVEPOINT, StatementKind.ROLLBACK_TO_SAVEPOINT, StatementKind.RELEASE_SAVEPOINT})
 _XA_ENDS = frozenset({StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK})
-# GTID event and query: more events before XA COMMIT mean that it is not a transaction by itself.
+# A GTID event and a query: with more events, XA COMMIT is not a transaction by itself.
 _XA_END_ORDINAL_MAX = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A statement of the log, where it stands, and what was decided of it."""
+    """A statement of the log, its place, and the decision on it."""
 
     piece: EventSlice
     row: int  # in the chunk
@@ -43,7 +44,7 @@ class Stated:
 
     @property
     def transaction(self) -> tuple[str, int]:
-        """Journal, and offset of the transaction's first event."""
+        """Return the journal, and the offset of the transaction's first event."""
         return self.piece.chunk.journal, int(self.piece.chunk.events["tx_offset"][self.row])
 
 
@@ -66,10 +67,11 @@ class XaEnd:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What the statements of a run of slices do to its rows.
+    """Effects of the statements in a run of slices on its rows.
 
     Attributes:
-        undone: ranges of event ordinals that do not count, by transaction (see `Savepoints.undone`).
+        undone: ranges of event ordinals that do not count, by transaction (see
+            `Savepoints.undone`).
         xa_ends: in the order of the log.
     """
 
@@ -78,18 +80,18 @@ class Controls:
 
 
 class ControlReader:
-    """Reads the controls of consecutive slices."""
+    """Reader of transaction control in consecutive slices."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """No transaction is open."""
+        """Return to the state in which no transaction is open."""
         self._open = Savepoints()
         self._open_is_xa = False
 
     def mark(self) -> tuple[Savepoints, bool]:
-        """What `rewind` takes back."""
+        """Return a mark for `rewind`."""
         return deepcopy(self._open), self._open_is_xa
 
     def rewind(self, mark: tuple[Savepoints, bool]) -> None:
@@ -97,10 +99,11 @@ class ControlReader:
         self._open, self._open_is_xa = mark
 
     def read(self, stated: Sequence[Stated]) -> Controls:
-        """Controls of whole transactions.
+        """Read the control statements of whole transactions.
 
         Raises:
-            TransactionError: ROLLBACK TO a savepoint that was not set, XA COMMIT among other events.
+            TransactionError: ROLLBACK TO a savepoint that was not set, XA COMMIT among other
+                events.
         """
         savepoints: dict[tuple[str, int], Savepoints] = {}
         ends = []
@@ -114,7 +117,7 @@ class ControlReader:
         return Controls({key: ranges for key, ranges in undone.items() if len(ranges)}, tuple(ends))
 
     def read_piece(self, piece: EventSlice, stated: Sequence[Stated]) -> bool:
-        """Take over what a piece of the open transaction says; whether it is an XA transaction.
+        """Read a piece of the open transaction; return whether it is an XA transaction.
 
         Raises:
             TransactionError: see `read`.
@@ -133,7 +136,7 @@ class ControlReader:
 
     @property
     def open_undone(self) -> NDArray[np.int64]:
-        """What was undone so far of the transaction that comes in pieces (see `Savepoints.undone`)."""
+        """Return what was undone so far of the transaction in pieces (see `Savepoints.undone`)."""
         return self._open.undone
 
 
@@ -180,7 +183,7 @@ def _xa_end(one: Stated) -> XaEnd:
 
 
 def _is_prepared_by_flag(piece: EventSlice) -> bool:
-    """Whether the piece begins with a MariaDB GTID event that announces XA PREPARE."""
+    """Return whether the piece begins with a MariaDB GTID event that announces XA PREPARE."""
     first = piece.events[0]
     if first["event_type"] != EventType.MARIADB_GTID:
         return False

@@ -1,12 +1,15 @@
-"""What would keep a pipeline from working, or will bite later, found before it bites.
+"""Find what keeps a pipeline from working, or will cause trouble later.
 
 Rules:
-- Each check is small and has a name. It says what was expected, what was got, and the very statement that mends it.
-- A check that fails is a finding and not a crash; one that needs what is not there (a server that cannot be reached) is
-  not made, and a note says so. Everything else is examined all the same.
-- Nothing is changed: only scratch files of its own are written in the lake, and removed. No JVM, unless asked for.
-- What a run checks for itself is asked of the code that checks it there; a check here adds severity and statement.
-- Secrets are in no finding, wherever its text came from.
+- Each check is small and has a name. It states what was expected, what was got, and the exact
+  statement that fixes it.
+- A check that fails is a finding and not a crash. A check whose requirements are missing (an
+  unreachable server) is left out, and a note says so. Everything else is examined all the same.
+- Nothing is changed: the examination only writes scratch files in the lake, and removes them. It
+  starts no JVM unless requested.
+- Conditions that a run checks are examined with the run's own code; a check here adds severity and
+  statement.
+- Secrets are in no finding, whatever its text came from.
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ from cdc_pipeline.text.server_messages import said_by
 
 __all__ = ["Diagnosis", "Finding", "examine"]
 
-# In this order: the later ones use what the earlier ones have opened.
+# The order matters: later checks use what earlier ones opened.
 _OF_EVERY_SOURCE: Final = (*local.CHECKS, *lake.CHECKS, *state.CHECKS)
 _OF_SERVERS: Final = (*server.OPENING, *grants.CHECKS, *server.CHECKS, *tables.CHECKS, *retention.CHECKS)
-# What checks of server and grants have told with its statement.
+# Already reported, with its statement, by the checks of server and grants.
 _REFUSALS: Final = (MissingGrantError, ServerSettingError, ReplicaIdError)
 _NOT_SHOWN: Final = "***"
 _SECRET_LENGTH_MIN: Final = 6
@@ -50,11 +53,13 @@ def examine(
     """Examine a pipeline: its source, its lake, its state and this machine.
 
     Args:
-        cursors: where the cursor is read from; None where that could not be opened: the lake's last cut is used.
-        every_s: longest time between two runs; None where nobody knows it.
-        every_reason: where that is known from, in words.
+        cursors: where the cursor is read from; None if that could not be opened: the lake's last
+            cut is used.
+        every_s: longest time between two runs; None if unknown.
+        every_reason: how that is known, in words.
         with_spark: also start a Spark session that writes and reads a scratch table in the lake.
-        areas: what is looked at; of the others only what keeps these from being examined is told.
+        areas: areas to examine; of the others only what keeps these from being examined is
+            reported.
         found_before: findings of the caller's own, which become part of the diagnosis.
 
     Returns:
@@ -86,11 +91,11 @@ def examine(
 def _made(
     check: Check, context: Context, before: Sequence[Finding], absent: dict[str, list[Check]]
 ) -> Iterator[Finding]:
-    """The findings of one check."""
+    """Return the findings of one check."""
     said: list[Told] = []
     try:
         for one in check.run(context):
-            said.append(one)  # one by one: what was said before a failure stays said
+            said.append(one)  # one by one: findings before a failure are kept
     except NotThereError as missing:
         absent.setdefault(str(missing), []).append(check)
     except CdcError as error:
@@ -102,7 +107,7 @@ def _made(
             said.append(told)
         if isinstance(error, ServerUnreachableError) and check.area not in ("lake", "local"):
             context.forget_source()
-    except Exception as error:  # a check must never end the examination
+    except Exception as error:  # an unexpected error of one check must not end the examination
         said.append(
             warning("this check itself failed", got=said_by(error), mend="look at it by hand; please report it")
         )
@@ -111,9 +116,9 @@ def _made(
 
 
 def _secrets(value: object) -> set[str]:
-    """Every secret in a configuration."""
+    """Return every secret in a configuration."""
     if isinstance(value, SecretStr):
-        # A text this short stands in other words by chance, such as the account's own name.
+        # So short a text occurs in other words by chance, such as the account's own name.
         text = value.get_secret_value()
         return {text} if len(text) >= _SECRET_LENGTH_MIN else set()
     if isinstance(value, BaseModel):

@@ -1,4 +1,4 @@
-"""A source that is a directory of journals: whether they can be read, and reach from the cursor to the end."""
+"""Check a directory of journals: whether they can be read, and reach from the cursor to the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A check: a name, what it looks at, and the function that does."""
+"""A check: its name, its area, and its function."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cdc_pipeline.pipeline.doctor.diagnosis import Area, Told
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """See the module. `run` may raise CdcError, which becomes a finding.
+    """One check. `run` may raise CdcError, which becomes a finding.
 
     Attributes:
-        opens: others use what it opens: it is always made.
+        opens: others use what it opens, so that it always runs.
     """
 
     area: Area
@@ -24,5 +24,5 @@ class Check:
 
 
 def checks(area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Told]]) -> tuple[Check, ...]:
-    """Checks of one area, in the order that they are named in; an underscore in a name is a blank."""
+    """Return checks of one area, in this order; an underscore in a name stands for a blank."""
     return tuple(Check(area, name.replace("_", " "), run, opens) for name, run in named.items())

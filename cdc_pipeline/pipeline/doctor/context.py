@@ -1,4 +1,4 @@
-"""What the checks of one examination share, opened step by step; asking for what could not be opened ends a check."""
+"""Shared state of one examination; using what could not be opened ends a check."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ _ASSUMED_EVERY_S: Final = 86_400.0
 
 
 class NotThereError(Exception):
-    """A check needs something that is not there; its first argument says what."""
+    """A check needs something that is missing; its first argument says what."""
 
 
 @dataclass
 class Context:
-    """See the module.
+    """Shared state of one examination.
 
     Attributes:
-        cursors: where the cursor is read from; None where that could not be opened.
-        every_s: longest time between two runs; None where nobody knows.
-        every_reason: where that is known from.
-        chosen: the server that is examined: the primary, or its standby while the primary does not answer.
+        cursors: where the cursor is read from; None if that could not be opened.
+        every_s: longest time between two runs; None if unknown.
+        every_reason: how that is known.
+        chosen: the server that is examined: the primary, or its standby while the primary does not
+            answer.
         lake_is_open: the lake can be read.
-        reconciled: what the next run goes on from, once that is known.
+        reconciled: what the next run resumes from, once that is known.
     """
 
     config: PipelineConfig
@@ -63,18 +64,18 @@ class Context:
 
     @property
     def live_config(self) -> LiveSourceConfig:
-        """As configured."""
+        """Return the source's configuration."""
         assert isinstance(self.config.source, LiveSourceConfig), "checks of servers are not made of archives"
         return self.config.source
 
     @property
     def archive_config(self) -> ArchiveSourceConfig:
-        """As configured."""
+        """Return the server's configuration."""
         assert isinstance(self.config.source, ArchiveSourceConfig), "checks of archives are not made of servers"
         return self.config.source
 
     def open_server(self, config: PipelineConfig) -> None:
-        """Make the server of `config`, which has answered, the one that is examined."""
+        """Examine the server of `config`, which has answered."""
         from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
         from cdc_pipeline.source.live.live import LiveSource
 
@@ -85,7 +86,7 @@ class Context:
         self.chosen, self._source, self._live = config.source, source, live
 
     def open_archive(self) -> Source:
-        """The archive, not yet checked."""
+        """Return the archive, not yet checked."""
         self._source = build_source(self.config)
         return self._source
 
@@ -106,7 +107,7 @@ class Context:
         return self.live.server
 
     def forget_source(self) -> None:
-        """The source went away: what needs it is not examined any more."""
+        """Record that the source went away: checks that need it are left out."""
         self.close()
         self._source = self._live = None
 
@@ -117,30 +118,30 @@ class Context:
 
     @cached_property
     def variables(self) -> dict[str, str]:
-        """Every global variable of the server, by name in lower case."""
+        """Return every global variable of the server, by lower-case name."""
         return self.server.variables()
 
     def journal_created_s(self, journal: str) -> int:
-        """Creation time of a journal, seconds since 1970; a dump each, so that none is asked for twice."""
+        """Return a journal's creation time in seconds since 1970, cached because each needs a dump."""
         if journal not in self._created_s:
             self._created_s[journal] = self.live.journal_created_s(journal)
         return self._created_s[journal]
 
     @cached_property
     def tables(self) -> list[TableFacts]:
-        """Captured tables, views and sequences that the account can see."""
+        """Return captured tables, views and sequences that the account can see."""
         from cdc_pipeline.source.live.table_facts import read_table_facts
 
         return read_table_facts(self.server, self.captured)
 
     @property
     def base_tables(self) -> list[str]:
-        """Names of those that have rows of their own in the log; at least one."""
+        """Return the names of those that have rows of their own in the log; at least one."""
         return [table.name for table in self.tables_with_rows]
 
     @property
     def tables_with_rows(self) -> list[TableFacts]:
-        """Captured tables that have rows of their own in the log; at least one."""
+        """Return captured tables that have rows of their own in the log; at least one."""
         found = [table for table in self.tables if table.has_rows]
         if not found:
             raise NotThereError("a captured table")
@@ -164,16 +165,16 @@ class Context:
 
     @cached_property
     def cut(self) -> Cut | None:
-        """The last cut."""
+        """Return the last cut."""
         return self.sink.last_cut()
 
     @cached_property
     def pending(self) -> BatchRecord | None:
-        """The batch that the next run finishes first."""
+        """Return the batch that the next run finishes first."""
         return self.sink.pending_record()
 
     def open_loads(self) -> list[tuple[LoadFolder, LoadState]]:
-        """Loads that have not ended (K17), oldest first."""
+        """Return unfinished loads (K17), oldest first."""
         self.sink  # noqa: B018  (the lake can be read)
         found = []
         for load_id in load_ids(self.config):
@@ -185,7 +186,7 @@ class Context:
 
     @property
     def cursor(self) -> CursorState | None:
-        """What the next run goes on from; None before the first one."""
+        """Return what the next run resumes from; None before the first one."""
         if self.reconciled is None:
             raise NotThereError("the cursor")
         return self.reconciled.cursor
@@ -194,12 +195,12 @@ class Context:
 
     @property
     def interval_s(self) -> float:
-        """Longest time between two runs, assumed where nobody knows it."""
+        """Return the longest time between two runs; an assumed one if it is unknown."""
         return self.every_s or _ASSUMED_EVERY_S
 
     @property
     def interval_text(self) -> str:
-        """The same in words."""
+        """Return the same in words."""
         every = f"a run every {duration(self.interval_s)}"
         if self.every_s is None:
             return f"{every} (assumed: there is no schedule; say it with --every)"
@@ -210,7 +211,7 @@ _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")
 
 
 def duration(seconds: float) -> str:
-    """``9 hours``, ``2.5 days``: one unit, the largest that fits twice or evenly."""
+    """Format a duration in the largest unit that fits twice or evenly: ``9 hours``."""
     for unit_s, name in _UNITS:
         count = seconds / unit_s
         if count >= 2 or (count >= 1 and count == int(count)):
@@ -220,7 +221,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count_bytes: float) -> str:
-    """``12.3 GiB``."""
+    """Format a size as ``12.3 GiB``."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count_bytes >= unit:
             return f"{count_bytes / unit:.1f} {name}"
@@ -228,6 +229,6 @@ def size(count_bytes: float) -> str:
 
 
 def listed(names: list[str], *, most: int = 5) -> str:
-    """A few names, and how many more there are."""
+    """Format a few names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

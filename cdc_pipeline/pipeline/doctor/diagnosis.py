@@ -1,4 +1,4 @@
-"""What an examination found, as plain values for people, Dagster and ``--json``."""
+"""Result of an examination, as plain values for people, Dagster and ``--json``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class _Plain(BaseModel):
 
 
 class Told(_Plain):
-    """What a check says.
+    """Statement of a check.
 
     Attributes:
-        severity: error: a pipeline does not work, or will not work soon; warning: it will bite later; note: good to
-            know; ok: as it should be.
+        severity: error: a pipeline does not work, or will not work soon; warning: it will cause
+            trouble later; note: good to know; ok: as it should be.
         what: one sentence, without a full stop at its end.
-        expected, got: "" where the sentence says it all.
-        mend: the statement or command that mends it, or what to do; "" where there is nothing to mend.
+        expected, got: "" if the sentence says it all.
+        mend: the statement or command that fixes it, or what to do; "" if there is nothing to fix.
     """
 
     severity: Severity
@@ -40,7 +40,7 @@ class Told(_Plain):
 
     @classmethod
     def of(cls, error: CdcError, severity: Severity = "error") -> Self:
-        """What an error says."""
+        """Return an error as a statement."""
         where = " at ".join(str(part) for part in (error.journal, error.offset) if part is not None)
         place = ", ".join(part for part in (where, error.table or "", error.setting or "") if part)
         return cls(
@@ -53,10 +53,10 @@ class Told(_Plain):
 
 
 class Finding(Told):
-    """What a check says, under its name.
+    """Statement of a check, under its name.
 
     Attributes:
-        area: what was looked at.
+        area: what was examined.
         check: name of the check.
     """
 
@@ -77,39 +77,39 @@ class Diagnosis(_Plain):
 
     @property
     def worst(self) -> Severity:
-        """The worst severity among the findings."""
+        """Return the worst severity among the findings."""
         return max((finding.severity for finding in self.findings), key=SEVERITIES.index, default="ok")
 
     @property
     def exit_code(self) -> int:
-        """0 only ok and notes, 1 warnings, 2 errors."""
+        """Return 0 for only ok and notes, 1 for warnings, 2 for errors."""
         return EXIT_CODES[self.worst]
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
-        """The findings of one severity."""
+        """Return the findings of one severity."""
         return tuple(finding for finding in self.findings if finding.severity == severity)
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """By area, within it by severity, else as they came."""
+    """Return findings by area, within it by severity, else in their order."""
     return tuple(sorted(findings, key=lambda found: (AREAS.index(found.area), -SEVERITIES.index(found.severity))))
 
 
 def ok(what: str) -> Told:
-    """As it should be."""
+    """State that something is as it should be."""
     return Told(severity="ok", what=what)
 
 
 def note(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
-    """Good to know."""
+    """State something good to know."""
     return Told(severity="note", what=what, expected=expected, got=got, mend=mend)
 
 
 def warning(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
-    """It will bite later."""
+    """State what will cause trouble later."""
     return Told(severity="warning", what=what, expected=expected, got=got, mend=mend)
 
 
 def error(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
-    """A pipeline does not work, or will not work soon."""
+    """State why a pipeline does not work, or will not work soon."""
     return Told(severity="error", what=what, expected=expected, got=got, mend=mend)

@@ -1,4 +1,4 @@
-"""The account: exactly the privileges that a capture needs, each missing one with its GRANT."""
+"""Check the account: exactly the privileges that a capture needs, each missing one with its GRANT."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cdc_pipeline.text.table_names import split_table_name
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
 _IN_BRACES: Final = re.compile(r"\([^)]*\)")
-# What a capture uses, and what only lets it see who else reads the log.
+# Privileges that a capture uses, and those that only let it see who else reads the log.
 _NEEDED: Final = frozenset(
     {
         "USAGE",
@@ -72,7 +72,7 @@ def _select(context: Context) -> Iterator[Told]:
 
 
 def _named_tables(context: Context) -> set[str]:
-    """Captured tables that are known by name: from the configuration, or recorded and not gone since."""
+    """Return captured tables known by name: configured, or recorded and not dropped since."""
     named = {pattern.exact for pattern in context.included if pattern.exact is not None}
     cut = context.cut if context.lake_is_open else None
     for target, table in (cut.tables if cut is not None else {}).items():
@@ -92,7 +92,7 @@ def _more_than_needed(context: Context) -> Iterator[Told]:
         extra = [name for name in named if name not in _NEEDED]
         if extra:
             found += 1
-            # SELECT goes with all of them.
+            # SELECT is granted together with any of them.
             again = f" GRANT {_least(context)} ON *.* TO {account}; {_select_on(context)}"
             again = again if "ALL PRIVILEGES" in extra else ""
             yield note(
@@ -118,13 +118,13 @@ def _least(context: Context) -> str:
 
 
 def _select_on(context: Context) -> str:
-    """The statements that let the account read what is captured, and no other database where that can be told."""
+    """Return the GRANT statements for what is captured, limited to its databases if they are known."""
     places = [f"{quoted_name(name)}.*" for name in _databases(context)] or ["*.*"]
     return " ".join(f"GRANT SELECT ON {place} TO {context.server.account};" for place in places)
 
 
 def _databases(context: Context) -> list[str]:
-    """The databases of the patterns, where all of them name one."""
+    """Return the databases of the patterns if each names one."""
     found = {pattern.exact_schema for pattern in context.included}
     return [] if None in found else sorted(name for name in found if name is not None)
 

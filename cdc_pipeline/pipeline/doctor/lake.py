@@ -1,4 +1,4 @@
-"""The lake: whether it can be used as a run uses it, what it lies on, and what was left in it."""
+"""Check the lake: whether a run can use it, what storage it is on, and what was left in it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.durable.retention import differing_properties
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX, file_system, probe_lake, probe_spark
 
-# A batch is staged, then merged: its files stand there twice for a while, beside what the tables replace.
+# A batch is staged, then merged: its files exist twice for a while, beside those that the tables
+# replace.
 _BATCHES: Final = 4
 _MAGIC_FLAG: Final = "spark.hadoop.fs.s3a.performance.flags"
 
 
 def _reachable(context: Context) -> Iterator[Told]:
     check_reachable(context.paths.lake)
-    context.lake_is_open = True  # what can be read is examined, whether it can be written or not
+    context.lake_is_open = True  # whatever can be read is examined, whether it can be written or not
     yield ok(f"{context.paths.lake} can be read, or is new")
 
 
@@ -76,7 +77,7 @@ def _disk(context: Context) -> Iterator[Told]:
 
 
 def _store(context: Context) -> Iterator[Told]:
-    """Settings of an object store."""
+    """Check settings of an object store."""
     lake = context.paths.lake
     if not is_object(lake):
         return
@@ -110,7 +111,7 @@ def _store(context: Context) -> Iterator[Told]:
 
 
 def _left_behind(context: Context) -> Iterator[Told]:
-    """Loads that have not ended, and scratch folders of examinations that were killed."""
+    """Report unfinished loads, and scratch folders of examinations that were killed."""
     state, name = context.paths.state, context.config.name
     for folder, load in context.open_loads():
         tables = listed(list(load.sources))
@@ -132,7 +133,7 @@ def _left_behind(context: Context) -> Iterator[Told]:
 
 
 def _retention(context: Context) -> Iterator[Told]:
-    """Whether tables keep what cuts promise."""
+    """Check that tables keep what cuts promise."""
     cut, sink = context.cut, context.config.sink
     differing = []
     for name in sorted(cut.tables) if cut is not None else ():

@@ -1,4 +1,4 @@
-"""This machine: Python and packages, Java, jars, memory, cores, disks."""
+"""Check this machine: Python and packages, Java, jars, memory, cores, disks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _jars(_context: Context) -> Iterator[Told]:
 
 
 def not_complete(jar_set: str) -> Iterator[Told]:
-    """Whether a set of jars is in the cache, checksums right."""
+    """Check that a set of jars is in the cache with the right checksums."""
     found = complete_jars(jar_set)
     title = JAR_SETS[jar_set].title
     if found is None:
@@ -110,13 +110,13 @@ def _memory(context: Context) -> Iterator[Told]:
 
 
 def memory_bytes(text: str) -> int:
-    """Bytes of a JVM's memory setting such as ``2g``; 0 where it is none."""
+    """Parse a JVM memory setting such as ``2g`` into bytes; 0 if it is none."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
     return int(match[1]) * _UNITS[match[2]] if match else 0
 
 
 def _memory_bytes() -> tuple[int, int]:
-    """Memory of this machine or container, and what of it is free; (0, 0) where the system does not tell."""
+    """Return total and free memory of machine or container, in bytes; (0, 0) if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -1,9 +1,9 @@
-"""How long the server keeps what the pipeline still needs, against how often the pipeline runs.
+"""Check how long the server keeps the log that the pipeline still needs.
 
 Rules:
-- A journal's last write is the begin of the next one. What is being written is kept for the whole expiry after its end,
-  so that "at the earliest" is meant literally.
-- Everyone who still needs the log counts: the cursor, suspended tables, loads that are under way.
+- A journal's last write is taken from the beginning of the next one. The journal being written is
+  kept for the whole expiry after its end, so that "at the earliest" is meant literally.
+- All consumers of the log count: the cursor, suspended tables, loads that are under way.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _XA_OLD_S: Final = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The journals that the server has, oldest first, and what it keeps."""
+    """Journals that the server has, oldest first, and what it keeps."""
 
     journals: Sequence[JournalInfo]
     keeps: JournalRetention
 
     def after(self, journal: str) -> list[JournalInfo]:
-        """Those behind a journal."""
+        """Return the journals after the given one."""
         number = journal_number(journal)
         return [info for info in self.journals if journal_number(info.journal) > number]
 
@@ -52,7 +52,7 @@ def _log(context: Context) -> _Log:
 
 
 def _growth(context: Context) -> float | None:
-    """Bytes a second, by all journals that have ended; None where there is too little to tell."""
+    """Return bytes a second over all ended journals; None if there is too little data."""
     journals = context.live.journals()
     if len(journals) < 2:
         return None
@@ -62,7 +62,7 @@ def _growth(context: Context) -> float | None:
 
 
 def _expiry(context: Context) -> Iterator[Told]:
-    """The setting against the schedule, whatever is in the log now."""
+    """Check the setting against the schedule, whatever is in the log now."""
     log = _log(context)
     keeps, rate = log.keeps, _growth(context)
     total = sum(info.size_bytes for info in log.journals)
@@ -104,7 +104,7 @@ def _short_expiry(context: Context, keeps: JournalRetention, expire_s: float, no
         )
     elif expire_s < max(_WARN_RUNS * context.interval_s, _DAY_S):
         yield warning(
-            "journals are kept for so short a time that a run which fails can hardly be mended in time",
+            "journals are kept for so short a time that a run which fails can hardly be fixed in time",
             expected=f"at least a day, and {_WARN_RUNS} times {context.interval_text}",
             got=got,
             mend=_keep_longer(context, keeps),
@@ -123,7 +123,7 @@ def _keep_longer(context: Context, keeps: JournalRetention) -> str:
 
 
 def _needed(context: Context) -> Iterator[Told]:
-    """Everyone who still needs the log, against what the server will purge."""
+    """Check what each consumer of the log needs against what the server will purge."""
     log, rate = _log(context), _growth(context)
     consumers = list(_consumers(context))
     if not consumers:
@@ -135,11 +135,12 @@ def _needed(context: Context) -> Iterator[Told]:
 
 def _consumers(context: Context) -> Iterator[Consumer]:
     cursor = context.cursor
-    # Another server numbers its journals by itself: a run finds the place there by GTIDs or by time.
+    # Another server numbers its journals differently: a run finds the place there by GTIDs or by
+    # time.
     if cursor is not None and cursor.identity.same_server(context.server.identity):
         yield from consumers_of(cursor)
     for folder, load in context.open_loads():
-        cut = state.last_cut(folder.paths)  # of the side lake: none before its first chunk
+        cut = state.last_cut(folder.paths)  # of the side lake; none before its first chunk
         at = load.cursor if cut is None else cut.cursor
         yield Consumer(f"the load of {listed(list(load.sources))}", at.epoch, at.position)
 
@@ -170,7 +171,7 @@ def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | Non
 
 
 def _left_s(context: Context, log: _Log, journal: str, rate: float | None) -> float | None:
-    """Seconds until a journal may be purged; None for never."""
+    """Return the seconds until a journal may be purged; None for never."""
     behind = log.after(journal)
     found = []
     if log.keeps.expire_s is not None:
@@ -206,7 +207,7 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Told:
 
 
 def _archive(context: Context) -> Iterator[Told]:
-    """Whether the archive beside the server joins its log."""
+    """Check that the archive beside the server joins its log."""
     from cdc_pipeline.source.archive.files import journal_files
 
     directory = context.live_config.archive_directory

@@ -1,4 +1,4 @@
-"""The server: whether it answers, who it is, what it replicates, and its standby."""
+"""Check the server: whether it answers, what it is, what it replicates, and its standby."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.source.live.login import is_this_machine
 from cdc_pipeline.text.server_messages import without_quoted
 
-# What the tests run on; older ones are read by feature, and nobody has looked whether all of them work.
+# Versions that the tests run on. Older ones are read by feature, which is not tested for all of
+# them.
 TESTED: Final = {"mysql": (8, 4), "mariadb": (10, 11)}
 _NAMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB"}
 _CLOCK_WARNING_S: Final = 5.0
@@ -128,7 +129,7 @@ def _replica_id(context: Context) -> Iterator[Told]:
 
 
 def _replication(context: Context) -> Iterator[Told]:
-    """Of a server that is itself a replica."""
+    """Check a server that is itself a replica."""
     server, found = context.server, context.variables
     rows = server.replication()
     logs_name = "log_replica_updates" if "log_replica_updates" in found else "log_slave_updates"
@@ -168,7 +169,7 @@ def _replica_state(row: dict[str, object]) -> Iterator[Told]:
             "the server is a replica that does not follow its source: captures find nothing new",
             expected="SQL and IO thread running",
             got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {without_quoted(last)}" if last else ""),
-            mend="START REPLICA (MariaDB: START SLAVE), after mending what its last error says",
+            mend="START REPLICA (MariaDB: START SLAVE), after fixing what its last error says",
         )
     elif behind is not None and float(str(behind)) > _LAG_WARNING_S:
         yield warning(
@@ -190,7 +191,7 @@ def _standby(context: Context) -> Iterator[Told]:
 
     primary, examined = context.live_config, context.server.config
     if (examined.host, examined.port) == (standby.host, standby.port) != (primary.host, primary.port):
-        return  # it is the one that is examined
+        return  # it is the one being examined
     address = f"{standby.host}:{standby.port}"
     other = ServerConnection(context.live_config.model_copy(update={"host": standby.host, "port": standby.port}))
     try:

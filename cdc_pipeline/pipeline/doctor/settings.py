@@ -1,4 +1,4 @@
-"""Settings of the server that a capture needs, or would be surer with."""
+"""Check settings of the server that a capture needs, or that make it safer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _row_metadata(context: Context) -> Iterator[Told]:
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """A variable and the values that are fine; absent is fine. `value` is what to set."""
+    """A variable and its accepted values, `value` among them; a server without it is accepted."""
 
     variable: str
     good: tuple[str, ...]
@@ -111,7 +111,7 @@ def _gtids(context: Context) -> Iterator[Told]:
             got=mode,
             mend="SET PERSIST enforce_gtid_consistency = ON; "
             + "".join(f"SET PERSIST gtid_mode = '{step}'; " for step in left[:-1])
-            # What was written without a GTID and is not captured yet cannot be read under ON.
+            # Transactions without a GTID that are not captured yet cannot be read under ON.
             + f"cdc-pipeline run {context.config.name}; SET PERSIST gtid_mode = '{left[-1]}';",
         )
 
@@ -178,7 +178,8 @@ def _names(context: Context) -> Iterator[Told]:
 
 def _log_filters(context: Context) -> Iterator[Told]:
     row = context.server.log_status()
-    # A statement is filtered by its session's database, so that these lose changes of any other one as well.
+    # A statement is filtered by its session's database, so that these lose changes of other
+    # databases as well.
     for column, option in (("binlog_do_db", "binlog_do_db"), ("binlog_ignore_db", "binlog_ignore_db")):
         value = str(row.get(column) or "")
         if value:
@@ -193,7 +194,7 @@ def _log_filters(context: Context) -> Iterator[Told]:
 
 
 def set_statement(context: Context, variable: str, value: str) -> str:
-    """The statement that sets a global variable for good. MySQL 8.0 brought PERSIST."""
+    """Return the statement that sets a global variable permanently; PERSIST exists since MySQL 8.0."""
     if context.server.flavor == "mariadb" or context.variables.get("version", "8").startswith("5."):
         return f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's configuration file"
     return f"SET PERSIST {variable} = {value};"

@@ -1,4 +1,4 @@
-"""What the pipeline remembers: cursor, cut, targets, suspended tables, quarantine, lock; and what a run would do."""
+"""Check the pipeline's state (cursor, cut, targets, lock) and plan a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MISSED_RUNS: Final = 2
 
 
 def _cursor(context: Context) -> Iterator[Told]:
-    """K3: the stored cursor against the last cut."""
+    """Compare the stored cursor with the last cut (K3: the cut decides if they differ)."""
     name = context.config.name
     cursors = context.cursors or MemoryCursorStore(source=name)
     cut = context.cut
@@ -50,7 +50,7 @@ def _cursor(context: Context) -> Iterator[Told]:
         yield ok(f"the cursor stands at {at}, and agrees with the last cut")
     else:
         yield note(
-            "the cursor and the last cut differ: the next run mends that first",
+            "the cursor and the last cut differ: the next run repairs that first",
             got=view.next_run,
             mend=f"cdc-pipeline run {name}",
         )
@@ -92,7 +92,7 @@ def _unfinished(context: Context) -> Iterator[Told]:
 
 
 def _targets(context: Context) -> Iterator[Told]:
-    """K3: nobody else wrote to a target."""
+    """Check that no other program wrote to a target (K3: a table must be as the last cut says)."""
     cut = context.cut
     if cut is None:
         return
@@ -105,7 +105,7 @@ def _targets(context: Context) -> Iterator[Told]:
 
 
 def _suspended(context: Context) -> Iterator[Told]:
-    """K4."""
+    """Report suspended tables (K4: such a table stops, the others go on)."""
     found = context.cursor.suspended if context.cursor is not None else {}
     for name, held in sorted(found.items()):
         yield error(
@@ -130,7 +130,7 @@ def _quarantine(context: Context) -> Iterator[Told]:
 
 
 def _lock(context: Context) -> Iterator[Told]:
-    """K16."""
+    """Report who holds the source's lock (K16: one run writes at a time)."""
     context.sink  # noqa: B018  (the lake can be read)
     holder = lock_holder(context.paths.lock)
     if holder:
@@ -140,7 +140,7 @@ def _lock(context: Context) -> Iterator[Told]:
 
 
 def _dump_errors(context: Context) -> Iterator[Told]:
-    """SPEC P5."""
+    """Report runs that could not read the log."""
     context.sink  # noqa: B018  (the lake can be read)
     found = build_dump_errors(context.config).read()
     most = getattr(context.config.source, "dump_errors_max", 0)
@@ -149,22 +149,23 @@ def _dump_errors(context: Context) -> Iterator[Told]:
             f"the last {'run' if found.count == 1 else f'{found.count} runs'} could not read the log",
             expected=f"none; after more than {most} the address counts as moved to another server",
             got=found.last,
-            mend=f"mend that, then: cdc-pipeline run {context.config.name}",
+            mend=f"fix that, then: cdc-pipeline run {context.config.name}",
         )
     else:
         yield ok("the last run could read the log")
 
 
 def _plan(context: Context) -> Iterator[Told]:
-    """All that a run checks before it reads."""
+    """Plan a run, with all that it checks before it reads."""
     context.source  # noqa: B018  (it answers)
     context.sink  # noqa: B018
     made = plan(context.config, cursors=context.cursors or MemoryCursorStore(source=context.config.name))
-    known = set(context.source.warnings(made.tables))  # each is a finding of its own already
+    known = set(context.source.warnings(made.tables))  # each is already a finding of its own
     for text in made.warnings:
         if text not in known:
             yield warning(text, mend="see sink.reader_features in docs/lake.md")
-    is_archive = isinstance(context.config.source, ArchiveSourceConfig)  # of a server the tables' own check tells
+    # For a server, the check of the tables reports them.
+    is_archive = isinstance(context.config.source, ArchiveSourceConfig)
     if is_archive and made.unseen and not context.config.tables.allow_empty:
         yield error(
             "patterns under tables.include have never matched a table: each run fails at its end",

@@ -1,4 +1,4 @@
-"""The captured tables: what of them the log does not show, or the lake cannot hold."""
+"""Check the captured tables: changes that the log does not show, values that the lake cannot hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_ta
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, LocksUnseenError
 from cdc_pipeline.text.table_names import split_table_name
 
-# They keep nothing when a transaction is rolled back, or nothing at all.
+# These keep nothing when a transaction is rolled back, or nothing at all.
 _TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})
 _EMPTIED: Final = frozenset({"MEMORY", "BLACKHOLE"})
 _NAMED_MAX: Final = 5
@@ -127,7 +127,7 @@ def _keys(context: Context) -> Iterator[Told]:
 
 
 def _exact_views(context: Context) -> Iterator[Told]:
-    """K17: where a change that is applied twice would leave a mark, a load needs a view at an exact place."""
+    """Check for loads that need an exact view (K17: a change applied twice would leave a mark)."""
     mode = context.variables.get("gtid_mode", "OFF").upper()
     if context.server.flavor != "mysql" or mode == "ON":
         return
@@ -223,7 +223,7 @@ def _versioned(context: Context) -> Iterator[Told]:
 
 
 def _partial(context: Context) -> Iterator[Told]:
-    """K19."""
+    """Report partial tables (K19: their earlier rows are missing)."""
     cursor = context.cursor
     source = context.config.name
     targets = cursor.targets if cursor is not None else {}
@@ -251,7 +251,7 @@ def _partial(context: Context) -> Iterator[Told]:
 
 
 def _load(source: str, names: Sequence[str]) -> str:
-    """The command that loads tables; without names it loads all that need it."""
+    """Return the command that loads tables; without names it loads all that need it."""
     named = "" if len(names) > _NAMED_MAX else "".join(f" --table {quote(name)}" for name in names)
     return f"cdc-pipeline snapshot {source}{named}"
 

@@ -1,1 +1,1 @@
-"""Journals as people read them: the binlog inspector."""
+"""Show journals to people: the binlog inspector."""

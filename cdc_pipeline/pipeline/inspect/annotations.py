@@ -1,15 +1,17 @@
-"""The statements that row changes came from: ROWS_QUERY (MySQL) and ANNOTATE_ROWS (MariaDB) as metadata of rows events.
+"""Read the SQL text of rows events: ROWS_QUERY (MySQL), ANNOTATE_ROWS (MariaDB).
 
 Rules:
-- Nothing is read unless somebody asks; who asks gets the texts of a whole run of events at once, without a step of
-  Python per event.
-- An annotation stands before the table maps of its statement. It holds for the rows events behind it in the same
-  transaction, up to and with the one that ends the statement (flag 0x1): rows of triggers and cascades belong to the
-  statement that caused them, rows of a later statement that was logged without its text have none.
-- The text is what the session sent, in its character set, which the event does not tell: bytes that are not UTF-8 are
-  shown as U+FFFD.
-- Both servers write them only if told: binlog_rows_query_log_events=ON, binlog_annotate_row_events=ON (MariaDB's
-  default). MariaDB sends them in a dump that asks for them, as ours does; a file has them always.
+- Nothing is read unless requested. The texts of a whole run of events are read at once, without a
+  step of Python per event.
+- An annotation precedes the table maps of its statement. It holds for the rows events behind it in
+  the same transaction, up to and including the one that ends the statement (flag 0x1). Rows of
+  triggers and cascades belong to the statement that caused them; rows of a later statement that was
+  logged without its text have none.
+- The text is what the session sent, in its character set, which the event does not name: bytes that
+  are not UTF-8 appear as U+FFFD.
+- Both servers write them only if configured: binlog_rows_query_log_events=ON,
+  binlog_annotate_row_events=ON (MariaDB's default). MariaDB sends them in a dump that requests
+  them, as ours does; a file always has them.
 
 Source: MySQL "Rows_query_event" (a byte of length that is to be ignored, then the text), MariaDB
 "ANNOTATE_ROWS_EVENT" (the text).
@@ -41,8 +43,8 @@ class Statements:
     Attributes:
         first: row of the chunk that `of_event` begins with.
         texts: large_string (n,): the statements, in the order of the log.
-        of_event: int64 (events,): index in `texts` for each rows event of the run; -1 for all other events, and for
-            rows whose statement is not in the log.
+        of_event: int64 (events,): index in `texts` for each rows event of the run; -1 for all other
+            events, and for rows whose statement is not in the log.
     """
 
     first: int
@@ -50,13 +52,13 @@ class Statements:
     of_event: NDArray[np.int64]
 
     def for_rows(self, rows: NDArray[np.int64]) -> pa.LargeStringArray:
-        """Text of each of some events (rows of the chunk), null where there is none."""
+        """Return the text of some events (rows of the chunk), null if there is none."""
         index = self.of_event[np.asarray(rows, dtype=np.int64) - self.first]
         return self.texts.take(pa.array(index, mask=index < 0))
 
 
 class StatementReader:
-    """Reads the annotations of consecutive runs of events: a statement may go on in the next chunk.
+    """Reader of annotations in consecutive runs of events; a statement may span chunks.
 
     The events must have gone through the transaction pass (their `tx_offset` is read).
     """
@@ -66,7 +68,7 @@ class StatementReader:
         self._open_tx = ("", -1)
 
     def read(self, chunk: Chunk, first: int = 0, stop: int | None = None) -> Statements:
-        """Statements of the events in rows [first, stop) of `chunk`; the whole chunk by default."""
+        """Return statements of the events in rows [first, stop) of `chunk`, by default all."""
         stop = len(chunk.events) if stop is None else stop
         events = chunk.events[first:stop]
         types = events["event_type"]
@@ -75,7 +77,7 @@ class StatementReader:
         if not len(notes) and self._open_text is None:
             return Statements(first, pa.array([], pa.large_string()), np.full(len(events), -1, dtype=np.int64))
         ends = np.concatenate(([0], np.cumsum(_ends_statement(chunk, events, is_rows))))
-        # What is open from the run before stands as if just before this one, and is text number 0.
+        # A statement open from the previous run is placed just before this one, as text number 0.
         note_rows, texts = notes, _texts(chunk, events, notes)
         note_tx, note_ends = events["tx_offset"][notes], ends[notes]
         if self._open_text is not None:
@@ -101,7 +103,7 @@ class StatementReader:
 
 
 def _ends_statement(chunk: Chunk, events: np.ndarray, is_rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether each event is the last rows event of its statement."""
+    """Return whether each event is the last rows event of its statement."""
     ends = np.zeros(len(events), dtype=bool)
     flags_at = events["start"][is_rows] + HEADER_BYTES + table_id_bytes(chunk.journal_format)
     ends[is_rows] = chunk.data[flags_at] & _STATEMENT_END != 0
@@ -109,7 +111,10 @@ def _ends_statement(chunk: Chunk, events: np.ndarray, is_rows: NDArray[np.bool_]
 
 
 def _texts(chunk: Chunk, events: np.ndarray, notes: NDArray[np.int64]) -> pa.LargeStringArray:
-    """Texts of the annotations at `notes`: every second of the values that lie between their bounds in the chunk."""
+    """Return the texts of the annotations at `notes`.
+
+    These are every second one of the values between their bounds in the chunk.
+    """
     if not len(notes):
         return pa.array([], pa.large_string())
     found = events[notes]

@@ -1,9 +1,11 @@
-"""Table maps of journals whose server writes less than full row metadata, for people who have no server to ask.
+"""Complete table maps without full row metadata, for people who have no server to query.
 
 Rules:
-- A table map with full metadata is read as always; one without is completed by what the journals' own statements made
-  of its table. Where they tell nothing, or something else than the map, it is read by `binlog.table_map_bare`.
-- Every table that is read so is noted once with what was missing: nobody must take a guess for what the server wrote.
+- A table map with full metadata is read as always. One without is completed from the journals' own
+  statements about its table. If these are missing or contradict the map, `binlog.table_map_bare`
+  reads it.
+- Every table read in this way is noted once with what was missing, so that a guess is never taken
+  for what the server wrote.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from cdc_pipeline.errors import MetadataMissingError, SchemaError
 from cdc_pipeline.pipeline.inspect.table_map_bare import parse_bare
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps, _KnownMap
 
-# What is shown instead of what is missing.
+# Text for each missing part.
 MEANINGS: Final = {
     "names": "columns are @1, @2 ...",
     "signs": "integers are taken as signed",
@@ -38,7 +40,7 @@ class BareTables:
 
     Attributes:
         missing: by ``schema.table``: "names", "signs", "charsets", "labels", "history".
-        on_new: told of each table when it is met first.
+        on_new: called for each table when it is met first.
     """
 
     def __init__(self, unknown_charset: str = "utf8mb4") -> None:
@@ -53,7 +55,7 @@ class BareTables:
 
 
 class BareTableMaps(TableMaps):
-    """As `TableMaps`; what a table map does not tell is filled in and noted."""
+    """Resolver as `TableMaps`; it fills in and notes what a table map lacks."""
 
     def __init__(
         self, captured: Callable[[str, str], bool], *, bare_tables: BareTables, schemas: KnownSchemas | None = None
@@ -72,7 +74,7 @@ class BareTableMaps(TableMaps):
     def _filled_in(
         self, piece: EventSlice, row: int, id_bytes: int, *, is_mariadb: bool, why: SchemaError
     ) -> _KnownMap:
-        """What neither the table map at `row` nor the statements before it tell is filled in."""
+        """Fill in what neither the table map at `row` nor the statements before it contain."""
         chunk = piece.chunk
         body, offset = bytes(chunk.body(row)), int(chunk.events["offset"][row])
         charset = self._bare_tables.unknown_charset
@@ -106,7 +108,7 @@ class BareTableMaps(TableMaps):
             missing += ("history",) * (known_schema is not None and not isinstance(why, MetadataMissingError))
         self._bare_tables.note(schema.full_name, missing)
         key = body[id_bytes:]
-        # Asked again at its next place: a statement before that may tell more.
+        # Tried again at its next place: a statement before that may contain more.
         known = _KnownMap(key, schema.database, schema.table, schema, needs_schema=True, known_schema=known_schema)
         self._known[is_mariadb, key] = known
         return known

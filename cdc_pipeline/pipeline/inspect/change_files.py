@@ -1,15 +1,16 @@
-"""Changes of journals as Parquet files: one or a few for each table and schema version.
+"""Write changes of journals as Parquet files, for each table and schema version.
 
 Rules:
-- A file's columns: _cdc_op, _cdc_seq (K1, epoch 1), _cdc_ts, _cdc_journal, _cdc_offset, _cdc_gtid; `before`, `after`:
-  structs with the table's columns, null where the change has no such image; _cdc_absent, the columns that the row image
-  does not hold (``after.name``; null where it holds all); _cdc_rescued, the server's text of values that the column's
-  type cannot hold, by ``after.name``. Nothing is NULL in silence.
+- A file's columns: _cdc_op, _cdc_seq (K1, epoch 1), _cdc_ts, _cdc_journal, _cdc_offset, _cdc_gtid;
+  `before`, `after`: structs with the table's columns, null if the change has no such image;
+  _cdc_absent, the columns that the row image does not hold (``after.name``; null if it holds all);
+  _cdc_rescued, the server's text of values that the column's type cannot hold, by ``after.name``.
+  Every NULL that stands for a missing value is marked in one of these two.
 - Rows of a table keep the order of the log. Statements are not in the files.
-- Memory: rows wait until a row group is worth writing, all tables together at most `_WAITING_BYTES_MAX`; few files are
-  open at a time. A file is rolled at `file_bytes_max`.
-- A file has its name only when it is whole: until then it ends with ``.partial``. A directory that holds Parquet files
-  already is refused.
+- Memory: rows wait until a row group is worth writing, all tables together at most
+  `_WAITING_BYTES_MAX`; few files are open at a time. A file is rolled at `file_bytes_max`.
+- A file has its name only when it is whole: until then it ends with ``.partial``. A directory that
+  already holds Parquet files is refused.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ _OPS: Final = pa.array(["", *(OP_NAMES[op] for op in sorted(OP_NAMES))])
 
 
 def file_stem(schema: TableSchema) -> str:
-    """``schema.table`` as a file name: bytes other than letters, digits, _, $, - as %XX; long names end in a hash."""
+    """Return ``schema.table`` as a file name.
+
+    Bytes other than letters, digits, _, $, - become %XX; long names end in a hash.
+    """
     parts = [
         _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], name.encode()) for name in (schema.database, schema.table)
     ]
@@ -59,7 +63,7 @@ def file_stem(schema: TableSchema) -> str:
 
 
 def _file_schema(schema: TableSchema) -> pa.Schema:
-    """Arrow schema of a table's files."""
+    """Return the Arrow schema of a table's files."""
     image = pa.struct(list(arrow_schema(schema)))
     return pa.schema(
         [
@@ -78,7 +82,10 @@ def _file_schema(schema: TableSchema) -> pa.Schema:
 
 
 def change_table(rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: Gtids) -> pa.Table:
-    """Changes as rows of a file. `offsets` and `gtids` are of the decoded events, by `rows.event_row`."""
+    """Return changes as rows of a file.
+
+    `offsets` and `gtids` are of the decoded events, by `rows.event_row`.
+    """
     count = len(rows)
     known = rows.commit_ts_us >= 0
     journals = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([journal]))
@@ -108,14 +115,16 @@ class _Waiting:
     parts: int = 0
     writer: pq.ParquetWriter | None = None
     path: Path | None = None
-    used: int = 0  # when it was written to last
+    used: int = 0  # time of the last write
 
 
 class ChangeFiles:
-    """Writes changes into a directory; a context manager, whose end writes what waits, also after an error.
+    """Writer of changes into a directory, as a context manager.
+
+    Its end writes the waiting rows, even after an error.
 
     Args:
-        directory: made where it is not there.
+        directory: created if it does not exist.
 
     Attributes:
         files: names of the files that are whole, with their rows.
@@ -149,7 +158,10 @@ class ChangeFiles:
             self._close(table)
 
     def add(self, piece: LogPiece, journal: str) -> None:
-        """Take the changes of a piece. Raises CdcError as the decoder, after what is before the event that it names."""
+        """Write the changes of a piece.
+
+        Raises CdcError as the decoder, after writing what comes before the event that it names.
+        """
         offsets = piece.chunk.events["offset"]
         try:
             decoded = list(piece.decoded())
@@ -179,7 +191,7 @@ class ChangeFiles:
         return table
 
     def _write(self, table: _Waiting) -> None:
-        """Write what waits as one row group."""
+        """Write the waiting rows as one row group."""
         if not table.tables:
             return
         rows = pa.concat_tables(table.tables)
@@ -214,7 +226,7 @@ class ChangeFiles:
 
 
 def _gtid_texts(gtids: Gtids) -> pa.Array:
-    """One text for each event; null where it has no GTID."""
+    """Return one text for each event; null if it has no GTID."""
     known = gtids.key >= 0
     keys = pa.array([*gtids.keys, ""], pa.string()).take(pa.array(np.where(known, gtids.key, len(gtids.keys))))
     joined: Any = pc.binary_join_element_wise(keys, pa.array(gtids.number).cast(pa.string()), "")
@@ -226,7 +238,10 @@ def _image(batch: pa.RecordBatch, there: NDArray[np.bool_]) -> pa.Array:
 
 
 def _absent(rows: DecodedRows) -> pa.Array:
-    """Names of the columns that a change's images do not hold; null for none. By pattern: there are few."""
+    """Return the names of columns that a change's images do not hold; null for none.
+
+    By pattern, because there are few.
+    """
     kind = pa.list_(pa.string())
     if rows.all_present:
         return pa.nulls(len(rows), kind)

@@ -1,11 +1,12 @@
-"""Pieces of a log as JSON lines: changes in compiled code, statements one by one.
+"""Write pieces of a log as JSON lines: changes in compiled code, statements one by one.
 
 Rules:
-- Lines come in the order of the log. A change is as `binlog.text_jsonl` says. A statement (DDL, statement-format DML,
-  SAVEPOINT, XA ..., the ROLLBACK of a transaction that changed tables without transactions) is an object of its own:
-  schema (its default database), op "statement", kind, sql, journal, offset, gtid, ts. Text that could not be decoded
-  without loss has "sql_hex" beside it.
-- Where the log is read with annotations, a change has the statement that it came from as `statement`. Lines repeat it:
+- Lines come in the order of the log. `binlog.text_jsonl` defines the form of a change. A statement
+  (DDL, statement-format DML, SAVEPOINT, XA ..., the ROLLBACK of a transaction that changed tables
+  without transactions) is an object of its own: schema (its default database), op "statement",
+  kind, sql, journal, offset, gtid, ts. Text that could not be decoded without loss has "sql_hex"
+  beside it.
+- If the log is read with annotations, a change has its SQL text as `statement`. Lines repeat it:
   pieces whose lines would repeat more than `REPEATED_BYTES_MAX` are written in parts.
 - The journal's name in a line is the file's.
 """
@@ -36,20 +37,20 @@ Decoded = tuple[TableRows, DecodedRows]
 
 
 class LineWriter:
-    """Writes pieces of a log, with memory that is used again."""
+    """Writer of pieces of a log, with reused memory."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._buffer = LineBuffer()
 
     def lines_of(self, piece: LogPiece, *, journal: str) -> Iterator[NDArray[np.uint8]]:
-        """The piece's lines, as bytes with their line ends, which hold until the next are asked for.
+        """Yield the piece's lines as bytes with line ends, valid until the next ones.
 
         Args:
             journal: name that the lines carry.
 
         Raises:
-            CdcError: as the decoder, after the lines of all that stands before the event that it names.
+            CdcError: as the decoder, after the lines of everything before the event that it names.
         """
         try:
             tables = list(piece.decoded())
@@ -94,7 +95,7 @@ class LineWriter:
             yield buffer.in_order(parts, keys)
 
     def _statements(self, piece: LogPiece, journal: str) -> tuple[list[bytes], list[int]]:
-        """Lines of the wanted statements, and their rows in the chunk."""
+        """Return the lines of the wanted statements, and their rows in the chunk."""
         texts, rows = [], []
         for row in piece.statements.tolist():
             text = _statement_line(piece, row, self._selection, journal)
@@ -110,7 +111,7 @@ def _annotations(piece: LogPiece, table: TableRows) -> EventTexts | None:
 
 
 def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:
-    """Bytes of statements in the lines of all rows."""
+    """Return the bytes of statements in the lines of all rows."""
     total = 0
     for table, rows in tables:
         statements = _annotations(piece, table)
@@ -120,7 +121,7 @@ def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:
 
 
 def _statement_line(piece: LogPiece, row: int, selection: Selection, journal: str) -> str | None:
-    """The statement at `row` of the piece's chunk as a JSON text; None where it is not wanted."""
+    """Return the statement at `row` of the piece's chunk as JSON; None if it is not wanted."""
     chunk, event = piece.chunk, piece.chunk.events[row]
     raw: bytes | None = None
     if int(event["event_type"]) == EventType.XA_PREPARE:

@@ -1,13 +1,14 @@
-"""Journals as a person reads them: chunks in; changes and statements of ended transactions out, in the log's order.
+"""Turn chunks into changes and statements of ended transactions, in the log's order.
 
 Rules:
-- Events pass the transaction buffer. The pieces of a transaction that is still open are held, up to `HELD_BYTES_MAX`,
-  until its end is known: rows of a transaction that is rolled back, or never ended, do not come out, and are counted.
-- A transaction that is larger than what is held comes out before its end is known. If it is rolled back after all, its
-  ROLLBACK comes out too (as a statement), and `shown_too_early` counts it.
-- What a much later event decides is not known here: rows of prepared XA transactions, and rows that ROLLBACK TO a
-  savepoint undoes, come out where they stand, and so do those statements.
-- An error comes after what was before it.
+- Events pass the transaction buffer. It holds the pieces of an open transaction, up to
+  `HELD_BYTES_MAX`, until its end is known: rows of a transaction that is rolled back, or never
+  ended, are not shown, and are counted.
+- A larger transaction is shown before its end is known. If it is rolled back after all, its
+  ROLLBACK is shown too (as a statement), and `shown_too_early` counts it.
+- Effects of much later events are not known here: rows of prepared XA transactions, and rows that
+  ROLLBACK TO a savepoint undoes, are shown in their place, and so are those statements.
+- An error comes after everything before it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class LogPiece:
         first: row of the chunk that `gtids` begins with.
         tables: wanted rows events.
         statements: int64: rows of statements, XA PREPARE and ROLLBACK.
-        annotations: statements that the rows came from; None where nobody asked.
+        annotations: SQL texts of the rows; None if not requested.
     """
 
     chunk: Chunk
@@ -74,12 +75,12 @@ class LogPiece:
     annotations: Statements | None = None
 
     def gtids_of(self, rows: NDArray[np.int64]) -> Gtids:
-        """GTIDs of the events at `rows`."""
+        """Return the GTIDs of the events at `rows`."""
         at = rows - self.first
         return Gtids(self.gtids.keys, self.gtids.key[at], self.gtids.number[at])
 
     def decoded(self) -> Iterator[tuple[TableRows, DecodedRows]]:
-        """The changes, table by table; `event_row` counts through the table's rows.
+        """Yield the changes, table by table; `event_row` counts through the table's rows.
 
         Raises:
             CdcError: as `decode_rows`.
@@ -88,7 +89,7 @@ class LogPiece:
             yield table, decode_rows([RowsSelection(self.chunk, table.rows)], table.schema, epoch=1)
 
     def parts(self) -> Iterator[LogPiece]:
-        """The same in parts of about `DECODE_BYTES`, for chunks that were unpacked to more."""
+        """Yield the same in parts of about `DECODE_BYTES`, for chunks unpacked to more."""
         lengths = self.chunk.events["event_length"][self.events].astype(np.int64)
         if int(lengths.sum()) <= DECODE_BYTES:
             yield self
@@ -99,7 +100,7 @@ class LogPiece:
             yield self.between(first, stop)
 
     def between(self, first: int, stop: int) -> LogPiece:
-        """The same of ``events[first:stop]``, which are some."""
+        """Return the piece with ``events[first:stop]``, at least one event."""
         low, high = int(self.events[first]), int(self.events[stop - 1])
         tables = [TableRows(table.schema, _between(table.rows, low, high)) for table in self.tables]
         return replace(
@@ -110,18 +111,18 @@ class LogPiece:
         )
 
     def before(self, error: CdcError) -> LogPiece | None:
-        """What stands before the event that an error of the decoder names; None where that is nothing, or all."""
+        """Return the part before the event that an error names; None if it is empty or all."""
         stop = _count_before(self.chunk, self.events, error)
         return self.between(0, stop) if 0 < stop < len(self.events) else None
 
 
 @dataclass(slots=True)
 class _LogCounts:
-    """What happened to transactions beside being shown."""
+    """Counts of transactions that are not simply shown."""
 
     abandoned: int = 0  # their journal ended before they did
-    shown_too_early: int = 0  # were shown in part, and then rolled back or abandoned
-    unfinished: str = ""  # journal:offset of one that is open at the end of all
+    shown_too_early: int = 0  # shown in part, and then rolled back or abandoned
+    unfinished: str = ""  # journal:offset of one that is open at the very end
 
 
 class ChangeLog:
@@ -130,8 +131,9 @@ class ChangeLog:
     Args:
         selection: what is wanted.
         table_maps: makes the resolver of table maps, by which tables are wanted.
-        on_statement: told of every statement, wanted or not, before the table maps behind it are resolved.
-        annotations: whether pieces tell the statements that their rows came from.
+        on_statement: called for every statement, wanted or not, before the table maps behind it are
+            resolved.
+        annotations: whether pieces carry the SQL text of their rows.
     """
 
     def __init__(
@@ -158,18 +160,18 @@ class ChangeLog:
         self._journal = ""
         self._held: list[tuple[EventSlice, Gtids]] = []
         self._held_bytes = 0
-        self._is_early = False  # the open transaction was let out before its end
+        self._is_early = False  # the open transaction was released before its end
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has begun and not ended."""
+        """Return whether a transaction has begun and not ended."""
         return self._buffer.transactions.is_open
 
     def feed(self, chunk: Chunk) -> Iterator[LogPiece]:
-        """What the chunk completes.
+        """Yield the pieces that the chunk completes.
 
         Raises:
-            CdcError: after what was before it.
+            CdcError: after everything before it.
         """
         self._journal, self._is_mariadb = chunk.journal, chunk.journal_format.is_mariadb
         failure: CdcError | None = None
@@ -183,7 +185,7 @@ class ChangeLog:
             if piece.chunk is chunk and fed is None:
                 self._gtids.feed(chunk)
                 fed = chunk
-            # What was held back in the buffer is from the chunk before, whose GTIDs are known still.
+            # Events held in the buffer are from the chunk before, whose GTIDs are still known.
             yield from self._pass_on(piece, self._gtids.of(piece.events["tx_offset"]))
         if fed is None:
             self._gtids.feed(chunk)
@@ -191,14 +193,14 @@ class ChangeLog:
             raise failure
 
     def finish(self) -> None:
-        """All has been read: a transaction that is still open does not count."""
+        """End the reading: a transaction that is still open does not count."""
         if self.is_open:
             self.counts.unfinished = f"{self._journal}:{self._buffer.transactions.open_offset}"
             self.counts.shown_too_early += self._is_early
         self._drop_held()
 
     def _is_isolated(self, sql: str, database: str) -> bool:
-        """A DDL stands alone: the same table map may mean another table behind it."""
+        """Isolate DDL: behind it the same table map may mean another table."""
         return self._on_statement is not None and is_isolated(sql, database, _any_table, is_mariadb=self._is_mariadb)
 
     def _take(self, slices: Sequence[EventSlice]) -> bool:
@@ -206,7 +208,7 @@ class ChangeLog:
         return True
 
     def _pass_on(self, piece: EventSlice, gtids: Gtids) -> Iterator[LogPiece]:
-        """Hold the pieces of an open transaction; let out the rest."""
+        """Hold the pieces of an open transaction; release the rest."""
         if piece.kind is SliceKind.ABANDONED:
             self.counts.abandoned += 1
             self.counts.shown_too_early += self._is_early
@@ -250,7 +252,7 @@ class ChangeLog:
                 self._on_statement(query.parse_query(piece.chunk, row), piece.chunk, row)
         tables = []
         try:
-            # Maps are resolved even where no row is wanted: later pieces refer to them.
+            # Maps are resolved even if no row is wanted: later pieces refer to them.
             groups = self._maps.resolve(piece)
         except CdcError as error:
             stop = _count_before(piece.chunk, np.arange(piece.first, piece.stop), error)
@@ -282,7 +284,7 @@ def _any_table(_database: str, _table: str) -> bool:
 
 
 def _count_before(chunk: Chunk, events: NDArray[np.int64], error: CdcError) -> int:
-    """How many of some events of a chunk stand before the place that an error names; all where it names none."""
+    """Return how many events of a chunk come before the place of an error; all if it has none."""
     if error.offset is None or error.journal not in (None, chunk.journal):
         return len(events)
     return int(np.searchsorted(chunk.events["offset"][events], error.offset))

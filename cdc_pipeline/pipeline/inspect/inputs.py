@@ -1,4 +1,4 @@
-"""The journals that a person names: files, directories, standard input, a log that is followed."""
+"""Open the journals that a person names: files, directories, standard input, a live log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MYSQL_WITH_COMMIT_TIMES: Final = re.compile(r"(8|9|\d\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class FileChunk:
-    """A chunk and where it is from.
+    """A chunk and its origin.
 
     Attributes:
         name: the journal's name for people; `chunk.journal` has a number in any case.
@@ -36,10 +36,10 @@ class FileChunk:
 
 
 def _expand_paths(paths: Sequence[Path]) -> list[Path]:
-    """Journal files named by `paths`, directories searched, in the order of their numbers; "-" stays.
+    """Return the journals that `paths` name, by number; directories are searched, "-" stays.
 
     Raises:
-        JournalMissingError: a path that is not there, or a directory without journals.
+        JournalMissingError: a path that does not exist, or a directory without journals.
     """
     files: list[Path] = []
     for path in paths:
@@ -55,7 +55,7 @@ def _expand_paths(paths: Sequence[Path]) -> list[Path]:
 
 
 def read_all(paths: Sequence[Path], selection: Selection, *, stdin: BinaryIO | None = None) -> Iterator[FileChunk]:
-    """Chunks of all journals, one after the other. Journals that cannot hold what is asked for are not opened.
+    """Yield chunks of all journals in order, without opening those that cannot match.
 
     Args:
         stdin: read for the path "-".
@@ -80,7 +80,10 @@ def read_all(paths: Sequence[Path], selection: Selection, *, stdin: BinaryIO | N
 
 
 def follow_all(path: Path, selection: Selection, *, wait: Callable[[], bool]) -> Iterator[FileChunk]:
-    """Chunks of a log that is being written, until `wait` says False. Raises CdcError as `read_all`."""
+    """Yield chunks of a log that is being written, until `wait` returns False.
+
+    Raises CdcError as `read_all`.
+    """
     name = path.name
     try:
         for file, chunk in follow(path, wait=wait, skips=lambda name: selection.skips_before(numbered(name))):
@@ -91,7 +94,7 @@ def follow_all(path: Path, selection: Selection, *, wait: Callable[[], bool]) ->
 
 
 def named(error: CdcError, name: str) -> CdcError:
-    """The error with the journal's name for people."""
+    """Return the error with the journal's name for people."""
     if error.journal == numbered(name):
         error.journal = name
     return error
@@ -105,10 +108,10 @@ def _read(handle: BinaryIO, name: str, path: Path | None) -> Iterator[FileChunk]
 
 
 def _is_skipped(file: Path, later: Sequence[Path], selection: Selection) -> bool:
-    """Whether what is asked for cannot be in `file`, by its name or by when the next journal began.
+    """Return whether `file` cannot match, by its name or the begin of the next journal.
 
-    A time rules a journal out only on MySQL 8.0 or later, whose commit times no session can set, and with a margin for
-    clocks that differ.
+    A time excludes a journal only on MySQL 8.0 or later, whose commit times no session can set, and
+    with a margin for clocks that differ.
     """
     if selection.skips_before(numbered(file.name)) or selection.skips_after(numbered(file.name)):
         return True
@@ -118,6 +121,6 @@ def _is_skipped(file: Path, later: Sequence[Path], selection: Selection) -> bool
     try:
         head = read_head(following).journal_format
     except CdcError:
-        return False  # it is said when its turn comes
+        return False  # reported when its turn comes
     has_commit_times = not head.is_mariadb and _MYSQL_WITH_COMMIT_TIMES.match(head.server_version) is not None
     return has_commit_times and head.created_s + _SAFE_MARGIN_S < selection.from_us // 1_000_000

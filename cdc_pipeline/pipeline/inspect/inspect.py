@@ -1,12 +1,12 @@
-"""What is in some journals: a summary, every change as a line of JSON, or Parquet files. Needs no server, no pipeline.
+"""Show what journals hold: a summary, JSON lines, or Parquet files. Needs no server.
 
 Rules:
 - Journals are read in the order of their numbers; each must begin at its start (the magic bytes).
-- What cannot be shown stops with journal and offset, after what came before it.
-- Changes come out in the order of the log, by the rules of `change_log`.
-- A table map that tells less than everything (binlog_row_metadata below FULL) is completed from the CREATE and ALTER
-  TABLE statements of the journals themselves, of all tables, chosen or not; what they do not tell is filled in by
-  `bare_table_maps`, and noted.
+- What cannot be shown stops with journal and offset, after everything before it.
+- Changes appear in the order of the log, by the rules of `change_log`.
+- An incomplete table map (binlog_row_metadata below FULL) is completed from the CREATE and ALTER
+  TABLE statements of the journals themselves, for all tables, chosen or not. `bare_table_maps`
+  fills in and notes the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
 
 
 class ChangeWriter(Protocol):
-    """Takes the pieces of a log."""
+    """Consumer of the pieces of a log."""
 
     def add(self, piece: LogPiece, journal: str) -> None: ...
 
@@ -44,8 +44,8 @@ class Inspection:
 
     Args:
         selection: what is wanted.
-        unknown_charset: charset of texts of which nothing tells it; ``binary`` shows them as hex.
-        annotations: whether changes come with the statements that they came from.
+        unknown_charset: charset of texts whose charset is not known; ``binary`` shows them as hex.
+        annotations: whether changes carry the SQL text that they came from.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class Inspection:
     ) -> None:
         self.selection = selection or Selection()
         self.bare_tables = BareTables(unknown_charset)
-        self._schemas = journal_schemas(lambda _database, _table: True)  # a wanted one may be another renamed
+        # another table may be renamed to a wanted name
+        self._schemas = journal_schemas(lambda _database, _table: True)
         self.log = ChangeLog(
             self.selection,
             table_maps=lambda wanted: BareTableMaps(wanted, bare_tables=self.bare_tables, schemas=self._schemas),
@@ -74,10 +75,10 @@ class Inspection:
     def pieces(
         self, chunks: Iterable[FileChunk], builder: SummaryBuilder | None = None
     ) -> Iterator[tuple[str, LogPiece]]:
-        """Pieces of the log, with the journal's name for people.
+        """Yield pieces of the log, with the journal's name for people.
 
         Raises:
-            CdcError: after what was before it.
+            CdcError: after everything before it.
         """
         names: dict[str, str] = {}
         for found in chunks:
@@ -94,13 +95,13 @@ class Inspection:
         self.log.finish()
 
     def lines(self, chunks: Iterable[FileChunk]) -> Iterator[NDArray[np.uint8]]:
-        """Lines of JSON as bytes, whole lines, which hold until the next are asked for. Raises as `pieces`."""
+        """Yield whole lines of JSON as bytes, valid until the next ones. Raises as `pieces`."""
         writer = LineWriter(self.selection)
         for name, piece in self.pieces(chunks):
             yield from writer.lines_of(piece, journal=name)
 
     def write(self, chunks: Iterable[FileChunk], writer: ChangeWriter) -> None:
-        """Give all changes to `writer`. Raises as `pieces`, and what the writer raises."""
+        """Pass all changes to `writer`. Raises as `pieces`, and what the writer raises."""
         for name, piece in self.pieces(chunks):
             writer.add(piece, name)
 
@@ -117,7 +118,7 @@ class Inspection:
         return builder.summary(abandoned=counts.abandoned, unfinished=counts.unfinished, error=error)
 
     def _is_past(self, found: FileChunk) -> bool:
-        """Whether nothing that is wanted can come any more: behind the asked position, outside a transaction."""
+        """Return whether nothing wanted can follow: past the last position, outside a transaction."""
         place = self.selection.to_place
         if place is None or self.log.is_open:
             return False
@@ -134,7 +135,7 @@ def inspect(
 
 
 def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Iterator[str]:
-    """Every change as a line of JSON, in the order of the log; no statements.
+    """Yield every change as a line of JSON, in the order of the log; no statements.
 
     Args:
         paths: journal files and directories.

@@ -1,10 +1,11 @@
-"""Journals as streams: a file, standard input, or a log that is still being written.
+"""Read journals as streams: a file, standard input, or a log that is still written.
 
 Rules:
-- One pass from front to back, in blocks; nothing is sought, so that a pipe serves as well as a file.
-- A stream that is followed has no end: an event that is not whole yet is waited for. The next journal is begun when it
-  is there and the one before has given all its bytes.
-- A name without a number (a copy, standard input) gets one inside (`numbered`), for the decoder counts journals.
+- One pass from front to back, in blocks, without seeking, so that a pipe serves as well as a file.
+- A followed stream has no end: it waits until an event is whole. The next journal is begun when it
+  exists and the one before is read to its end.
+- A name without a number (a copy, standard input) gets one inside (`numbered`), because the decoder
+  counts journals.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NUMBER: Final = re.compile(r"\.(\d+)$")
 
 
 def numbered(name: str) -> str:
-    """The name itself where it ends with a journal's number, else with the number 0."""
+    """Return the name if it ends with a journal's number, else the name with the number 0."""
     match = _NUMBER.search(name)
     return name if match is not None and int(match[1]) < 1 << JOURNAL_BITS else f"{name}.000000"
 
@@ -38,7 +39,8 @@ class JournalStream:
     """One journal from a binary stream.
 
     Args:
-        handle: stands at the journal's first byte (its magic number); unbuffered, so that a pipe is read as it fills.
+        handle: at the journal's first byte (its magic number); unbuffered, so that a pipe is read
+            as it fills.
         name: see `numbered`.
     """
 
@@ -52,11 +54,11 @@ class JournalStream:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of the journal that were read, whole events or not."""
+        """Return how many bytes of the journal were read, whole events or not."""
         return self._framer.offset + len(self._buffer) if self._magic else 0
 
     def chunks(self) -> Iterator[Chunk]:
-        """What has come until the stream gives no more for now; may be called again.
+        """Yield what the stream has for now; may be called again.
 
         Raises:
             BinlogError: after everything before it was delivered.
@@ -77,7 +79,7 @@ class JournalStream:
             yield from framed(self._framer, self._buffer)
 
     def finish(self) -> None:
-        """No more bytes come.
+        """End the stream: no more bytes come.
 
         Raises:
             TruncatedJournalError: the journal ends in the middle of an event, or before its first.
@@ -100,10 +102,10 @@ class JournalStream:
 
 
 def open_stream(path: Path) -> BinaryIO:
-    """A journal's file, open at its first byte.
+    """Open a journal's file at its first byte.
 
     Raises:
-        JournalMissingError: not there, or not readable.
+        JournalMissingError: it does not exist, or is not readable.
     """
     try:
         return path.open("rb", buffering=0)
@@ -118,12 +120,12 @@ def open_stream(path: Path) -> BinaryIO:
 def follow(
     path: Path, *, wait: Callable[[], bool], skips: Callable[[str], bool] = lambda _name: False
 ) -> Iterator[tuple[Path, Chunk]]:
-    """Chunks of a log that is being written, with the file of each, for as long as `wait` says.
+    """Yield chunks of a log that is being written, with their files, while `wait` allows.
 
     Args:
         path: a directory of journals, or one journal: those with higher numbers beside it follow.
-        wait: called when nothing new is there; False ends.
-        skips: journals of a directory at its begin that are not wanted, by name.
+        wait: called when there is nothing new; False ends.
+        skips: decides by name which journals at a directory's begin are not wanted.
 
     Raises:
         BinlogError: as `JournalStream`; an event that is cut where the next journal has begun.
@@ -147,7 +149,8 @@ def follow(
                     break
                 _check_same(file, handle, stream.read_bytes)
                 following = _next_journal(directory, file)
-                # What was written before the next journal appeared is read once more, then it is the end.
+                # Read once more what was written before the next journal appeared; then this one
+                # ends.
                 if following is None and not wait():
                     return
             stream.finish()
@@ -172,7 +175,7 @@ def _escaped(base: str) -> str:
 
 
 def _check_same(file: Path, handle: BinaryIO, read_bytes: int) -> None:
-    """The file is still the one that was opened, and has not lost bytes; a file that was purged may be read on."""
+    """Check that the file is still the opened one and not shorter; a purged file stays readable."""
     opened = os.fstat(handle.fileno())
     try:
         now = file.stat()

@@ -1,12 +1,14 @@
-"""Which transactions and changes of journals a person wants to see.
+"""Select the transactions and changes of journals that a person wants to see.
 
 Rules:
-- All conditions must hold. Time, position and GTIDs choose whole transactions; tables and operations choose changes.
-- A transaction's time is its commit time at the source: from `from_us` on, and before `to_us`. A transaction whose time
-  is not known is left out where a time is asked for.
-- A position chooses the transactions that begin at it or later, or before it: `JOURNAL:OFFSET` by the journal's number.
-- A MySQL set holds the transactions that it names; a GTID of MariaDB stands for itself and all before it in its domain.
-  Transactions without a GTID are in no set.
+- All conditions must hold. Time, position and GTIDs choose whole transactions; tables and
+  operations choose changes.
+- A transaction's time is its commit time at the source: from `from_us` on, and before `to_us`. A
+  time condition excludes transactions whose time is unknown.
+- A position chooses the transactions that begin at it or later, or before it: `JOURNAL:OFFSET` by
+  the journal's number.
+- A MySQL set holds the transactions that it names; a GTID of MariaDB stands for itself and all
+  before it in its domain. Transactions without a GTID are in no set.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class JournalPlace:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted; everything where nothing is said.
+    """Conditions; without any, everything is wanted.
 
     Attributes:
         tables: shell patterns over ``schema.table``.
@@ -71,16 +73,19 @@ class Selection:
 
     @property
     def asks_for_transactions(self) -> bool:
-        """Whether any condition is on whole transactions."""
+        """Return whether any condition is on whole transactions."""
         places = (self.from_us, self.to_us, self.from_place, self.to_place)
         return any(place is not None for place in places) or bool(self.gtids or self.exclude_gtids)
 
     def wants_table(self, database: str, table: str) -> bool:
-        """Whether a table's changes are wanted."""
+        """Return whether a table's changes are wanted."""
         return not self.tables or any(pattern.matches(database, table) for pattern in _parsed(self.tables))
 
     def wants_statement(self, statement: Statement) -> bool:
-        """Whether a statement is wanted: with patterns, where it names a wanted table, or may concern one."""
+        """Return whether a statement is wanted.
+
+        With patterns, it is if it names a wanted table, or may concern one.
+        """
         if STATEMENT not in self.operations:
             return False
         if not self.tables:
@@ -89,36 +94,37 @@ class Selection:
             return any(self.wants_table(*table) for table in statement.tables)
         if statement.database:
             return any(pattern.schema.match(statement.database) for pattern in _parsed(self.tables))
-        # The text of these does not tell their tables.
+        # The text of these does not name their tables.
         return statement.kind in (StatementKind.UNKNOWN, StatementKind.DML)
 
     def wanted_types(self) -> NDArray[np.bool_]:
-        """bool (256,): the rows events, by type, of the wanted operations."""
+        """Return bool (256,): the rows events, by type, of the wanted operations."""
         names = tuple(name for operation, name in _ROW_OPERATIONS.items() if operation in self.operations)
         wanted = np.zeros(256, bool)
         wanted[[int(kind) for kind in EventType if any(name in kind.name for name in names)]] = True
         return wanted
 
     def skips_before(self, journal: str) -> bool:
-        """Whether the whole journal lies before what is wanted."""
+        """Return whether the whole journal lies before what is wanted."""
         return self.from_place is not None and journal_number(journal) < self.from_place.number
 
     def skips_after(self, journal: str) -> bool:
-        """Whether the whole journal lies behind what is wanted."""
+        """Return whether the whole journal lies behind what is wanted."""
         return self.to_place is not None and journal_number(journal) > self.to_place.number
 
 
 class TransactionFilter:
-    """Applies a selection's conditions on transactions to events that went through the transaction pass."""
+    """A selection's conditions on transactions, applied after the transaction pass."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._sets: dict[tuple[str, bool], MysqlGtidSet | MariadbGtidSet] = {}
-        self.moved_from: int | None = None  # where reading begins instead of the asked offset, which is inside
+        # where reading begins instead of the given offset, which is inside
+        self.moved_from: int | None = None
         self._is_placed = selection.from_place is None
 
     def wanted(self, chunk: Chunk, events: np.ndarray, gtids: Gtids) -> NDArray[np.bool_]:
-        """bool (n,): of events of one chunk; marks outside transactions go by position alone.
+        """Return bool (n,): of events of one chunk; marks outside transactions go by position.
 
         Args:
             events: rows of EVENT_DTYPE (n,) of `chunk`.
@@ -155,7 +161,7 @@ class TransactionFilter:
         return found
 
     def _find_start(self, events: np.ndarray, number: int) -> None:
-        """Note where the asked start is moved to, if it is no transaction's begin."""
+        """Note where the start is moved to if it is not a transaction's begin."""
         asked = self._selection.from_place
         assert asked is not None
         if self._is_placed or number != asked.number or asked.offset <= 4:
@@ -171,7 +177,7 @@ class TransactionFilter:
 
 
 def _in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
-    """bool (n,): which of the transactions are in the set."""
+    """Return bool (n,): which of the transactions are in the set."""
     found = np.zeros(len(gtids.key), bool)
     for place in np.unique(gtids.key[gtids.key >= 0]).tolist():
         of_key = gtids.key == place
@@ -199,7 +205,7 @@ def _covered(numbers: NDArray[np.int64], key: str, wanted: MysqlGtidSet | Mariad
 
 
 def check_gtid_set(text: str) -> None:
-    """Whether any flavor reads `text` as a set. Raises PositionError where none does."""
+    """Check that any flavor reads `text` as a set. Raises PositionError if none does."""
     try:
         parse_gtid_set(text, "mysql")
     except PositionError as error:
@@ -210,7 +216,7 @@ def check_gtid_set(text: str) -> None:
 
 
 def place_of(text: str) -> JournalPlace:
-    """``JOURNAL:OFFSET``. Raises ValueError or BinlogError where it is none."""
+    """Parse ``JOURNAL:OFFSET``. Raises ValueError or BinlogError if it is not one."""
     journal, separator, offset = text.rpartition(":")
     if not separator or not offset.isdigit():
         raise ValueError(text)
@@ -219,8 +225,10 @@ def place_of(text: str) -> JournalPlace:
 
 @lru_cache(maxsize=64)
 def _parsed(patterns: tuple[str, ...]) -> tuple[TablePattern, ...]:
-    """Raises:
-    ConfigError: one of them is no pattern of tables.
+    """Check patterns of tables.
+
+    Raises:
+        ConfigError: one of them is not valid.
     """
     try:
         return tuple(map(TablePattern.parse, patterns))

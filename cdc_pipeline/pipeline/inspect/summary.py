@@ -1,10 +1,10 @@
-"""What some journals hold, in numbers.
+"""Count what journals hold.
 
 Rules:
-- Marks of a journal (its format, GTIDs before it, how it ends) are told of every journal that is read. All else counts
-  only what is wanted, where a selection is given.
-- Bytes are bytes of the journal: of a transaction from its first event to its last; of a table its rows events, which
-  inside compressed transactions count with their unpacked size.
+- Marks of a journal (its format, GTIDs before it, how it ends) are reported for every journal that
+  is read. With a selection, all else counts only what is wanted.
+- Bytes are bytes of the journal: of a transaction from its first event to its last; of a table its
+  rows events, which inside compressed transactions count with their unpacked size.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ class JournalInfo(BaseModel):
     """One journal.
 
     Attributes:
-        previous_gtids: the set at its head; None where it has none.
-        first_gtid, last_gtid: of its wanted transactions, as they stand in the log.
-        ends: ENDS_...: "rotated" to `next_journal`, "stopped" by a clean shutdown, "in use" (being written, or its
-            server was killed), or "no end mark" (a copy of a journal that was being written, or a part of one).
-        packed_bytes, unpacked_bytes: of what is compressed in it.
+        previous_gtids: the set at its head; None if it has none.
+        first_gtid, last_gtid: of its wanted transactions, in the order of the log.
+        ends: ENDS_...: "rotated" to `next_journal`, "stopped" by a clean shutdown, "in use" (being
+            written, or its server was killed), or "no end mark" (a copy of a journal that was being
+            written, or a part of one).
+        packed_bytes, unpacked_bytes: of compressed transactions in it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -88,7 +89,7 @@ class TableChanges(BaseModel):
 
 
 class JournalSummary(BaseModel):
-    """What some journals hold.
+    """Summary of some journals.
 
     Attributes:
         error: what ended the reading early; the counts are of what came before.
@@ -131,7 +132,7 @@ class _Journal:
 
     def info(self) -> JournalInfo:
         journal_format = self.chunk.journal_format
-        # By number: the last event may be one that nobody knows, and ignorable.
+        # By number: the last event may be of an unknown, ignorable type.
         ends = {int(EventType.ROTATE): ENDS_ROTATED, int(EventType.STOP): ENDS_STOPPED}.get(self.last_type)
         return JournalInfo(
             journal=self.name,
@@ -155,10 +156,10 @@ class _Journal:
 
 @dataclass(slots=True)
 class SummaryBuilder:
-    """Collects a summary; journals by their name for people.
+    """Collector of a summary; journals by their name for people.
 
     Attributes:
-        everything: no selection: every event counts, also what is dropped later.
+        everything: no selection: every event counts, even one that is dropped later.
     """
 
     everything: bool = True
@@ -172,7 +173,7 @@ class SummaryBuilder:
     _rows_of: dict[tuple[str, int], int] = field(default_factory=dict)  # of the last transaction so far
 
     def add_chunk(self, name: str, path: Path | None, chunk: Chunk) -> None:
-        """Marks of the journal, and all events where everything is wanted."""
+        """Count marks of the journal, and all events if everything is wanted."""
         events = chunk.events
         seen = self._journals.setdefault(name, _Journal(name, path, chunk))
         seen.size_bytes = chunk.end_offset
@@ -187,7 +188,7 @@ class SummaryBuilder:
             self._count(seen, events)
 
     def add_piece(self, name: str, piece: LogPiece) -> None:
-        """Wanted events. Raises CdcError as the decoder, after what is before the event that it names."""
+        """Count wanted events. Raises CdcError as the decoder, after what precedes its event."""
         try:
             tables = list(piece.decoded())
         except CdcError as error:
@@ -214,7 +215,7 @@ class SummaryBuilder:
         self._add_transactions(name, piece, self._add_tables(piece, tables))
 
     def summary(self, *, abandoned: int, unfinished: str, error: dict[str, object] | None) -> JournalSummary:
-        """What was collected."""
+        """Return what was collected."""
         journals = [seen.info() for seen in self._journals.values()]
         return JournalSummary(
             journals=journals,
@@ -248,14 +249,15 @@ class SummaryBuilder:
         lengths = events["event_length"].astype(np.int64)
         taken = events["next_offset"] - events["offset"]
         inside = events["parent"] >= 0
-        # A payload event is what is packed of the events inside it; MariaDB's were rewritten, and keep their place.
+        # A payload event is the packed form of the events inside it; MariaDB rewrites events in
+        # their place.
         payload = events["event_type"] == EventType.TRANSACTION_PAYLOAD
         rewritten = ~inside & ~payload & (lengths != taken)
         seen.packed_bytes += int(taken[payload | rewritten].sum())
         seen.unpacked_bytes += int(lengths[inside | rewritten].sum())
 
     def _add_tables(self, piece: LogPiece, tables: list[tuple[TableRows, DecodedRows]]) -> NDArray[np.int64]:
-        """Count changes; the transaction's offset of each of them."""
+        """Count changes; return the transaction offset of each."""
         events = piece.chunk.events
         offsets = [np.empty(0, np.int64)]
         for table, rows in tables:
@@ -267,7 +269,7 @@ class SummaryBuilder:
         return np.concatenate(offsets)
 
     def _add_transactions(self, name: str, piece: LogPiece, row_offsets: NDArray[np.int64]) -> None:
-        """Follow the largest transaction; one may go on from piece to piece."""
+        """Track the largest transaction, which may span pieces."""
         events = piece.chunk.events[piece.events]
         events = events[events["tx_offset"] >= 0]
         if not len(events):

@@ -1,10 +1,11 @@
-"""Table maps that do not tell everything (binlog_row_metadata MINIMAL or NO_LOG), filled in by rule, without a server.
+"""Fill in incomplete table maps (binlog_row_metadata MINIMAL or NO_LOG) without a server.
 
 Rules:
-- What the map tells stands; only the fields that are missing are added to its optional metadata.
-- Missing names are ``@1``, ``@2`` ..., as mysqlbinlog has them. Missing signs: signed. Missing charsets: the one that
-  the caller names. ENUM and SET without labels are unsigned integers: the place of the label from 1, the members' bits.
-- It is told what was missing, for none of this is what the server wrote.
+- What the map contains is kept; only missing fields are added to its optional metadata.
+- Missing names become ``@1``, ``@2`` ..., as in mysqlbinlog. Missing signs: signed. Missing
+  charsets: the one that the caller names. ENUM and SET without labels become unsigned integers: the
+  label's number from 1, the members' bits.
+- The result names what was missing, because none of this is what the server wrote.
 
 Source: MySQL manual, binlog_row_metadata; `Table_map_event::Optional_metadata_field_type`.
 """
@@ -40,13 +41,14 @@ def parse_bare(
     table_id_bytes: int,
     unknown_charset: str = "utf8mb4",
 ) -> BareSchema:
-    """As `table_map.parse`, for a table map whose metadata is not full.
+    """Parse as `table_map.parse`, for a table map whose metadata is not full.
 
     Args:
         unknown_charset: of texts whose charset is missing; ``binary`` takes them for bytes.
 
     Raises:
-        DamagedJournalError, UnknownColumnTypeError, SchemaError: as `table_map.parse`; `unknown_charset` is none.
+        DamagedJournalError, UnknownColumnTypeError, SchemaError: as `table_map.parse`;
+            `unknown_charset` is none.
     """
     raw = bytes(body)
     count, metadata_at = _columns_and_metadata(raw, table_id_bytes)
@@ -96,7 +98,7 @@ def _collation(charset: str) -> int:
 
 
 def _columns_and_metadata(raw: bytes, table_id_bytes: int) -> tuple[int, int]:
-    """Count of the columns, and index of the optional metadata."""
+    """Return the count of the columns, and the index of the optional metadata."""
     reader = Reader(raw)
     reader.take(table_map.table_name(raw, table_id_bytes=table_id_bytes).end)
     count = reader.number()

@@ -1,1 +1,1 @@
-"""First loads and loads again of tables that a capture follows."""
+"""First loads and reloads of captured tables."""

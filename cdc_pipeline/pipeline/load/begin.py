@@ -1,11 +1,13 @@
-"""Where a load begins: its low mark, and the columns of its tables there (K17).
+"""Find where a load begins: its low mark, and its tables' columns there (K17).
 
 Rules:
-- The low mark is the main cursor after a capture, once everything before it is proved to be committed; of MySQL without
-  GTIDs an earlier place. It is the exact place of a view where a table's changes cannot be applied twice.
-- The columns are those of the catalog, and no DDL of the tables lies between the low mark and its reading: else the low
-  mark is taken again.
-- No prepared XA transaction is open there: its rows would be in no view, and its changes before the log that is read.
+- The low mark is the main cursor after a capture, once everything before it is proved to be
+  committed; on MySQL without GTIDs it is an earlier place. If a change must not be applied twice to
+  a table, it is the exact place of a view.
+- The columns are those of the catalog, and no DDL of the tables may lie between the low mark and
+  the catalog read: otherwise the low mark is taken again.
+- No prepared XA transaction may be open there: no view would show its rows, and its changes lie
+  before the log that is read.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A load that can begin.
+    """A load that is ready to begin.
 
     Attributes:
-        state: to be written down.
+        state: to be recorded.
         schemas: of the source tables at the low mark, by name.
-        view: open, at exactly the low mark; None where no table needs it.
+        view: open, at exactly the low mark; None if no table needs it.
     """
 
     state: LoadState
@@ -53,10 +55,10 @@ class Started:
 
 
 class LoadBegin:
-    """Finds where a load begins.
+    """Search for the place where a load begins.
 
     Attributes:
-        viewless: source tables that the last `start` found no exact view for, when it raised for that.
+        viewless: source tables without an exact view, if the last `start` failed for that reason.
     """
 
     def __init__(self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver) -> None:
@@ -68,7 +70,7 @@ class LoadBegin:
 
     @contextmanager
     def start(self, chosen: Chosen) -> Iterator[Started]:
-        """The begin of a load of some tables; the view is open while the context lasts.
+        """Yield the begin of a load of some tables; the view is open within the context.
 
         Raises:
             LoadError: the tables change all the time, or XA transactions stay open.
@@ -108,7 +110,7 @@ class LoadBegin:
         return mark.position
 
     def _cursor(self, chosen: Chosen) -> CursorState:
-        """The main cursor, at the log's end and without open XA transactions."""
+        """Return the main cursor, at the log's end and without open XA transactions."""
         until_s = time.monotonic() + self._config.snapshot.lock_wait_s
         while True:
             cursor = self._main.capture(loading=chosen.targets)
@@ -134,7 +136,7 @@ class LoadBegin:
             time.sleep(_POLL_S)
 
     def _schemas_at(self, low: Position, chosen: Chosen) -> dict[str, TableSchema] | None:
-        """The tables' columns at the low mark; None where a DDL lies behind it."""
+        """Return the tables' columns at the low mark; None if a DDL lies behind it."""
         names = set(chosen.sources)
         placed = self._source.live.catalog(lambda database, table: table_name(database, table) in names, since=low)
         assert placed is not None
@@ -152,7 +154,7 @@ class LoadBegin:
         return {name: self._source.with_key(found[name]) for name in sorted(names)}
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
-        """Source tables with a target in which a change that is applied twice would leave a mark."""
+        """Return source tables with a target that a change applied twice would corrupt."""
         routes = Routes(self._config)
         found = []
         for name, schema in schemas.items():

@@ -1,12 +1,13 @@
-"""The rows of a load's tables, read in chunks into its side lake (K17).
+"""Read the rows of a load's tables in chunks into its side lake (K17).
 
 Rules:
-- Chunks are read under the columns that the catalog shows before and after: a batch of chunks counts only where no DDL
-  came between. Then main and side lake are captured past that DDL, and the rest is read under the new columns; its rows
-  carry the place where the side lake stands then, and are merged.
+- Chunks are read with the columns that the catalog shows before and after: a batch of chunks counts
+  only if no DDL came in between. After a DDL, main and side lake are captured past it, and the
+  remaining rows are read with the new columns; these rows carry the side lake's position at that
+  time, and are merged.
 - Everything before the place that rows carry is proved to be committed before their view is opened.
-- Tables of one view are read first, at exactly the place where the side lake begins; a load that is killed there begins
-  anew.
+- Tables that need one view are read first, at exactly the place where the side lake begins. If a
+  load is killed before they are all read, it starts again, because the view is lost.
 - Small tables share a batch.
 """
 
@@ -28,12 +29,12 @@ from cdc_pipeline.pipeline.load.side import LoadLake, SideBatch
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.position import Position
 
-# Of one table without a row between them: somebody changes it faster than it can be read.
+# Without a row read in between: the table changes faster than it can be read.
 _PASSES_MAX: Final = 10
 
 
 class ChunkLoad:
-    """Reads what is left of a load's tables."""
+    """Reader of the remaining rows of a load's tables."""
 
     def __init__(
         self,
@@ -54,27 +55,27 @@ class ChunkLoad:
 
     @property
     def high(self) -> Position:
-        """The end of the log when the last view was open: the tables are whole from there on."""
+        """Return the log's end when the last view was open: the tables are whole from there on."""
         begin = self._side.state.cursor.position
         if not self._progress.high_journal:
             return begin
         return max(Position(self._progress.high_journal, self._progress.high_offset), begin, key=lambda at: at.order)
 
     def run(self, started: Started | None) -> None:
-        """Read all that is left.
+        """Read everything that is left.
 
         Args:
-            started: of a load that begins; None where it goes on.
+            started: of a load that begins; None if it resumes.
 
         Raises:
-            CdcError: the same call goes on where this one stopped.
+            CdcError: the same call resumes where this one stopped.
         """
         schemas = None if started is None else dict(started.schemas)
         if started is not None and started.view is not None:
             try:
                 self._read_view(started)
             except (TableChangedError, SchemaError) as error:
-                for name in started.state.exact:  # half a view is worth nothing
+                for name in started.state.exact:  # half a view is worthless
                     self._side.leave_source(name, error)
             finally:
                 started.view.close()
@@ -129,7 +130,7 @@ class ChunkLoad:
     # -- chunks -------------------------------------------------------------------------------------------------------
 
     def _stretch(self, schemas: Mapping[str, TableSchema]) -> None:
-        """Read some tables from where they are, as long as no DDL of any of them comes."""
+        """Read some tables from their progress on, until a DDL of one of them comes."""
         side = self._side
         at = side.cursor.position
         if self._source.proved(at).order != at.order:
@@ -147,10 +148,10 @@ class ChunkLoad:
             chunks = reader.chunks({schema: self._of(name) for name, schema in schemas.items()})
             while self._batch(chunks, schemas):
                 if any(side.is_left(name) and not self._of(name).is_done for name in schemas):
-                    return  # nobody needs the rest of it
+                    return  # the rest of it is not needed
 
     def _batch(self, chunks: Iterator[Chunk], schemas: Mapping[str, TableSchema]) -> bool:
-        """One batch of chunks; whether there may be more."""
+        """Read one batch of chunks; return whether there may be more."""
         is_more, rows, progress, taken = True, 0, self._progress, set[str]()
         with self._side.reading() as batch:
             while rows < self._config.snapshot.chunk_rows:
@@ -183,7 +184,7 @@ class ChunkLoad:
         *,
         chunk: Chunk | None = None,
     ) -> Progress:
-        """Stage rows; the progress with them."""
+        """Stage rows together with the progress."""
         name = schema.full_name
         known = progress.tables.get(name, TableProgress())
         rows = known.rows
@@ -212,8 +213,10 @@ class ChunkLoad:
                 raise _TableGoneError("the table is gone, or has a column of an unknown type", table=name)
 
     def _check_unchanged(self, schemas: Mapping[str, TableSchema]) -> None:
-        """Raises:
-        TableChangedError: a table is not any more what it was read as.
+        """Check that tables are still as they were read.
+
+        Raises:
+            TableChangedError: a table has changed since.
         """
         now = self._source.schemas(schemas)
         for name, schema in schemas.items():
@@ -221,10 +224,12 @@ class ChunkLoad:
                 raise TableChangedError("the table's columns changed while it was read", table=name)
 
     def _pass(self, error: TableChangedError | SchemaError) -> None:
-        """Bring main and side lake past a DDL; a table that contradicts the side lake even then leaves the load.
+        """Bring main and side lake past a DDL.
+
+        A table that contradicts the side lake even then leaves the load.
 
         Raises:
-            TableChangedError, SchemaError: the error is of no table of the load.
+            TableChangedError, SchemaError: the error concerns no table of the load.
         """
         name = error.table or ""
         if name not in self._side.state.sources:
@@ -241,11 +246,11 @@ class ChunkLoad:
 
 
 class _TableGoneError(TableChangedError):
-    """Captures past it bring the table back at most once: as one that was made anew, which is another load's."""
+    """The table is gone. If it was recreated, the load of that new table is another one."""
 
 
 def _grouped(parts: Iterator[SelectedRows], rows_max: int) -> Iterator[list[SelectedRows]]:
-    """Parts together up to so many rows."""
+    """Combine parts up to a number of rows."""
     found: list[SelectedRows] = []
     for part in parts:
         found.append(part)

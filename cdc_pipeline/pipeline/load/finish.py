@@ -1,14 +1,15 @@
-"""From a filled side lake to its tables in their targets' place: the last part of a load (K17) and of a rebuild (K18).
+"""Put a filled side lake's tables in their targets' place, for a load (K17) or rebuild (K18).
 
-    capture -> side lake captured to the cursor -> locked: swapped in where the cursor still stands there, else again
+    capture -> side lake captured to the cursor -> locked: swapped in if the cursor is still there, else again
 
 Rules:
-- Tables are swapped in where the side lake stands exactly at the main cursor, and behind a place that is given: the end
-  of the log that was read after the last chunk's view was opened.
-- The main lake is locked for the swap alone. After some rounds in which it moved on meanwhile, the side lake catches up
-  while it is locked: a source that is captured all the time cannot keep a load from its end.
-- Prepared XA transactions whose rows only the side lake has parked are waited for, up to `snapshot.lock_wait_s`.
-- Targets that an earlier process, or a run of the source, has put in place already are left as they are.
+- Tables are swapped in when the side lake is exactly at the main cursor and behind a given place:
+  the end of the log that was read after the last chunk's view was opened.
+- The main lake is locked for the swap only. If it has moved on in several rounds, the side lake
+  catches up under the lock, so that frequent captures cannot delay a load without end.
+- The swap waits for prepared XA transactions whose rows only the side lake has parked, up to
+  `snapshot.lock_wait_s`.
+- Targets that an earlier process, or a run of the source, has already replaced stay as they are.
 """
 
 from __future__ import annotations
@@ -28,27 +29,28 @@ from cdc_pipeline.pipeline.load.swap import swap, unparked
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.position import Position
 
-# After so many rounds in which the main lake moved on between the side lake's capture and its own lock, the side lake
-# catches up while that lock is held.
+# Number of rounds in which the main lake may move on between the side lake's capture and the lock;
+# after that the side lake catches up while the lock is held.
 _FREE_ROUNDS: Final = 2
 _POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """Targets that have their new content, and the main lake's cut in which they have it."""
+    """Targets that have their new content, and the first main cut that has it."""
 
     names: tuple[str, ...]
     cut: Cut
 
 
 class Finish:
-    """Puts a side lake's tables in place.
+    """Swap of a side lake's tables.
 
     Args:
         high: the tables are whole from there on.
-        doing: what a capture of the side lake does, in words.
-        check: raises where the side lake's tables must not be put in place; asked whenever it was captured.
+        doing: purpose of the side lake's captures, in words.
+        check: raises if the side lake's tables must not be swapped in; called after each of its
+            captures.
         is_whole: see `content.replacement`.
     """
 
@@ -74,11 +76,11 @@ class Finish:
         self._wait_s = config.snapshot.lock_wait_s
 
     def run(self) -> Swapped | None:
-        """Bring the side lake to the main cursor and its tables into their places; None where there is none to put.
+        """Bring the side lake to the main cursor and swap its tables in; None if none is left.
 
         Raises:
-            LoadError: what was waited for has not come; a table could not take its target's place.
-            CdcError: the same call goes on where this one stopped.
+            LoadError: the wait timed out; or a table could not take its target's place.
+            CdcError: the same call resumes where this one stopped.
         """
         side, rounds, until_s = self._side, 0, time.monotonic() + self._wait_s
         while names := self._unswapped():
@@ -112,7 +114,7 @@ class Finish:
         self._check()
 
     def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:
-        """None where the main lake has moved on."""
+        """Swap under the lock; None if the main lake has moved on."""
         side = self._side
         self._observer.reached("load_swapping")
         if locked.cursor.position.order != side.cursor.position.order or locked.cursor.epoch != side.cursor.epoch:
@@ -126,7 +128,7 @@ class Finish:
         return Swapped(tuple(names), cut)
 
     def _unswapped(self) -> list[str]:
-        """Targets that can still be put in place."""
+        """Return targets that can still be replaced."""
         _, cut = self._main.state()
         states = {} if cut is None else cut.cursor.targets
         there = {name for name, state in states.items() if state.app_id == self._side.state.app_id(name)}

@@ -1,17 +1,17 @@
-"""Tables loaded, or loaded anew, without a lock on the source and without holding up the sync of the others (K17).
+"""Load or reload tables without locking the source or delaying the sync of others (K17).
 
     capture -> low mark -> side lake -> chunks -> capture -> side lake captured to the cursor -> swapped in -> removed
 
 Rules:
-- Until the swap nothing of the main lake changes: its rows stay readable, its runs go on. The source's lock is held for
-  captures and for the swap alone.
-- A table is swapped in where the side lake stands exactly at the main cursor, behind the end of the log that was read
-  after the last chunk's view was opened.
-- A killed load goes on where it was: the same call finds its side lake. What stands in a main batch that is recorded is
-  finished by whatever run comes next.
-- What a side lake cannot follow (a DDL that changes values, another server) begins anew in another one, for the tables
-  concerned alone, `snapshot.attempts_max` times in all.
-- One load of a table at a time.
+- Until the swap nothing in the main lake changes: its rows stay readable and its runs continue. The
+  source's lock is held only for captures and for the swap.
+- A table is swapped in when the side lake is exactly at the main cursor, behind the end of the log
+  that was read after the last chunk's view was opened.
+- A killed load resumes where it stopped: the same call finds its side lake. The next run, whatever
+  it is, finishes a recorded batch of the main lake.
+- If a side lake cannot follow a change (a DDL that changes values, another server), only the tables
+  concerned start again in a new one, at most `snapshot.attempts_max` times in all.
+- Only one load of a table runs at a time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position
 
-_GONE_NOTE: Final = "load_gone"  # a table was dropped or renamed while it was to be loaded
+_GONE_NOTE: Final = "load_gone"  # a table was dropped or renamed before it was loaded
 
 
 def load(
@@ -63,23 +63,23 @@ def load(
     run_id: str = "",
     runs: Runs | None = None,
 ) -> LoadReport:
-    """Load tables, or go on with loads that were killed.
+    """Load tables, or resume loads that were killed.
 
     Args:
         config: the pipeline; its source is a live server.
         cursors: where the cursor is read from; and written to, without `runs`.
-        tables: source tables or targets, ``schema.table``, that are loaded whether they need it or not; by default all
-            that need it (`pipeline/plan/needs_load.py`).
-        restart: begin loads of these tables anew that earlier processes left.
-        observer: is told of the progress.
+        tables: source tables or targets, ``schema.table``, to load whether they need it or not; by
+            default all that need it (`pipeline/plan/needs_load.py`).
+        restart: start again the loads of these tables that earlier processes left.
+        observer: receives the progress.
         run_id: of the orchestrator's run, kept in the records.
         runs: how runs of the main lake are started; in this process by default.
 
     Raises:
         ConfigError: a table that cannot be loaded, or an archive as source.
-        LockError: a table is being loaded by another process, or the source's lock is held for too long.
-        LoadError: a load cannot be finished, with the way out.
-        CdcError: everything else; the same call goes on where this one stopped.
+        LockError: another process is loading a table, or the source's lock is held for too long.
+        LoadError: a load cannot be finished; the error says what to do.
+        CdcError: everything else; the same call resumes where this one stopped.
     """
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
@@ -98,15 +98,16 @@ def load(
 
 @dataclass
 class _Done:
-    """What the loads of one call did so far."""
+    """Results of one call's loads so far."""
 
     targets: dict[str, LoadedTarget] = field(default_factory=dict)
     resumed: list[str] = field(default_factory=list)
     restarted: dict[str, list[str]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
-    left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the load at hand
-    gone: dict[str, CdcError] = field(default_factory=dict)  # targets without a source table any more
-    viewless: CdcError | None = None  # why tables are not loaded that need a view at an exact place
+    left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the current load
+    # targets that no longer have a source table
+    gone: dict[str, CdcError] = field(default_factory=dict)
+    viewless: CdcError | None = None  # why tables that need a view at an exact place are not loaded
 
 
 class _Loader:
@@ -158,7 +159,7 @@ class _Loader:
     # -- what is to be done -------------------------------------------------------------------------------------------
 
     def _first(self, tables: Sequence[str] | None, *, restart: bool) -> Chosen:
-        """Finish what earlier processes began; what is left to load then."""
+        """Finish the loads of earlier processes; return what is left to load."""
         known = self._source.tables()
         _, cut = self._main.state()
         wanted = choose(self._config, cut, known, tables)
@@ -184,7 +185,7 @@ class _Loader:
         return self._choose_again(left, tables)
 
     def _choose_again(self, left: Mapping[str, CdcError], tables: Sequence[str] | None) -> Chosen:
-        """What is still to be loaded, or again: of what is left, and of what needs it, all that the source has yet."""
+        """Return those tables, left over or in need of a load, that the source still has."""
         _, cut = self._main.state()
         known = self._source.tables()
         wanted = set(left) if tables is not None else {*left, *needing(self._config, cut, known)}
@@ -199,13 +200,13 @@ class _Loader:
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:
-        """Nobody else looks for loads, or begins one."""
+        """Hold the lock under which loads are searched for and begun."""
         with ExitStack() as stack:
             self._main.wait_for_lock(lambda: stack.enter_context(loads_lock(self._config)))
             yield
 
     def _unfinished(self, targets: Collection[str] | None) -> list[tuple[LoadFolder, LoadState]]:
-        """Loads of these targets, or all, that are not finished; those that are over are removed."""
+        """Return unfinished loads of these targets, or all; remove those that are over."""
         _, cut = self._main.state()
         pending = self._main.pending()
         found = []
@@ -239,7 +240,7 @@ class _Loader:
             with self._claiming():
                 found = self._unfinished(chosen.targets)
                 if found:
-                    self._hold(*found[0]).close()  # raises where somebody works on it
+                    self._hold(*found[0]).close()  # raises if another process works on it
                     raise LoadError(
                         f"another load of {', '.join(chosen.targets)} was begun meanwhile",
                         next_step="run the same command again: it goes on with that load",
@@ -257,7 +258,7 @@ class _Loader:
             self._load(side, started)
 
     def _started(self, chosen: Chosen, stack: ExitStack) -> Started:
-        """The begin of a load; where the server gives no exact view, of the tables that need none."""
+        """Begin a load; without an exact view, only of the tables that need none."""
         begin = LoadBegin(self._config, main=self._main, source=self._source, observer=self._observer)
         try:
             return stack.enter_context(begin.start(chosen))
@@ -279,7 +280,8 @@ class _Loader:
         unread = [name for name in state.exact if name not in progress.tables or not progress.tables[name].is_done]
         why = self._other_rules(side)
         if side.cut is None or unread or why:
-            # Nothing was read, or a view that cannot be opened again, or rows as they are not wanted any more (K14).
+            # Nothing was read, or the view cannot be opened again, or the filters or masks changed
+            # (K14).
             self._observer.load_stepped(f"beginning the load {state.load_id} anew{why}")
             folder.remove()
             return
@@ -289,7 +291,7 @@ class _Loader:
         self._load(side, None)
 
     def _other_rules(self, side: LoadLake) -> str:
-        """Why the rows that were read are not what the configuration asks for by now; "" where they are."""
+        """Return why rows already read no longer fit the configuration; "" if they do."""
         cut = side.cut
         if cut is None:
             return ""

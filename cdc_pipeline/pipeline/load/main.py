@@ -1,8 +1,9 @@
-"""The main lake as a load sees it: captures of it, and the moments in which it is locked.
+"""The main lake as a load sees it: its captures, and the moments when it is locked.
 
 Rules:
-- Another run that holds the source's lock is waited for, up to `snapshot.lock_wait_s`; nothing is held meanwhile.
-- A target that is to be loaded anew may be what keeps the source's runs from going on: it is set aside first.
+- If another run holds the source's lock, the load waits up to `snapshot.lock_wait_s`, and holds
+  nothing meanwhile.
+- A target to be reloaded may be what stops the source's runs: it is suspended first.
 """
 
 from __future__ import annotations
@@ -48,23 +49,23 @@ class MainLake:
         self._observer = observer
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
-        """Where the source stands, and the last cut; without the lock."""
+        """Return the source's cursor and the last cut, without the lock."""
         cursor = self._runs.cursor()  # before the cut: a run that is under way writes it after
         cut = build_sink(self.config).last_cut()
         return reconcile(cursor, cut).cursor, cut
 
     def pending(self) -> BatchRecord | None:
-        """A batch that is recorded and not finished."""
+        """Return a batch that is recorded and not finished."""
         return build_sink(self.config).pending_record()
 
     def capture(self, *, loading: Collection[str] = ()) -> CursorState:
-        """An ordinary capture, to the end of the log; the cursor afterwards.
+        """Capture to the end of the log; return the cursor afterwards.
 
         Args:
-            loading: targets that are to be loaded anew: one that keeps the source from going on is set aside.
+            loading: targets to be reloaded: one that stops the source's runs is suspended.
 
         Raises:
-            CdcError: see `capture.capture`; but for tables that stand still.
+            CdcError: see `capture.capture`; suspended tables are no error here.
         """
         self._observer.load_stepped("capturing the source")
         while True:
@@ -81,12 +82,12 @@ class MainLake:
 
     @property
     def name(self) -> str:
-        """The source's."""
+        """Return the source's catalog."""
         return self.config.name
 
     def _capture(self) -> None:
-        # Whoever is suspended is loaded now, or is somebody else's: the source goes on without it. So it does without
-        # tables that a pattern does not find.
+        # Suspended tables are loaded now, or are not this load's concern: the source goes on
+        # without them. So it does without tables that a pattern does not find.
         with suppress(TargetSuspendedError, NothingMatchedError):
             self.wait_for_lock(lambda: self._runs.capture("end_of_log", self._observer))
 
@@ -99,10 +100,10 @@ class MainLake:
         return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self._waiting)
 
     def _set_aside(self, error: CdcError, loading: Collection[str]) -> bool:
-        """Suspend what is to be loaded anew, if `error` is of it; whether that was done."""
+        """Suspend the target to be reloaded that `error` names; return whether there was one."""
         cursor, cut = self.state()
         if cut is None or cursor is None or error.table is None or isinstance(error, ConfigError):
-            return False  # what is configured is wrong whether the target stands still or not
+            return False  # a configuration error stays, whether the target is suspended or not
         routes = Routes(self.config)
         led_to = {route.target for route in routes.of(*split_table_name(error.table))} if "." in error.table else set()
         states = cut.cursor.targets
@@ -151,7 +152,7 @@ class MainLake:
             )
 
     def locked(self, work: Callable[[AdminBatch], T]) -> T:
-        """Do `work` with a batch of the source, which is locked.
+        """Run `work` with a batch of the locked source.
 
         Raises:
             UnfinishedBatchError: there is a recorded batch to finish first.

@@ -1,12 +1,13 @@
-"""Source tables read in chunks, ahead of what takes them (K17).
+"""Read source tables in chunks, ahead of their consumer (K17).
 
 Rules:
-- A chunk is one read view: its rows are of one moment, and a mark is read once the view is open: no change that the
-  view shows lies behind it.
-- Readers work ahead, in threads of their own with a connection each; chunks come in order, so that how far a table is
-  read is one key. In memory are a chunk for each reader, and the one that is taken.
-- A chunk is small by rows, and by bytes as far as the catalog's average row tells.
-- A read that is broken off by the server is done again, in a new view.
+- A chunk is one read view: its rows are of the same moment. A mark is read after the view is
+  opened, so that no change visible in the view lies behind the mark.
+- Readers work ahead in threads, each with its own connection. Chunks are delivered in order, so
+  that a table's progress is one key. Memory holds one chunk for each reader, and the one being
+  consumed.
+- A chunk is limited in rows, and in bytes as estimated from the catalog's average row.
+- A read that the server interrupts is repeated in a new view.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Chunk:
 
 
 class ChunkReader:
-    """Reads tables of one server. Use it as a context manager.
+    """Reader of one server's tables. Use it as a context manager.
 
     Args:
         average_bytes: of a row, by source table; 0 or absent where unknown.
@@ -75,7 +76,7 @@ class ChunkReader:
         self._is_closing = False
 
     def __enter__(self) -> ChunkReader:
-        for _ in range(self._snapshot.readers + 1):  # one looks for bounds
+        for _ in range(self._snapshot.readers + 1):  # one finds the bounds
             reader = self._stack.enter_context(TableReader(self._config))
             server = ServerConnection(self._config)
             self._stack.callback(server.close)
@@ -89,13 +90,13 @@ class ChunkReader:
         self._stack.close()
 
     def rows_per_chunk(self, schema: TableSchema) -> int:
-        """How many rows a chunk of a table is to have."""
+        """Return the number of rows that a chunk of a table is to have."""
         average = self._average_bytes.get(schema.full_name, 0)
         by_bytes = self._snapshot.chunk_bytes // average if average else self._snapshot.chunk_rows
         return max(1, min(self._snapshot.chunk_rows, by_bytes))
 
     def chunks(self, tables: Mapping[TableSchema, TableProgress]) -> Iterator[Chunk]:
-        """What is left of some tables, one after the other, each in key order.
+        """Yield the rest of some tables, one after the other, each in key order.
 
         Raises:
             TableChangedError: a table is not what its schema says.
@@ -140,13 +141,13 @@ class ChunkReader:
 
 
 def read_chunk(reader: TableReader, server: ServerConnection, work: Work) -> Chunk:
-    """One chunk, in a view of its own."""
+    """Read one chunk, in a view of its own."""
     try:
         reader.begin_view()
         high = end_mark(server).position
         parts = list(reader.select(work.schema, bounds=work.bounds))
         reader.end_view()
     except BaseException:
-        reader.close()  # the view goes with its connection
+        reader.close()  # the view ends with its connection
         raise
     return Chunk(work.schema, work.bounds, parts, high)

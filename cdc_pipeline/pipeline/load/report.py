@@ -1,4 +1,4 @@
-"""What a load did, as plain values for people, Dagster and ``--json``."""
+"""Report of a load, as plain values for people, Dagster and ``--json``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ class LoadedTarget(_Plain):
     """A target that was loaded.
 
     Attributes:
-        load_id: of the load that did it.
+        load_id: of its load.
         sources: its source tables.
         rows: of the new content; -1 unknown.
         rows_read, chunks: of its source tables.
-        rows_quarantined: of its source tables, that wait in the quarantine.
+        rows_quarantined: of its source tables, waiting in the quarantine.
         delta_version: with the new content.
-        low, high: the place that the rows which were read stand for, and the end of the log when the last of them was.
-        cut: in which the target has them.
+        low, high: the place whose seq the rows carry, and the end of the log when the last row was
+            read.
+        cut: the first that has the new content.
     """
 
     load_id: str
@@ -41,12 +42,12 @@ class LoadedTarget(_Plain):
 
 
 class LoadReport(_Plain):
-    """What `load` did.
+    """Result of `load`.
 
     Attributes:
         reason: why these tables, or why none.
-        resumed: ids of loads of earlier processes that were gone on with.
-        restarted: why tables were loaded anew within this load, by target.
+        resumed: ids of earlier processes' loads that were resumed.
+        restarted: why tables were started again within this load, by target.
     """
 
     source: str

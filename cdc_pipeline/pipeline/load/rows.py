@@ -1,9 +1,10 @@
-"""Rows that a SELECT gave, on the way that the drain's rows go: masked, judged, confirmed, shaped, staged.
+"""Take selected rows the way of the drain's: masked, judged, confirmed, shaped, staged.
 
 Rules:
-- A row by SELECT is exactly the row by binlog: the same policies, masks, shapes, refusals (`decoding`, `drain`).
-- A row that cannot be applied goes to the quarantine as from the log; its place is that of the read, and there are no
-  bytes of an event.
+- A row by SELECT equals the row by binlog: the same policies, masks, shapes, refusals (`decoding`,
+  `drain`).
+- A row that cannot be applied goes to the quarantine as from the log; its place is that of the
+  read, and it has no event bytes.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 
 @dataclass(frozen=True, slots=True)
 class ReadPlace:
-    """Where rows that were read stand.
+    """Place of rows that were read.
 
     Attributes:
         journal, offset: the place whose seq they carry.
         seq: of the first row of a read, packed, without row ordinal.
-        time_us: when they were as they are.
+        time_us: when the rows were read.
     """
 
     journal: str
@@ -47,12 +48,12 @@ class ReadPlace:
 
 
 class RowPath:
-    """Takes rows of any table into a batch.
+    """Stager of any table's rows in a batch.
 
     Args:
         targets: those that follow.
         place: of the rows.
-        plan: what the batch is told of a target; as everywhere by default.
+        plan: returns the batch's plan for a target; by default as everywhere.
     """
 
     def __init__(self, targets: Targets, place: ReadPlace, *, plan: Callable[[Target], TargetPlan] = plan_of) -> None:
@@ -61,7 +62,7 @@ class RowPath:
         self._plan = plan
 
     def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> int:
-        """Stage changes of one table, each in every target; the number of those that went to the quarantine.
+        """Stage changes of one table in every target; return how many were quarantined.
 
         Args:
             first: how many rows of this table were read at this place before.
@@ -121,7 +122,8 @@ class RowPath:
         entries = [
             {
                 "_op": INSERT,
-                # Rows of one read share places behind the first half million; entries are told apart by this.
+                # Rows of one read share places after the first half million; this number tells
+                # their entries apart.
                 "_seq": Decimal(self._place.seq + 2 * (first + row)),
                 "ts_us": self._place.time_us,
                 "table": rows.schema.full_name,

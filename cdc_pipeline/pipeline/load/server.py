@@ -1,4 +1,4 @@
-"""What a load asks the server besides rows: its tables, their columns, proofs of places in its log."""
+"""Queries of a load besides rows: tables, their columns, proofs of places in the log."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cdc_pipeline.text.table_names import split_table_name, table_name
 
 
 class LoadSource:
-    """The server of a load; the standby while the primary cannot be reached. Use it as a context manager."""
+    """Server of a load; the standby if the primary is unreachable. Use it as a context manager."""
 
     def __init__(self, config: PipelineConfig, *, role: str = "load") -> None:
         chosen = choose(config).config.source
         assert isinstance(chosen, LiveSourceConfig)
-        # Another name gives another replica server id than that of the source's own captures: with
-        # the same one the server would end their dumps.
+        # The name determines the replica server id. It differs from that of the source's own
+        # captures, because the server ends the first of two dumps with the same id.
         self.config = chosen.model_copy(update={"replica_server_id": None})
         self._live = LiveSource(self.config, pipeline_name=f"{config.name}/{role}")
         self._wait_s = config.snapshot.lock_wait_s
@@ -40,20 +40,20 @@ class LoadSource:
 
     @property
     def live(self) -> LiveSource:
-        """The log of the server."""
+        """Return the server's log."""
         return self._live
 
     @property
     def server(self) -> ServerConnection:
-        """The control connection."""
+        """Return the control connection."""
         return self._live.server
 
     def tables(self) -> list[str]:
-        """Names of the base tables that the account can see."""
+        """Return names of the base tables that the account can see."""
         return self.server.tables()
 
     def proved(self, position: Position) -> Position:
-        """A place at or before `position` up to which everything is committed.
+        """Return a place at or before `position` up to which everything is committed.
 
         Raises:
             CdcError: see `marks.wait_committed`.
@@ -61,7 +61,7 @@ class LoadSource:
         return wait_committed(self.server, position)
 
     def schemas(self, names: Collection[str]) -> dict[str, TableSchema]:
-        """The columns of tables as they are now; those that are not there, or not known, are left out."""
+        """Return the present columns of tables; tables missing or unknown are left out."""
         try:
             found = read_catalog(self.server, lambda database, table: table_name(database, table) in names)
             return {schema.full_name: self.with_key(schema) for schema, _ in found.tables.values()}
@@ -69,8 +69,11 @@ class LoadSource:
             raise self.server.unexpected(error) from None
 
     def with_key(self, schema: TableSchema) -> TableSchema:
-        """The schema with the key that the log names where there is no primary key: the first unique one, as the server
-        orders them, whose columns are whole and never NULL."""
+        """Return the schema with the key that the log names if there is no primary key.
+
+        That is the first unique one, in the server's order, whose columns are whole and never
+        NULL.
+        """
         if schema.primary_key:
             return schema
         try:
@@ -95,7 +98,7 @@ class LoadSource:
         return schema if key is None else replace(schema, primary_key=tuple(key))
 
     def sizes(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Rows, and bytes of an average row, of tables, as the catalog estimates them."""
+        """Return the catalog's estimates: rows of tables, and bytes of an average row."""
         found = {}
         for name in names:
             try:
@@ -111,7 +114,7 @@ class LoadSource:
         return found
 
     def check_log(self, side: LoadLake) -> None:
-        """See that the log still reaches back to where a side lake stands.
+        """Check that the log still reaches back to the side lake's position.
 
         Raises:
             LoadError: it does not.

@@ -1,13 +1,16 @@
-"""The side lake of a load, in which tables are built before they take their targets' place (K17).
+"""The side lake of a load, in which tables are built before they are swapped in (K17).
 
 Rules:
-- It begins at the load's low mark, and its cursor stands there while rows are read. What came meanwhile is captured.
+- It begins at the load's low mark, and its cursor stays there while rows are read. Changes that
+  came meanwhile are captured afterwards.
 - Its source has a name of its own, so that its dumps never end those of the main lake: the server
   ends the first of two readers with one id.
-- Rows that are read carry the seq of the place where the side lake stands: every change from there on is newer. While
-  nothing was captured since, each key comes once, and rows of a plain mirror are appended; later they are merged.
-- What a capture of the side lake cannot follow leaves the load: that table begins anew in another one. So does a table
-  that is renamed: of the one that has its name then, other rows were read, or none.
+- Rows that are read carry the seq of the side lake's position: every later change is newer. Before
+  the first capture each key occurs once, and rows of a plain mirror are appended; after it they are
+  merged.
+- A table whose change the side lake cannot follow leaves the load and starts again in another one.
+  So does a renamed table, because the rows read belong to another table of that name, or there are
+  none.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
 
 def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) -> PipelineConfig:
-    """The configuration of a load's side lake: the same rules, for the load's tables alone."""
+    """Return the configuration of a load's side lake: the same rules, only the load's tables."""
     source = config.source
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
@@ -65,7 +68,7 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
 
 
 def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
-    """Policies by which a renamed table's rows go nowhere; those of a rebuild come from the log alone, and do."""
+    """Return policies that ignore a renamed table's rows, except in a rebuild from the log."""
 
     def kept(policy: SchemaChangePolicy) -> SchemaChangePolicy:
         return policy.model_copy(update={"rename_table": "keep"})
@@ -78,7 +81,7 @@ def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
 
 
 def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
-    """The error of a load whose changes cannot be replayed any more."""
+    """Return the error of a load whose changes can no longer be replayed."""
     return LoadError(
         "the log that the load needs is gone: what changed while its tables were read cannot be replayed",
         journal=at.journal,
@@ -93,7 +96,7 @@ class LoadLake(SideLake):
     """The side lake of one load.
 
     Args:
-        observer: is told of its fault points.
+        observer: hears of its fault points.
 
     Attributes:
         left: why targets cannot be loaded by this load, by name.
@@ -118,13 +121,14 @@ class LoadLake(SideLake):
 
     @property
     def stands_at_begin(self) -> bool:
-        """Whether nothing was captured yet."""
+        """Return whether nothing was captured yet."""
         return self.cursor.position.order == self.state.cursor.position.order
 
     def _look_for_left(self) -> None:
-        """Targets that do not follow the source any more, and those that lost what had been read.
+        """Return targets that no longer follow the source, or lost rows that were read.
 
-        Tables of a rebuild are made by the log itself: whether they are whole is asked at its end alone.
+        The log itself creates the tables of a rebuild: they are checked for wholeness only at its
+        end.
         """
         cut = self.cut
         if cut is None or self.state.kind == "rebuild":
@@ -144,23 +148,23 @@ class LoadLake(SideLake):
         self.left.setdefault(target, error)
 
     def leave_source(self, source: str, error: CdcError) -> None:
-        """The targets of a source table cannot be loaded by this load."""
+        """Record that a source table's targets cannot be loaded by this load."""
         for name in self.targets_of(source):
             self._leave(name, error)
 
     def targets_of(self, source: str) -> list[str]:
-        """The load's targets that a source table leads to."""
+        """Return the load's targets that a source table leads to."""
         routes = Targets(self.config, None).routes_of(*split_table_name(source))
         return [route.target for route in routes if route.target in self.state.targets]
 
     def is_left(self, source: str) -> bool:
-        """Whether no target of a source table is loaded by this load any more."""
+        """Return whether this load loads no target of a source table any more."""
         return all(name in self.left for name in self.targets_of(source))
 
     # -- rows that are read -------------------------------------------------------------------------------------------
 
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
-        """The first batch: all targets, empty, with the columns of their source tables at the low mark."""
+        """Publish the first batch: all targets, empty, with the source's columns at the low mark."""
         with self.admin_batch(doing="load the table again") as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
@@ -175,7 +179,7 @@ class LoadLake(SideLake):
 
     @contextmanager
     def reading(self) -> Iterator[SideBatch]:
-        """A batch of rows that are read; nothing of it stays unless it is committed."""
+        """Yield a batch for rows that are read; it is discarded unless it is committed."""
         with self.admin_batch(doing="load the table again") as batch:
             targets = Targets(self.config, batch.last_cut(), shadows=batch.cursor.shadows)
             yield SideBatch(self, batch, targets)
@@ -190,11 +194,11 @@ class LoadLake(SideLake):
     # -- what came meanwhile ------------------------------------------------------------------------------------------
 
     def capture_to(self, to: Position) -> None:
-        """Capture up to a place of the log that the main lake stands at.
+        """Capture up to the main lake's place in the log.
 
         Raises:
-            LoadError: the log does not reach back to where the side lake stands.
-            CdcError: what can be gone at the next try.
+            LoadError: the log does not reach back to the side lake's position.
+            CdcError: an error that a retry may clear.
         """
         bound = PositionConfig(journal=to.journal, offset=to.offset)
         try:
@@ -211,7 +215,7 @@ class LoadLake(SideLake):
         except CdcError as error:
             if error.retryable or error.table is None:
                 raise
-            for name in self.state.targets:  # there was no other table to go on with
+            for name in self.state.targets:  # no other table was left to go on with
                 self._leave(name, error)
             return
         if self.cursor.epoch != self.state.cursor.epoch:
@@ -235,11 +239,15 @@ class SideBatch:
 
     @property
     def staged_rows(self) -> int:
-        """Rows that are staged, in all targets."""
+        """Return the number of rows staged in all targets."""
         return self._batch.rows.staged_rows
 
     def take(self, rows: DecodedRows, *, first: int) -> None:
-        """Stage rows of one table; `first` rows of it were read before. Raises CdcError: see `RowPath.take`."""
+        """Stage rows of one table, of which `first` rows were read before.
+
+        Raises:
+            CdcError: see `RowPath.take`.
+        """
         self.quarantined += self._path.take(self._batch.rows, rows, first=first)
 
     def commit(self, progress: Progress) -> Cut:
@@ -254,7 +262,10 @@ class SideBatch:
 
 
 def _comes_once(target: Target) -> bool:
-    """Whether each row of a target's source table, read once, is one row of the target, by the source's own key."""
+    """Return whether each row of the source table, read once, is one row of the target.
+
+    The source's own key decides that.
+    """
     if MODES[target.mode].keeps_past or len(target.sources) != 1:
         return False
     (source,) = target.sources.values()

@@ -1,13 +1,14 @@
-"""Loaded tables take their targets' place: one recorded batch of the main lake (K2, K3, K17).
+"""Swap loaded tables into their targets' place, as one recorded main batch (K2, K3, K17).
 
 Rules:
-- Only while the main lake is locked and its cursor stands exactly where the side lake does.
-- The batch holds nothing else: each target's content is replaced in one Delta commit, the cursor stands still.
-- Rows of the loaded tables in quarantine are given up with the content that they were missing in; those that the load
-  could not apply are there instead.
-- A target that followed a loaded table under another name (K28) gives it up: its own name has no table any more, as
-  far as the log has told.
-- Not while prepared XA transactions are open whose rows only the side lake has parked.
+- The main lake is locked and its cursor is exactly where the side lake's is.
+- The batch holds nothing else: each target's content is replaced in one Delta commit, and the
+  cursor does not move.
+- Quarantined rows of the loaded tables are given up with the content that lacked them; those that
+  the load could not apply take their place.
+- A target that followed a loaded table under another name (K28) gives it up: as far as the log
+  shows, no table has the target's own name any more.
+- No swap while prepared XA transactions are open whose rows only the side lake has parked.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ _SUPERSEDED = "the table was loaded anew"
 
 
 def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
-    """Put the side lake's tables in the place of some targets; the main lake's new cut.
+    """Swap the side lake's tables into some targets' place; return the main lake's new cut.
 
     Args:
-        main: of the main lake, whose cursor stands where the side lake does.
+        main: of the main lake, whose cursor is where the side lake's is.
         names: of the targets.
         is_whole: see `content.replacement`.
 
@@ -85,7 +86,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     )
     for name in names:
         after = made_cut.cursor.targets.get(name)
-        if after is None:  # it was not there before, and could not be made
+        if after is None:  # the target was new, and could not be created
             why = next((note.text for note in made_cut.notes if note.table == name), "its table could not be made")
             raise LoadError(
                 f"the loaded table could not take its target's place: {why}",
@@ -105,8 +106,10 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
 def given_up(
     config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
 ) -> list[TargetPlan]:
-    """The plans of targets that follow some source tables after a rename, and are not loaded themselves: their source
-    is the gone table of the name that led to them."""
+    """Return the plans of targets that follow loaded tables after a rename.
+
+    They are not loaded themselves: their source is the dropped table of their own name.
+    """
     if cut is None:
         return []
     targets = Targets(config, cut)
@@ -123,7 +126,7 @@ def given_up(
 
 
 def _superseded(main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int) -> tuple[QuarantineMark, ...]:
-    """Marks that give up what waits in the quarantine for the old content."""
+    """Return marks that give up quarantined rows of the old content."""
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
     entries = read_entries(main.sink.paths, before=main.cut.batch_number + 1, tables=sources, only_open=True)
@@ -136,7 +139,7 @@ def _superseded(main: AdminBatch, sources: Collection[str], *, load_id: str, at_
 
 
 def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
-    """Rows that the load could not apply join the batch."""
+    """Add rows that the load could not apply to the batch."""
     if not sources & cut.quarantine.keys():
         return
     found: dict[str, list[Entry]] = {}
@@ -165,6 +168,6 @@ def _plain(entry: Entry) -> dict[str, object]:
 
 
 def unparked(side: CursorState, main: CursorState) -> list[OpenXa]:
-    """Prepared XA transactions of the side lake whose rows the main lake has not parked itself."""
+    """Return the side lake's prepared XA transactions that the main lake has not parked."""
     parked = {(xa.xid, file.table, file.rows) for xa in main.open_xa for file in xa.files}
     return [xa for xa in side.open_xa if any((xa.xid, file.table, file.rows) not in parked for file in xa.files)]

@@ -1,1 +1,1 @@
-"""What a person does to a source: status, cursor, quarantine."""
+"""Operations of a person on a source: status, cursor, quarantine."""

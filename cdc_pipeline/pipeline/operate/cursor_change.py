@@ -1,14 +1,17 @@
-"""A person moves the cursor: `set` to another place of the log, `rebuild` from the last cut (K3).
+"""Move the cursor for a person: `set` to another place, `rebuild` from the last cut (K3).
 
 Rules:
-- Both are first planned, which writes nothing and says what they mean, and then applied under the writer's lock, only
-  if the cursor still stands where the plan saw it.
-- `set` leaves a record: a batch of kind ``cursor_set`` under the next number, its cut, then the cursor. Cut and cursor
-  agree afterwards, so that the next run goes on from there, backward too. A crash before the cut is healed by the next
-  run from the record, one before the cursor by moving the cursor to the cut.
-- Back: transactions are read again; the merge keeps rows that are newer (seq), but a key deleted since may reappear
-  until the old place is passed (K18). Forward: a gap, recorded, that makes every table partial (K19).
-- The epoch grows where the journals are another numbering than the old cursor's: what comes counts as newer (K1).
+- Both are planned first, which writes nothing and shows the consequences. They are then applied
+  under the writer's lock, only if the cursor is still where the plan saw it.
+- `set` leaves a record: a batch of kind ``cursor_set`` under the next number, its cut, then the
+  cursor. Cut and cursor agree afterwards, so that the next run resumes from there, even backward.
+  After a crash before the cut, the next run repairs it from the record; after one before the
+  cursor, by moving the cursor to the cut.
+- Back: transactions are read again; the merge keeps rows that are newer (seq), but a key deleted
+  since may reappear until the old place is passed (K18). Forward: a gap, recorded, that makes every
+  table partial (K19).
+- The epoch grows if the journals are numbered differently from the old cursor's: new rows then
+  count as newer (K1).
 - Not while a recorded batch is unfinished.
 """
 
@@ -47,13 +50,14 @@ Direction = Literal["first", "same", "back", "forward", "back_and_forward"]
 
 
 class CursorChange(BaseModel):
-    """What `set` or `rebuild` would do.
+    """Plan of a `set` or `rebuild`.
 
     Attributes:
-        old: the cursor that a run would go on from now; for `rebuild` the stored one. None: there is none.
+        old: the cursor that a run would resume from now; for `rebuild` the stored one. None: there
+            is none.
         new: the cursor afterwards.
         consequences: what it means, one sentence each.
-        nothing_to_do: `new` is where it stands.
+        nothing_to_do: `new` is where it is already.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -70,7 +74,10 @@ class CursorChange(BaseModel):
 
 
 class _Move(NamedTuple):
-    """What lies between two places: to be read again, to be skipped; each with how much, in words ("" unknown)."""
+    """What lies between two places, to be read again or to be skipped.
+
+    Each with how much, in words ("" unknown).
+    """
 
     is_back: bool
     is_forward: bool
@@ -88,7 +95,7 @@ class _Move(NamedTuple):
 
 
 def plan_set(config: PipelineConfig, *, cursors: CursorStore, to: Start, who: str, why: str = "") -> CursorChange:
-    """What moving the cursor to `to` would do. Asks the source; writes nothing.
+    """Plan to move the cursor to `to`. Queries the source; writes nothing.
 
     Args:
         who: the person, for the record.
@@ -118,7 +125,7 @@ def apply_set(
     run_id: str = "",
     observer: RunObserver | None = None,
 ) -> Cut:
-    """Do what `change` says: record, cut, cursor. `observer` hears the joints of K2.
+    """Apply a change: record, cut, cursor. `observer` hears the fault points of K2.
 
     Raises:
         LockError: a run is writing.
@@ -134,7 +141,7 @@ def apply_set(
         _check_unmoved(change, old)
         assert new is not None
         history_file(config).forget()  # the cursor may pass over DDL
-        # It covers nothing: that the batch before ends elsewhere is what its notes tell.
+        # It covers nothing; its notes say that the batch before ends elsewhere.
         batch = AdminBatch(sink, cursors=cursors, cut=cut, cursor=new, observer=observer, run_id=run_id)
         return batch.publish(kind="cursor_set", notes=change.notes, source_time_us=-1)
 
@@ -222,13 +229,17 @@ def _change(
 
 
 def _target_after(target: TargetState, position: Position, move: _Move, *, is_renumbered: bool) -> TargetState:
-    """A target once the cursor stands at `position`: partial after a gap; a suspended one never ahead of the cursor."""
+    """Return a target's state with the cursor at `position`.
+
+    It is partial after a gap; a suspended one is never ahead of the cursor.
+    """
     update: dict[str, object] = {"partial": True} if move.is_forward else {}
     at = target.suspended
     if at is not None and is_renumbered:
         update["suspended"] = at.model_copy(update={"needs_reload": True})  # its journals are of the old numbering
     elif at is not None and move.is_back and (journal_number(at.journal), at.offset) > position.order:
-        # It holds more than that; reading it twice is harmless, and catching up ends at the last cut.
+        # It holds more than that; reading it twice is harmless, and catching up ends at the last
+        # cut.
         update["suspended"] = at.model_copy(
             update={
                 "journal": position.journal,
@@ -241,7 +252,7 @@ def _target_after(target: TargetState, position: Position, move: _Move, *, is_re
 
 
 def _renumbered(old: CursorState, source: Source) -> str:
-    """Why the journals are not those that the old cursor counts in; "" where they are."""
+    """Return why the journals are not those of the old cursor's numbering; "" if they are."""
     identity = source.identity
     if not old.identity.same_server(identity):
         return f"the source is another server: {identity} in place of {old.identity}"
@@ -259,11 +270,11 @@ def _renumbered(old: CursorState, source: Source) -> str:
 
 
 def _move(old: CursorState, position: Position) -> _Move:
-    """What lies between the old cursor and `position`, in one numbering."""
+    """Return what lies between the old cursor and `position`, in one numbering."""
     if not old.gtid_set:
         order = old.position.order
         return _Move(is_back=position.order < order, is_forward=position.order > order)
-    # Any: both sets are of the cursor's flavor, which types cannot tell.
+    # Any: both sets are of the cursor's flavor, which types cannot express.
     before: Any = parse_gtid_set(old.gtid_set, old.flavor)
     after: Any = parse_gtid_set(position.gtid_set, old.flavor)
     again, gap = before.subtract(after), after.subtract(before)
@@ -271,7 +282,10 @@ def _move(old: CursorState, position: Position) -> _Move:
 
 
 def _counted(transactions: Any, before: Any) -> str:
-    """The transactions in words; a GTID position of MariaDB tells the last of each domain and not how many."""
+    """Describe the transactions.
+
+    A GTID position of MariaDB names the last of each domain and not how many.
+    """
     if not transactions:
         return ""
     if isinstance(transactions, MariadbGtidSet):
@@ -323,10 +337,10 @@ def _place(cursor: CursorState | None) -> str:
 
 
 def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> CursorChange:
-    """What writing the cursor anew from the last cut would do. Asks no server.
+    """Plan to rebuild the cursor from the last cut. Queries no server.
 
     Raises:
-        LakeStateError: there is no cut, so that nothing tells how far a stored cursor of a batch is right.
+        LakeStateError: there is no cut to check the stored cursor against.
     """
     sink = build_sink(config)
     cut, stored = sink.last_cut(), cursors.read()

@@ -1,4 +1,7 @@
-"""What the stored cursor is, what the lake says of it, and what the next run would do (K3). Asks no server, no JVM."""
+"""Show the stored cursor, the lake's view of it, and what the next run would do (K3).
+
+No server is queried, no JVM started.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore
 
 
 class CutSummary(BaseModel):
-    """The last cut."""
+    """Return the last cut."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,9 +33,9 @@ class CursorView(BaseModel):
     """The cursor of a source.
 
     Attributes:
-        cursor: as stored; None where there is none.
+        cursor: as stored; None if there is none.
         where, written_at_us, run_id: the place that it was read from.
-        agrees: the stored cursor is what the next run goes on from.
+        agrees: the stored cursor is what the next run resumes from.
         next_run: what the next run would do about it, and why.
         stops: the next run would stop on it; `next_run` holds the error.
         unfinished_batch: a recorded batch that the next run finishes first.
@@ -54,7 +57,7 @@ class CursorView(BaseModel):
 
 
 def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
-    """The cursor of `config` as it stands.
+    """Return the present cursor of `config`.
 
     Raises:
         CursorError, LakeStateError: cursor or lake cannot be read.

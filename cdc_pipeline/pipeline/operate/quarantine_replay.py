@@ -1,14 +1,16 @@
-"""Rows of the quarantine tried again, or given up by a person.
+"""Replay or discard rows of the quarantine, for a person.
 
 Rules:
-- A replay is a batch of its own, numbered as all others; the cursor stands still. Its record names the rows that it
-  settles, so that a crash settles each of them once (K2).
-- Rows are judged by today's policies and columns. One that still cannot be applied stays, with the reason.
-- *Newer wins.* A row that the table has since got again stays as it is: the MERGE's guard compares `seq`. Where rows
-  have left the table since, the key may be among them, and a replay would raise it from the dead: that is refused
-  unless a person says that it is not so. A deleted row of `soft_delete` is still there, and guards itself.
-- history and changelog tell changes in their order: an old one has no place there any more (K18).
-- A table that stands still (K4) is caught up first.
+- A replay is a batch of its own, numbered like all others; the cursor does not move. Its record
+  names the rows that it settles, so that each is settled once, even after a crash (K2).
+- Rows are judged by today's policies and columns. One that still cannot be applied stays, with the
+  reason.
+- *Newer wins.* If the table has a newer version of a row, that stays: the MERGE's guard compares
+  `seq`. If rows have left the table since, the key may be among them, and a replay would restore
+  it: that is refused unless a person confirms that it is not. A deleted row of `soft_delete` still
+  exists, and guards itself.
+- history and changelog record changes in order: an old one has no place there any more (K18).
+- A suspended table (K4) is caught up first.
 - Not while a recorded batch is unfinished.
 """
 
@@ -43,12 +45,12 @@ _DISCARDED_NOTE = "quarantine_discarded"
 
 @dataclass
 class Settled:
-    """What became of rows that somebody wanted settled.
+    """Result for rows that were to be settled.
 
     Attributes:
         done: ids of those that were replayed or discarded.
         left: why each of the others stays, by id.
-        batch_number: of the batch that did it; None where nothing was done.
+        batch_number: of the batch that did it; None if nothing was done.
     """
 
     done: list[str] = field(default_factory=list)
@@ -59,10 +61,10 @@ class Settled:
 def entries_of(
     config: PipelineConfig, *, tables: Collection[str] = (), ids: Collection[str] = (), only_open: bool = True
 ) -> list[Entry]:
-    """Rows in quarantine, oldest first.
+    """Return rows in quarantine, oldest first.
 
     Raises:
-        ConfigError: one of `ids` is not there.
+        ConfigError: one of `ids` does not exist.
         LakeStateError: a file is damaged.
     """
     sink = build_sink(config)
@@ -99,11 +101,12 @@ def settle(
 
     Args:
         tables, ids: source tables, and ids of rows; () for all.
-        even_if_deleted: rows may have left the tables since: the person knows that these are not among them.
+        even_if_deleted: rows may have left the tables since; the person knows that these are not
+            among them.
 
     Raises:
         LockError: a run is writing.
-        ConfigError: one of `ids` is not there.
+        ConfigError: one of `ids` does not exist.
         LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
@@ -153,7 +156,10 @@ def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tu
 
 
 class _Replay:
-    """The open rows of one source table, judged; `staged` holds what can be applied, in order, with its targets."""
+    """Judged open rows of one source table.
+
+    `staged` holds what can be applied, in order, with its targets.
+    """
 
     def __init__(self, cut: Cut, targets: Targets, table: str, *, even_if_deleted: bool) -> None:
         self.staged: list[tuple[list[Target], DecodedRows]] = []
@@ -162,7 +168,7 @@ class _Replay:
         self._refusal = self._refused(cut, even_if_deleted=even_if_deleted)
 
     def take(self, entries: Sequence[Entry], settled: Settled) -> None:
-        """Judge each row; those of one schema that can be applied are staged together."""
+        """Judge each row; stage applicable rows of one schema together."""
         good: dict[TableSchema, list[tuple[Entry, DecodedRows]]] = {}
         for entry in entries:
             reason, rows = self._judge(entry)
@@ -183,12 +189,12 @@ class _Replay:
             settled.done += [entry.id for entry, _ in found]
 
     def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
-        """Why none of the table's rows can be replayed; "" where they can."""
+        """Return why none of the table's rows can be replayed; "" if they can."""
         database, table = split_table_name(self._table)
         following = self._targets.following(database, table)
         modes = {target.mode for target in following}
         ordered = {mode for mode in modes if MODES[mode].keeps_every_change}
-        # What is gone from such a target left nothing newer behind.
+        # A row deleted from such a target left nothing newer behind.
         is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
         if self._targets.is_suspended(database, table):
             return "the table is suspended: it is caught up first"

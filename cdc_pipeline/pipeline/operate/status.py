@@ -1,4 +1,4 @@
-"""Where a source stands, read from its cursor and the lake's state alone: no source, no JVM."""
+"""Report a source's state from its cursor and lake alone: no source, no JVM."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ class TableStatus(BaseModel):
     key_reason: str = ""
     partial: bool
     suspended: Suspension | None = None
-    needs_load: str = ""  # why; "" where it needs none
+    needs_load: str = ""  # why; "" if it needs none
     next_step: str = ""  # the command that loads it
     rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
 
 
 class SourceStatus(BaseModel):
-    """A source as the lake and the cursor tell it.
+    """State of a source according to lake and cursor.
 
     Attributes:
-        state: ``never_run``, ``ready``, or ``unfinished`` where a recorded batch waits to be finished.
-        oldest_needed: where the log must be kept from: the cursor's position, or an older one of a suspended table.
+        state: ``never_run``, ``ready``, or ``unfinished`` if a recorded batch waits to be finished.
+        oldest_needed: the log must be kept from here: the cursor's position, or an older one of a
+            suspended table.
         open_xa: prepared XA transactions whose rows are parked (K8).
-        lag_s: seconds since the commit time of the last applied transaction at the source; -1 unknown.
+        lag_s: seconds since the commit time of the last applied transaction at the source; -1
+            unknown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -63,11 +65,11 @@ class SourceStatus(BaseModel):
     open_xa: tuple[OpenXa, ...] = ()
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
     tables: dict[str, TableStatus] = Field(default_factory=dict)
-    loads: tuple[LoadStatus, ...] = ()  # that are under way, or wait to be gone on with
+    loads: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
 
 
 def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
-    """State of one source.
+    """Return the state of one source.
 
     Raises:
         CursorError, LakeStateError: cursor and lake contradict each other.
@@ -103,7 +105,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         if cut is not None
     }
     for name, held in cursor.suspended.items():
-        # Suspended before its table was made.
+        # Suspended before its table was created.
         tables.setdefault(
             name, TableStatus(delta_version=-1, applied_batch=-1, columns=0, key=(), partial=False, suspended=held)
         )
@@ -130,7 +132,10 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
 
 
 def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
-    """Why a target needs a load, and the command for it; empty if it needs none, or if its table is gone."""
+    """Return why a target needs a load, and the command for it.
+
+    Both are empty if it needs none, or if its table is gone.
+    """
     state = cut.cursor.targets[name]
     parted = why_parted(config, state)
     if parted and state.origin is not None:

@@ -1,10 +1,13 @@
-"""Which Delta features the tables of a plan have or will get, and whom that keeps out.
+"""Determine the Delta features of a plan's tables, and which readers they exclude.
 
 Rules:
-- A table of the last cut is asked itself: what it has it keeps, whatever the setting says now. A new one is told by its
-  columns in the source's catalog, where the source has one.
-- The rules under `targets` are checked against that catalog, and the places of new targets are looked at.
-- What a table needs and may not get is a warning of the plan: the run will suspend that table by name.
+- A table of the last cut is read itself: it keeps the features that it has, whatever the setting is
+  now. A new table's features follow from its columns in the source's catalog, if the source has
+  one.
+- The rules under `targets` are checked against that catalog, and the places of new targets are
+  checked.
+- A feature that a table needs but may not use is a warning of the plan: the run will suspend that
+  table by name.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _NAMED_MAX = 5
 def with_features(
     plan: CapturePlan, *, config: PipelineConfig, cut: Cut | None, source: Source, ours: Collection[str] = ()
 ) -> CapturePlan:
-    """The plan with the features of its tables, and a warning for each table that needs one that is not permitted.
+    """Return the plan with its tables' features, and warnings about features not permitted.
 
     Args:
         ours: targets that the last cut or the recorded batch has.
@@ -59,7 +62,7 @@ def with_features(
             try:
                 known[schema.full_name] = target_columns(schema), schema.key_names
             except SchemaError:
-                continue  # stops for another reason, which the run tells
+                continue  # stops for another reason, which the run reports
         check_columns(config, known)
         for source_name, (columns, key) in known.items():
             for route in routes.of(*split_table_name(source_name)):
@@ -81,7 +84,7 @@ def with_features(
 
 
 def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """A line for each feature: how many tables have or get it, and who cannot read those."""
+    """Return a line for each feature: how many tables have or get it, and who cannot read those."""
     for feature in sorted({feature for held in features.values() for feature in held}):
         tables = [name for name, held in features.items() if feature in held]
         named = ", ".join(tables[:_NAMED_MAX]) + (

@@ -1,11 +1,13 @@
-"""Limits: where a run stops before the end of the log that its plan fixed.
+"""Stop a run before the end of the log that its plan fixed.
 
 Rules:
-- A limit is asked about every slice, in the order of the log, before the slice is stored; its answer is how many of
-  the slice's rows still belong to the run. What is stored ends at a transaction's end, so that the next run goes on
-  exactly there: a limit that is reached inside a large transaction waits for its last piece.
-- A rolled-back transaction counts as one, an abandoned one (K5) never. What a limit counts is what this run read.
-- The fixed end stays the outer bound: a quiet log, or one without captured tables, ends by
+- A limit sees every slice, in the order of the log, before the slice is stored, and returns how
+  many of the slice's rows still belong to the run. What is stored ends at a transaction's end, so
+  that the next run resumes exactly there: a limit that is reached inside a large transaction waits
+  for its last piece.
+- A rolled-back transaction counts as one, an abandoned one (K5) never. A limit counts only what
+  this run read.
+- The fixed end remains the outer bound: a quiet log, or one without captured tables, ends by
   position, never by idling: a timer would end a run early, or never.
 - Numpy over the rows of a slice; no loop over events.
 """
@@ -42,32 +44,32 @@ class Limit(ABC):
     """One limit of one run; it carries state from slice to slice.
 
     Attributes:
-        text: where it stops, after "the run ended".
+        text: where it stops; follows "the run ended".
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     def begin(self) -> None:
-        """Reading begins."""
+        """Note that reading begins."""
         return
 
     @abstractmethod
     def rows_within(self, piece: EventSlice) -> int | None:
-        """How many rows of `piece` belong to the run where it stops there, perhaps 0; None where it goes on."""
+        """Return how many rows of `piece` belong to the run if it stops there; None if not."""
 
     @property
     def share(self) -> float | None:
-        """How much of the run is read, 0 to 1, by the limit's own measure; None where nobody can tell."""
+        """Return how much of the run is read, 0 to 1, by the limit's own measure; None if unknown."""
         return None
 
     def unmet(self) -> CdcError | None:
-        """What is wrong when the log's end came first; None where that is a run's proper end."""
+        """Return what is wrong if the log's end came first; None if that is a proper end."""
         return None
 
 
 class _TransactionsLimit(Limit):
-    """Stops after `transactions` transactions."""
+    """Limit of `transactions` transactions."""
 
     def __init__(self, transactions: int, *, text: str) -> None:
         super().__init__(text)
@@ -86,7 +88,7 @@ class _TransactionsLimit(Limit):
 
 
 class _BytesLimit(Limit):
-    """Stops at the end of the transaction with which `size_bytes` bytes of the journals were read."""
+    """Limit at the end of the transaction with which `size_bytes` bytes were read."""
 
     def __init__(self, size_bytes: int, *, text: str) -> None:
         super().__init__(text)
@@ -111,7 +113,7 @@ class _BytesLimit(Limit):
 
 
 class _SecondsLimit(Limit):
-    """Stops at the first end of a transaction that is read after `seconds` since reading began."""
+    """Limit at the first transaction end that is read `seconds` after reading began."""
 
     def __init__(self, seconds: float, *, text: str) -> None:
         super().__init__(text)
@@ -133,9 +135,10 @@ class _SecondsLimit(Limit):
 
 
 class _TimeLimit(Limit):
-    """Stops before the first transaction, in the order of the log, that was committed after `moment`.
+    """Limit before the first transaction that was committed after `moment`.
 
-    Commit times are those of the transaction pass: to the microsecond from MySQL's GTID event, to the second elsewhere.
+    Commit times are those of the transaction pass: to the microsecond from MySQL's GTID event, to
+    the second elsewhere.
     """
 
     def __init__(self, moment: datetime, *, text: str) -> None:
@@ -143,13 +146,14 @@ class _TimeLimit(Limit):
         self._moment_us = (moment - _EPOCH) // timedelta(microseconds=1)
 
     def rows_within(self, piece: EventSlice) -> int | None:
-        # All events of a transaction carry its commit time, so that the first row beyond is its first event.
+        # All events of a transaction carry its commit time, so that the first row beyond is its
+        # first event.
         beyond = piece.events["commit_ts_us"] > self._moment_us
         return int(beyond.argmax()) if beyond.any() else None
 
 
 class _GtidLimit(Limit):
-    """Stops after the transaction `wanted`."""
+    """Limit after the transaction `wanted`."""
 
     def __init__(self, wanted: SingleGtid, *, text: str) -> None:
         super().__init__(text)
@@ -182,7 +186,7 @@ class _GtidLimit(Limit):
         )
 
     def _begin_row(self, piece: EventSlice) -> int:
-        """Row of the transaction's GTID event, counted from the slice's first; -1 where it is not in the slice."""
+        """Return the row of the transaction's GTID event, from the slice's first; -1 if absent."""
         chunk, wanted = piece.chunk, self._wanted
         numbers = gtid.executed(chunk, piece.first, piece.stop).get(wanted.key)
         if numbers is None or wanted.number not in numbers:
@@ -193,10 +197,10 @@ class _GtidLimit(Limit):
 
 
 def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
-    """The limit that `bound` sets; None where its end is a position that is known when a run is planned.
+    """Return the limit that `bound` sets; None if its end is a known position.
 
     Raises:
-        PositionError: a GTID that is none of this flavor.
+        PositionError: not a GTID of this flavor.
     """
     text = bound_text(bound)
     if isinstance(bound, TransactionsBoundConfig):
@@ -213,7 +217,7 @@ def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
 
 
 def executed_before(bound: GtidBoundConfig, *, start: Position, log_end: Position, flavor: Flavor) -> bool:
-    """Whether the bound's transaction lies before `start`, so that there is nothing to read.
+    """Return whether the bound's transaction lies before `start`: there is nothing to read.
 
     Raises:
         PositionError: not the GTID of one transaction, or the log does not hold it yet.
@@ -224,7 +228,7 @@ def executed_before(bound: GtidBoundConfig, *, start: Position, log_end: Positio
             "the bound is a GTID, but which GTIDs the log holds is not known",
             setting="bound.gtid",
             got=wanted.text,
-            next_step="switch GTIDs on (gtid_mode = ON), mend the archive, or give a journal and an offset, or a time",
+            next_step="switch GTIDs on (gtid_mode = ON), fix the archive, or give a journal and an offset, or a time",
         )
     if wanted.is_in(start.gtid_set):
         return True
@@ -242,7 +246,7 @@ def executed_before(bound: GtidBoundConfig, *, start: Position, log_end: Positio
 
 
 def transaction_end_rows(piece: EventSlice) -> NDArray[np.int64]:
-    """Rows of the slice, counted from its first, that are the last event of their transaction."""
+    """Return rows of the slice, from its first, that are the last event of a transaction."""
     transaction = piece.events["tx_offset"]
     following = np.append(transaction[1:], -1)
     ends = np.flatnonzero((transaction >= 0) & (transaction != following))

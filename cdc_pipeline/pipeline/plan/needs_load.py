@@ -1,12 +1,13 @@
-"""Which tables need a load, and which are loaded together (K17, K19).
+"""Determine which tables need a load, and which are loaded together (K17, K19).
 
 Rules:
-- Needed is a load of every captured table of the source one of whose targets is not in the lake, is partial, or is
-  suspended so that catching up cannot mend it.
+- A captured table of the source needs a load if one of its targets is not in the lake, is partial,
+  or is suspended with a cause that catching up cannot fix.
 - All source tables of a target are loaded together, and all targets of a source table.
-- A target that follows a renamed table under its old name (K28) shows the table of its name after a load of that. If
-  the policy wants it to follow (`rename_table: follow`), the load is refused.
-- A load of merged shards is refused while the target holds rows of a shard that the source has no more.
+- A load of a target that follows a renamed table under its old name (K28) fills it from the table
+  of its name. If the policy wants it to follow (`rename_table: follow`), the load is refused.
+- A load of merged shards is refused while the target holds rows of a shard that the source no
+  longer has.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ class Chosen:
 
 
 def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
-    """The captured ones among the source's own tables."""
+    """Return the captured ones among the source's own tables."""
     return TableFilter(config.tables).captured_names(list(known))
 
 
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
-    """Targets that the source's own tables lead to."""
+    """Return targets that the source's own tables lead to."""
     routes = Routes(config)
     return {route.target for name in _loadable(config, known) for route in routes.of(*split_table_name(name))}
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
-    """Targets that need a load, and why.
+    """Return targets that need a load, and why.
 
     Args:
         known: the source's tables.
@@ -76,8 +77,11 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
 
 
 def why_parted(config: PipelineConfig, state: TargetState) -> str:
-    """Why a target does not show the table of its name (K28): an earlier version of the program, or a policy that has
-    changed since, let it follow another one; "" if it does, or if the policy wants it so."""
+    """Return why a target does not show the table of its name (K28); "" if it does.
+
+    It follows another one because of an earlier version of the program, or a policy that has
+    changed since. Return "" as well if the policy wants it so.
+    """
     if state.origin is None:
         return ""
     source, target = state.origin
@@ -91,11 +95,11 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
 
 
 def why_needed(state: TargetState | None, source: str = "") -> str:
-    """Why a target needs a load; "" where it does not."""
+    """Return why a target needs a load; "" if it does not."""
     if state is None:
         return "it is not in the lake"
     if state.suspended is not None and state.suspended.needs_reload:
-        return "it is suspended, and catching up cannot mend it"
+        return "it is suspended, and catching up cannot fix it"
     if state.partial:
         return "it is partial: rows from before its first change are missing"
     if source and source not in state.source_names:
@@ -106,16 +110,17 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
 
 
 def load_command(source: str, table: str) -> str:
-    """What a person types to load a table."""
+    """Return the command that loads a table."""
     return f"cdc-pipeline snapshot {source} --table {quote(table)}"
 
 
 def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None) -> Chosen:
-    """The tables of a load.
+    """Return the tables of a load.
 
     Args:
         known: the source's tables.
-        tables: source tables or targets that are asked for, by ``schema.table``; None for all that need a load.
+        tables: requested source tables or targets, by ``schema.table``; None for all that need a
+            load.
 
     Raises:
         ConfigError: a table that is not captured, or that the source does not show.
@@ -146,7 +151,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
 
 
 def apart_from(config: PipelineConfig, chosen: Chosen, sources: Collection[str]) -> list[str]:
-    """The chosen targets that would be loaded without any of `sources`."""
+    """Return the chosen targets that would be loaded without any of `sources`."""
     routes = Routes(config)
     leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in chosen.sources}
     _, targets = _joined(leads, leads.keys() & set(sources))
@@ -154,7 +159,7 @@ def apart_from(config: PipelineConfig, chosen: Chosen, sources: Collection[str])
 
 
 def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[str], set[str]]:
-    """All source tables and targets that are loaded together with `sources`."""
+    """Return all source tables and targets that are loaded together with `sources`."""
     while True:
         targets = {target for name in sources for target in leads[name]}
         grown = {name for name, of in leads.items() if targets & set(of)}
@@ -185,7 +190,7 @@ def _check_not_moved(
 
 
 def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[str], targets: Collection[str]) -> None:
-    """A load replaces all rows of a target: those of a shard whose table is gone would go without a word."""
+    """Refuse a load that would silently remove the rows of a shard whose table is gone."""
     routes, states = Routes(config), {} if cut is None else cut.cursor.targets
     for name in sorted(targets):
         rule = next(

@@ -1,11 +1,12 @@
-"""What a run will read: start and why, end fixed in advance, tables (SPEC P3-P5).
+"""Plan what a run will read: start and why, end fixed in advance, tables (SPEC P3 to P5).
 
 Rules:
 - Planning writes nothing and starts no JVM.
-- The end is fixed before the first event is read: the end of the log now, or the bound's position if that comes first.
-  A bound that is found while reading is a limit (`limits`) before that end.
-- An end before the start on the same server is an error, never "nothing new": the log was numbered
-  anew.
+- The end is fixed before the first event is read: the present end of the log, or the bound's
+  position if that comes first. A bound that is found while reading is a limit (`limits`) before
+  that end.
+- An end before the start on the same server is an error, never "nothing new": the log was
+  renumbered.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from cdc_pipeline.source.protocol import Source
 
 
 def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None) -> CapturePlan:
-    """What a run would do now. Reads the cursor, the lake's state and the source's list of journals; writes nothing.
+    """Return what a run would do now, without writing anything.
+
+    Reads the cursor, the lake's state and the source's list of journals.
 
     Raises:
-        CdcError: whatever would keep the run from starting, with the way out.
+        CdcError: whatever would keep the run from starting; the error says what to do.
     """
     sink = build_sink(config)
     cut = sink.last_cut()
@@ -50,7 +53,7 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
     try:
         source.check()
         if unfinished is not None:
-            # The run will finish the recorded batch first and go on from there.
+            # The run will finish the recorded batch first and resume from there.
             after = unfinished.cursor_after
             reason = f"batch {unfinished.batch_number} is recorded and not finished: the run finishes it first"
             reconciled = Reconciled(after, reason, True)
@@ -84,11 +87,12 @@ def resolve(
     dump_errors: DumpErrors | None = None,
     overlap: Overlap | None = None,
 ) -> ResolvedRun:
-    """Start, end and tables of a run over `source`, which has passed its check.
+    """Return start, end and tables of a run over `source`, which has passed its check.
 
     Raises:
         ConfigError: rules of targets contradict each other, or what is recorded.
-        SourceError: the start is gone, the cursor belongs to another server, or the end lies before the start.
+        SourceError: the start is gone, the cursor belongs to another server, or the end lies before
+            the start.
     """
     tables = TableFilter(config.tables)
     there = source.tables()
@@ -115,7 +119,8 @@ def resolve(
         )
     reasons = (*decision.reasons, *source.reasons(decision.read_from))
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
-    # A first run that reads old journals may find tables created there; one that begins at the end finds none.
+    # A first run that reads old journals may find tables created there; one that begins at the end
+    # finds none.
     begun = cut is not None or reconciled.cursor is not None
     return ResolvedRun(
         plan=CapturePlan(
@@ -139,7 +144,7 @@ def resolve(
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
             quarantine=quarantined(cut),
-            # Before its first run nobody knows what an archive holds.
+            # Before its first run, the contents of an archive are unknown.
             unseen=() if there is None and not begun else unmatched(tables, there or (), reconciled.cursor),
             needs_load=needing(config, cut, there or ()) if begun or config.start == "latest" else {},
             loads=tuple(loads_of(config, cut)),
@@ -157,7 +162,7 @@ def resolve(
 
 
 def _end(bound: Bound, *, start: Position, log_end: Position, source: Source) -> tuple[Position, str, Limit | None]:
-    """The fixed end, why it is there, and what may end the run before it."""
+    """Return the fixed end, its reason, and what may end the run before it."""
     if isinstance(bound, PositionConfig):
         end = Position(journal=bound.journal, offset=bound.offset)
         if end.order > log_end.order:

@@ -1,4 +1,4 @@
-"""The targets of a run as they can be told before it: recorded ones, and those that the configuration will make."""
+"""Preview the targets of a run: recorded ones, and those that the configuration will make."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LATER = {
 
 
 def planned_targets(config: PipelineConfig, captured: Sequence[str], cut: Cut | None) -> tuple[PlannedTarget, ...]:
-    """The targets of the captured tables, by name.
+    """Return the targets of the captured tables, by name.
 
     Raises:
         ConfigError: two rules give a table the same target, or a rule contradicts what is recorded.
@@ -46,10 +46,11 @@ def with_keys(
     targets: Sequence[PlannedTarget],
     known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]],
 ) -> tuple[PlannedTarget, ...]:
-    """The same targets; those whose key the log tells with mode and key as the catalog has them now.
+    """Return the same targets, with mode and key from the catalog if the log determines the key.
 
     Args:
-        known: columns and key of source tables, by name. Tables that are not in it stay as they are.
+        known: columns and key of source tables, by name. Tables that are not in it stay as they
+            are.
     """
     routes = Routes(config)
     return tuple(_with_key(routes, target, known) for target in targets)
@@ -68,7 +69,7 @@ def _with_key(
     except KeylessTableError as error:
         return target.model_copy(update={"reason": error.what})
     except ConfigError:
-        return target  # which the run tells
+        return target  # which the run reports
     shard = (rule.shard_column,) if rule.shard_column and found.key else ()
     why = found.why + (f"; with {rule.shard_column}, which tells its tables apart" if shard else "")
     return target.model_copy(update={"mode": found.mode, "key": (*found.key, *shard), "reason": why})

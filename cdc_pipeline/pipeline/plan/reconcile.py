@@ -1,25 +1,25 @@
-"""The cursor against the last cut at the start of a run (K3).
+"""Reconcile the cursor with the last cut at the start of a run (K3).
 
 Rules:
-- The lake decides how far data was applied; the cursor may only lag behind it, or stand later in the log under the same
-  batch number (a run that applied nothing moves the position alone), also in the log of another server, under a later
-  epoch.
-- A cursor with a higher batch number than the last cut means that the lake was restored or replaced: the run stops.
-- Which cursor it is has been decided before (form, source, an event of a run and of no partition, not wiped): see
-  `orchestration/cursor_store.py`. Every disagreement is resolved by this table, and its reason goes into the plan, the
-  report and the event of the cursor that is written:
+- The lake decides how far data was applied. The cursor may only lag behind it, or be later in the
+  log under the same batch number (a run that applied nothing moves only the position), also in the
+  log of another server, under a later epoch.
+- A cursor with a higher batch number than the last cut means that the lake was restored or
+  replaced: the run stops.
+- Which cursor it is has been decided before (form, source, an event of a run and of no partition,
+  not wiped): see `orchestration/cursor_store.py`. This table resolves every disagreement; the
+  reason goes into the plan, the report and the event of the cursor that is written:
 
-      cursor                                last cut         outcome
-      none                                  none             a first run
-      none (lost, wiped, never valid)       n                rebuilt from cut n
-      batch 0                               none             the cursor
-      batch m > 0                           none             stops: ahead
-      batch m > n                           n                stops: ahead
-      of another server                     n                stops
-      batch m < n                           n                moved to cut n
-      batch n, earlier in the log           n                moved to cut n: only `cursor set` goes back, by a cut
-      batch n, same place, other contents   n                moved to cut n; the reason names what differs
-      batch n, same place or later          n                the cursor
+      cursor                                last cut         outcome none
+      none             a first run none (lost, wiped, never valid)       n                rebuilt
+      from cut n batch 0                               none             the cursor batch m > 0
+      none             stops: ahead batch m > n                           n                stops:
+      ahead of another server                     n                stops batch m < n
+      n                moved to cut n
+      batch n, earlier in the log           n                moved to cut n: only `cursor set` goes
+          back, by a cut batch n, same place, other contents   n                moved to cut n; the
+          reason names what differs batch n, same place or later          n                the
+          cursor
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cdc_pipeline.position.cursor import CursorState
 
 
 class Reconciled(NamedTuple):
-    """What the run goes on from.
+    """State that the run resumes from.
 
     Attributes:
-        cursor: None where neither a cursor nor a cut exists.
+        cursor: None if neither a cursor nor a cut exists.
         reason: how it was found, for the plan's chain of reasons.
-        emit: True where the cursor store lacks it and must be given it first.
+        emit: True if the cursor store lacks it and must be given it first.
     """
 
     cursor: CursorState | None
@@ -61,7 +61,8 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
         return Reconciled(cut.cursor, f"no cursor: rebuilt from cut {cut.batch_number}", True)
     if cursor.batch_number > cut.batch_number:
         raise _ahead(cursor, cut.batch_number)
-    # A cursor that has moved to another server begins an epoch (K1); within one, both are of the same server.
+    # A cursor that has moved to another server begins an epoch (K1); within one, both are of the
+    # same server.
     if cursor.epoch == cut.cursor.epoch and not cursor.identity.same_server(cut.cursor.identity):
         raise LakeStateError(
             "the cursor and the lake's last cut belong to different servers",
@@ -90,7 +91,7 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
 
 
 def _differing(cursor: CursorState, of_cut: CursorState) -> list[str]:
-    """Names of what contradicts the cut in a cursor of its number and place."""
+    """Return the names of what contradicts the cut in a cursor of its number and place."""
     if cursor.sort_key != of_cut.sort_key:
         return []
     return [

@@ -15,14 +15,15 @@ LOG_END: Final = "the end of the log at planning time"
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """A plan together with the values that the run needs of it.
+    """A plan with the values that the run needs from it.
 
     Attributes:
         limit: what ends the run before `end`, if it is met; None for no such limit.
-        ends_anywhere: the end is the user's own and may lie inside a transaction: what is whole before it counts.
-        decision: how the start was found, where the decision table found it.
+        ends_anywhere: the end is the user's own and may be inside a transaction: whole transactions
+            before it count.
+        decision: how the start was found, if the decision table found it.
         epoch: of everything that the run reads (K1).
-        known: tables that the source shows; None where it cannot tell.
+        known: tables that the source shows; None if it cannot say.
         log_end: where the log ended when the run was planned.
     """
 
@@ -38,10 +39,10 @@ class ResolvedRun:
 
     @property
     def read_from(self) -> Position:
-        """The start as `Source.chunks` takes it."""
+        """Return the start as `Source.chunks` takes it."""
         return self.start if self.decision is None else self.decision.read_from
 
     @property
     def turns_to_another_server(self) -> bool:
-        """Whether the run begins an epoch."""
+        """Return whether the run begins an epoch."""
         return self.decision is not None and self.decision.epoch_grows

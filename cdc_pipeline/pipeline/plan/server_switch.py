@@ -1,14 +1,17 @@
-"""Switching to another server without GTIDs: what was applied already is known by its content (K7).
+"""Switch to another server without GTIDs: applied content is recognized by hash (K7).
 
 Rules:
-- The history holds the ordered content hashes of the transactions of the last fallback interval (twice that, so that a
-  search by time begins inside it), up to a place that it names. It is written durably before the record or the cursor
-  that it belongs to: it may be ahead of the cursor, never behind; entries after the cursor are ignored.
+- The history holds the ordered content hashes of the transactions of the last fallback interval
+  (twice that, so that a search by time begins inside it), up to a place that it names. It is
+  written durably before the record or the cursor that refers to it: it may be ahead of the cursor,
+  never behind; entries after the cursor are ignored.
 - It is kept only while the log has no GTIDs.
-- The new server's transactions from the found position on are compared with it; a prefix that agrees is skipped.
-- Where not all of the history is found there, no cut is published before a transaction that is later than all of it
-  (`Committer.hold_until_us`). A run that ends before that publishes nothing and says so: the next run begins at the
-  same place. A DDL in there that the targets have already is recorded, not run again.
+- The new server's transactions from the found position on are compared with it; a prefix that
+  agrees is skipped.
+- If part of the history is not found there, no cut is published before a transaction that is later
+  than all of it (`Committer.hold_until_us`). A run that ends before that publishes nothing and says
+  so: the next run begins at the same place. A DDL in there that the targets already have is
+  recorded, not run again.
 """
 
 from __future__ import annotations
@@ -50,11 +53,11 @@ _FILE: Final = "overlap"
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was applied last.
+    """Transactions that were applied last.
 
     Attributes:
-        entries: ENTRY_DTYPE (n,), in the order of the log: commit time, number of the journal and offset behind the
-            transaction's last event, content hash.
+        entries: ENTRY_DTYPE (n,), in the order of the log: commit time, number of the journal and
+            offset behind the transaction's last event, content hash.
         journal, offset: up to where it is whole.
     """
 
@@ -63,24 +66,24 @@ class History:
     offset: int = 0
 
     def up_to(self, journal: int, offset: int) -> History:
-        """Without what comes after a place."""
+        """Return it without what comes after a place."""
         entries = self.entries
         before = (entries["journal"] < journal) | ((entries["journal"] == journal) & (entries["offset"] <= offset))
         return History(entries[before], *min((self.journal, self.offset), (journal, offset)))
 
     @property
     def transactions(self) -> Transactions:
-        """Hashes and times alone."""
+        """Return only hashes and times."""
         return Transactions(np.stack([self.entries["high"], self.entries["low"]], axis=1), self.entries["commit_us"])
 
 
 def history_path(config: PipelineConfig) -> Path:
-    """Where the history of a source lies in its lake."""
+    """Return the path of a source's history in its lake."""
     return LakePaths(config.sink.lake_path, config.name).state / _FILE
 
 
 def read_history(path: Path) -> History:
-    """The history as it was written; an empty one where there is none.
+    """Return the history as it was written; an empty one if there is none.
 
     Raises:
         LakeStateError: the file is damaged.
@@ -112,7 +115,7 @@ def _write_history(path: Path, history: History) -> None:
 
 
 class HistoryWriter:
-    """Keeps the history up while a run drains. In the drain's thread.
+    """Writer of the history while a run drains. In the drain's thread.
 
     Args:
         path: see `history_path`.
@@ -125,13 +128,13 @@ class HistoryWriter:
         self._interval_us = interval_us
         self._hasher = ContentHasher()
         kept = read_history(path).up_to(*start.order)
-        # Of another log, or with a gap before the start: it says nothing about what comes.
+        # Of another log, or with a gap before the start: it is useless for what comes.
         joins = (kept.journal, kept.offset) == start.order
         self._entries = [kept.entries] if joins else []
         self._is_changed = not joins
 
     def add(self, slices: Sequence[EventSlice]) -> None:
-        """The transactions of slices that were applied, in the order of the log."""
+        """Add the applied transactions of slices, in the order of the log."""
         for piece in slices:
             if piece.kind is SliceKind.ABANDONED:
                 self._hasher.reset()
@@ -142,7 +145,7 @@ class HistoryWriter:
                 self._is_changed = True
 
     def save(self, position: Position) -> None:
-        """Write what was added, whole up to `position`."""
+        """Write additions, complete up to `position`."""
         entries = np.concatenate([np.empty(0, dtype=ENTRY_DTYPE), *self._entries])
         if len(entries):
             entries = entries[
@@ -153,7 +156,7 @@ class HistoryWriter:
 
 
 def history_writer(config: PipelineConfig, *, start: Position, end: Position, flavor: Flavor) -> HistoryWriter | None:
-    """The writer for a run; None where the log has GTIDs, or is no server's that could be switched."""
+    """Return the writer for a run; None if its log has GTIDs, or has no server to switch."""
     source = config.source
     if flavor != "mysql" or start.gtid_set or end.gtid_set or not isinstance(source, LiveSourceConfig):
         return None
@@ -164,14 +167,16 @@ def history_writer(config: PipelineConfig, *, start: Position, end: Position, fl
 def overlap_of(
     config: PipelineConfig, *, source: Source, cursor: CursorState | None
 ) -> Callable[[Position], OverlapResult] | None:
-    """What a start asks after a switch; None where no server could have been switched."""
+    """Return what a start needs after a switch; None if no server could have been switched."""
     if cursor is None or not isinstance(config.source, LiveSourceConfig):
         return None
     return build_overlap(config, source, cursor)
 
 
 def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -> Callable[[Position], OverlapResult]:
-    """A function that compares the log of `source` from a found position on with the history up to `cursor`.
+    """Return a function that compares a log with the history up to `cursor`.
+
+    It reads the log of `source` from a found position on.
 
     Raises (the function):
         LakeStateError: the history is damaged.
@@ -181,7 +186,7 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
     def overlap(found: Position) -> OverlapResult:
         history = read_history(history_path(config)).up_to(*cursor.position.order)
         is_complete = bool(len(history.entries)) and (history.journal, history.offset) == cursor.position.order
-        # Header timestamps have whole seconds; a history that reaches the cursor knows better.
+        # Header timestamps have whole seconds; a history that reaches the cursor is more precise.
         until_us = -1 if is_complete else cursor.timestamp_s * 1_000_000 + 999_999
         if len(history.entries):
             until_us = max(until_us, int(history.entries["commit_us"].max()))
@@ -205,14 +210,14 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
 
 
 class _Places:
-    """Positions behind transactions, made when one is asked for."""
+    """Positions behind transactions, each computed at its first use."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[int, Chunk, NDArray[np.int64]]] = []
         self._count = 0
 
     def add(self, chunk: Chunk, rows: NDArray[np.int64]) -> None:
-        # Of the chunk only the events are kept, not its bytes.
+        # Only the events of the chunk are kept, not its bytes.
         slim = replace(chunk, data=np.empty(0, dtype=np.uint8), events=chunk.events[rows])
         self._parts.append((self._count, slim, rows))
         self._count += len(rows)
@@ -230,7 +235,10 @@ class _Places:
 
 
 def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transactions, _Places]:
-    """Transactions of the new server's log from `found` to its end, or to the first that is later than `stop_us`."""
+    """Return the transactions of the new server's log from `found` on.
+
+    They end with the log, or before the first that is later than `stop_us`.
+    """
     transactions, hasher, places = TransactionPass(), ContentHasher(), _Places()
     hashes: list[NDArray[np.uint64]] = []
     times: list[NDArray[np.int64]] = []

@@ -1,4 +1,4 @@
-"""What a start needs of the configuration and of the runs before: the server, its rules, the count of failed dumps.
+"""Prepare a start: the server, its rules, the count of failed dumps.
 
 Rules:
 - The count is kept beside the lake's state, for runs alone: planning reads it and writes nothing (SPEC P5).
@@ -18,17 +18,17 @@ from cdc_pipeline.position.start.types import SECOND_US, StartRules
 
 
 class ChosenServer(NamedTuple):
-    """A configuration whose source is the server to read, and why it is that one ("" where there is no choice)."""
+    """A configuration with the server to read, and why it was chosen ("" without a choice)."""
 
     config: PipelineConfig
     reason: str
 
 
 def choose(config: PipelineConfig) -> ChosenServer:
-    """The primary, or the standby while the primary cannot be reached.
+    """Return the primary, or the standby if the primary is unreachable.
 
     Raises:
-        ServerUnreachableError: neither can.
+        ServerUnreachableError: both are.
     """
     if isinstance(config.source, ArchiveSourceConfig) or config.source.standby is None:
         return ChosenServer(config, "")
@@ -39,7 +39,7 @@ def choose(config: PipelineConfig) -> ChosenServer:
 
 
 def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErrors) -> StartRules:
-    """What the decision table asks beside cursor and source.
+    """Return what the decision table needs beside cursor and source.
 
     Args:
         config: as it was written, before a server was chosen.
@@ -64,7 +64,7 @@ def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErr
 
 @contextmanager
 def counted(store: DumpErrorStore) -> Iterator[None]:
-    """Counts a run: a dump error adds one, reaching the end resets the count."""
+    """Count a run: a dump error adds one, reaching the end resets the count."""
     try:
         yield
     except CdcError as error:

@@ -1,10 +1,12 @@
-"""Patterns of `tables.include` that have never matched a table: a typo, or a missing SELECT (K22).
+"""Find patterns of `tables.include` without a table: a typo, or a missing SELECT (K22).
 
 Rules:
-- A pattern has matched if a table of the source's catalog, of its log or of the lake's state matches it. What the log
-  has of captured tables is in the cursor, so after a run the cursor tells for the log.
-- The run does all else first, and then fails: with exit code 0 nobody would look. Only a run that has read the log to
-  its end can tell; of tables that come later `tables.allow_empty` says so.
+- A pattern has matched if a table of the source's catalog, of its log or of the lake's state
+  matches it. Captured tables in the log are in the cursor, so that after a run the cursor stands
+  for the log.
+- The run does everything else first, and then fails: an exit code of 0 would hide the mistake. Only
+  a run that has read the log to its end can decide; `tables.allow_empty` permits tables that come
+  later.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _NEAR_MAX: Final = 5
 
 
 def unmatched(tables: TableFilter, known: Collection[str], cursor: CursorState | None) -> tuple[str, ...]:
-    """Return the patterns that neither one of the source's tables nor one that the cursor knows matches.
+    """Return the patterns that match no table of the source or of the cursor.
 
     Args:
         known: the source's tables.
@@ -35,7 +37,7 @@ def unmatched(tables: TableFilter, known: Collection[str], cursor: CursorState |
 def nothing_matched(
     config: PipelineConfig, known: Collection[str] | None, cursor: CursorState | None
 ) -> NothingMatchedError | None:
-    """Return the error that names the patterns without a table, with names that come near; None if there is none.
+    """Return the error that names unmatched patterns and similar names; None if there is none.
 
     Args:
         known: the source's tables; None if it cannot tell.
@@ -59,14 +61,14 @@ def nothing_matched(
 
 
 def _names_of(cursor: CursorState | None) -> set[str]:
-    """Source tables that the cursor's targets follow or began with."""
+    """Return source tables that the cursor's targets follow or began with."""
     states = () if cursor is None else cursor.targets.values()
     began_with = {state.origin[0] for state in states if state.origin is not None}
     return began_with | {name for state in states for name in state.source_names}
 
 
 def _near(pattern: str, names: Collection[str]) -> list[str]:
-    """Names that a person may have meant."""
+    """Return names that a person may have meant."""
     plain = pattern.replace("`", "").lower()
     of_text = {name.lower(): name for name in names}
     if "*" in plain or "?" in plain or "[" in plain:

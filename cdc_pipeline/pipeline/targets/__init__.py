@@ -1,1 +1,1 @@
-"""Which table goes where, and in what shape: routes, keys, following, masks."""
+"""Decide which table goes where, and in what shape: routes, keys, following, masks."""

@@ -1,9 +1,10 @@
-"""Which target takes over the rows of another one when a table is renamed (K28).
+"""Decide which target takes over another's rows when a table is renamed (K28).
 
 Rules:
-- The two are kept by the same rule, names aside, and the rows were made by it: so they are what the new name's target
-  would hold if it had followed the table from the begin.
-- A target that several tables share takes over nothing, and gives nothing away: its rows are known by their names.
+- Both are kept by the same rule, names aside, and that rule made the rows. So they are what the new
+  name's target would hold if it had followed the table from the beginning.
+- A target that several tables share takes over nothing, and gives nothing away: its rows are
+  identified by their names.
 - A history or a changelog of another table never becomes that of this one. It goes to a name that
   has none; else the name needs a load, which ends the one and begins the other by the rules of the
   mode (`SinkMode.replaced_sql`).
@@ -23,7 +24,7 @@ _NAMING = {"tables", "except_", "name", "schema_changes"}
 
 
 def heir(route: Route, origin: Target, routes: Sequence[Route], targets: Mapping[str, Target]) -> Route | None:
-    """The route of a table's new name whose target takes over the rows of its old one; None if there is none.
+    """Return the route whose target takes over the rows of a table's old name; None if none does.
 
     Args:
         route: of the old name, to `origin`.
@@ -44,7 +45,7 @@ def _is_same(rule: TargetRule, other: TargetRule) -> bool:
 
 
 def _fits(rule: TargetRule, origin: Target) -> bool:
-    """Whether the rule of today would have made the rows that are there."""
+    """Return whether today's rule would have made the existing rows."""
     return recorded_shape(rule) == origin.shape
 
 

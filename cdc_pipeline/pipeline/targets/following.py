@@ -1,9 +1,10 @@
-"""Which targets follow which source tables in a run: routes, renames, suspensions (K4).
+"""Track which targets follow which source tables: routes, renames, suspensions (K4).
 
 Rules:
-- A source table has the targets of its routes: a name shows its table (K28). The exception are targets that follow a
-  renamed table under their old name, by policy or because an earlier version did so (`TargetState.origin`).
-- A source table is suspended where all of its targets are; in a catching up one target alone follows.
+- A source table has the targets of its routes: a name shows its table (K28). The exceptions are
+  targets that follow a renamed table under their old name, by policy or because an earlier version
+  did so (`TargetState.origin`).
+- A source table is suspended if all of its targets are; in a catch-up only one target follows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cdc_pipeline.text.table_names import split_table_name, table_name
 
 
 class FollowedTargets:
-    """The targets by name, without what is recorded of their columns (`Targets`).
+    """The targets by name, without their recorded columns (`Targets`).
 
     Attributes:
         news: what was suspended since the last cut, by target.
@@ -42,7 +43,8 @@ class FollowedTargets:
         self._targets: dict[str, Target] = {}
         # Tables whose CREATE was seen and left to their first table map.
         self._created_in_log: set[str] = set()
-        # Source tables that a target follows though the configuration leads elsewhere: the names of those targets.
+        # Source tables that a target follows though the configuration leads elsewhere: the names of
+        # those targets.
         self._followers: dict[str, list[str]] = {}
         self._has_moved = False
 
@@ -58,20 +60,22 @@ class FollowedTargets:
                         self._followers.setdefault(source, []).append(target.name)
 
     def follows(self, database: str, table: str) -> bool:
-        """Whether a target follows a table that came to its name by RENAME, captured or not."""
+        """Return whether a target follows a table that was renamed to its name, captured or not."""
         return any(not self._stands(name) for name in self._followers.get(table_name(database, table), ()))
 
     def or_followed(self, captured: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
-        """`captured`, or followed now."""
+        """Return whether a table is `captured`, or followed now."""
         return lambda database, table: captured(database, table) or self.follows(database, table)
 
     def followed_sources(self) -> list[str]:
-        """Names of all such tables."""
+        """Return names of all such tables."""
         return list(self._followers)
 
     def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
-        """The routes of a table, rules included: where the configuration leads, but for targets that a rename has
-        moved."""
+        """Return the routes of a table, rules included.
+
+        They are those of the configuration, except for targets that a rename has moved.
+        """
         source = table_name(database, table)
         followers = self._followers.get(source)
         if followers:
@@ -90,11 +94,11 @@ class FollowedTargets:
         return replace(route, source=source, target=target.name)
 
     def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
-        """The rule by which a table is kept as a target."""
+        """Return the rule by which a table is kept as a target."""
         return next((route.rule for route in self.routes_of(database, table) if route.target == target), None)
 
     def _free_name(self, route: Route) -> str:
-        """The target's name, or ``name__2`` ... where a renamed table has taken its target along."""
+        """Return the target's name, or ``name__2`` ... if a renamed table took its target along."""
         name, number = route.target, 1
         while True:
             there = self._targets.get(name)
@@ -106,16 +110,16 @@ class FollowedTargets:
     # -- suspended targets --------------------------------------------------------------------------------------------
 
     def is_suspended(self, database: str, table: str) -> bool:
-        """Whether changes of a captured table are left to the catching up of all its targets."""
+        """Return whether changes of a captured table are left to the catch-up of all its targets."""
         return all(self._stands(route.target) for route in self.routes_of(database, table))
 
     def goes_on_without(self, database: str, table: str) -> bool:
-        """Whether any target follows the source that is none of a table's."""
+        """Return whether a target follows the source although it belongs to no table."""
         own = {route.target for route in self.routes_of(database, table)}
         return any(name not in own and not self._stands(name) for name in self._targets)
 
     def suspend(self, source: str, suspension: Suspension, *, only: Collection[str] | None = None) -> list[str]:
-        """Let the targets of a source table, or some of them, stand still from now on; their names."""
+        """Suspend all or some targets of a source table from now on; return their names."""
         names = []
         for route in self.routes_of(*split_table_name(source)):
             name = route.target
@@ -128,7 +132,10 @@ class FollowedTargets:
         return names
 
     def awaits_load(self, database: str, table: str) -> bool:
-        """Whether all targets of a table stand still because its rows came by a RENAME and are not known (K28)."""
+        """Return whether all targets of a table are suspended because of a RENAME (K28).
+
+        The contents of the renamed table are then unknown.
+        """
         routes = self.routes_of(database, table)
         return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)
 
@@ -137,13 +144,13 @@ class FollowedTargets:
         return held is not None and held.error == ContentUnknownError.__name__
 
     def _resume(self, name: str) -> None:
-        """Let a target follow the source again: what it stood still for does not matter any more."""
+        """Let a target follow the source again: the cause of its suspension no longer matters."""
         self._suspended.pop(name, None)
         self._unmade.pop(name, None)
         self.news.pop(name, None)
 
     def take_back(self, at: tuple[str, int]) -> None:
-        """Let those go on that were suspended since the last cut and stand at `at` (journal, offset)."""
+        """Resume those that were suspended since the last cut at `at` (journal, offset)."""
         for name, suspension in list(self.news.items()):
             if (suspension.journal, suspension.offset) == at:
                 del self.news[name], self._suspended[name]
@@ -166,7 +173,7 @@ class FollowedTargets:
         sources = () if route.source == route.target else (route.source,)
         leads_to = {known.target for known in self._routes.of(*split_table_name(route.source))}
         origin = None
-        if route.target not in leads_to:  # its name was taken along by a renamed table
+        if route.target not in leads_to:  # a renamed table took its name along
             origin = route.source, next(name for name in leads_to if route.target.startswith(f"{name}__"))
         return TargetState(
             table=route.target,
@@ -181,12 +188,14 @@ class FollowedTargets:
     # -- shapes -------------------------------------------------------------------------------------------------------
 
     def shaped(self, rows: DecodedRows, target: Target) -> DecodedRows:
-        """A source table's masked rows as a target's."""
+        """Return a source table's masked rows as a target's."""
         return shape_rows(rows, self._route_to(rows.schema.full_name, target.name))
 
     def check_rows(self, rows: DecodedRows) -> None:
-        """Raises:
-        IncompleteRowsError: images lack what the rule of one of their targets needs.
+        """Check the images of rows.
+
+        Raises:
+            IncompleteRowsError: images lack what the rule of one of their targets needs.
         """
         for route in self.routes_of(rows.schema.database, rows.schema.table):
             if not self._stands(route.target):

@@ -1,12 +1,16 @@
-"""What a target's rows are found by, and what a table without a key becomes.
+"""Choose the key that a target finds rows by, and the mode of a table without a key.
 
 Rules, in this order:
 - A changelog needs no key.
-- The rule's own `key`. Nothing proves that it is unique at the source: two rows with one key would be one row here.
-- The key that the source names: its primary key or, for want of one, the first unique key without nullable columns,
-  which both servers log in its place. When that key goes, the next table map says so, and the target stops (K13).
-- None of these: what the rule's `keyless` says. A changelog by default, so that nothing is lost and nothing stops.
-- What was chosen is recorded with the target, and holds: another mode or key in the configuration stops the target.
+- The rule's own `key`. Nothing proves that it is unique at the source: two rows with one key would
+  be one row here.
+- The key that the source names: its primary key or, if there is none, the first unique key without
+  nullable columns, which both servers log in its place. When that key is dropped, the next table
+  map says so, and the target stops (K13).
+- None of these: the rule's `keyless` decides. A changelog by default, so that nothing is lost and
+  nothing stops.
+- The choice is recorded with the target, and is final: another mode or key in the configuration
+  stops the target.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ SOURCE_KEY: Final = "the source's key: primary, or else unique and never NULL"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How a target follows and finds rows; `why` says it in words."""
+    """How a target follows and finds rows; `why` explains it in words."""
 
     mode: Mode
     key: tuple[str, ...]
@@ -38,7 +42,7 @@ def identity_of(
     columns: tuple[str, ...],
     source_key: tuple[str, ...],
 ) -> Identity:
-    """The identity of a new target.
+    """Return the identity of a new target.
 
     Args:
         source: its source table, for errors.
@@ -46,7 +50,8 @@ def identity_of(
         source_key: the columns of the key that it names, () for none.
 
     Raises:
-        ConfigError: the rule names columns that are not there, or the table has a column that belongs to the mode.
+        ConfigError: the rule names columns that are not there, or the table has a column that
+            belongs to the mode.
         KeylessTableError: the table has no key and the rule says stop.
     """
     for setting, named in (("key", rule.key), ("track", rule.track)):
@@ -90,13 +95,13 @@ def check_recorded(
     source: str,
     source_key: tuple[str, ...],
 ) -> None:
-    """Check that the configuration still says what is recorded of a target.
+    """Check that the configuration agrees with a target's recorded mode and key.
 
     Args:
         source_key: the key that the source table named when the target was made.
 
     Raises:
-        ConfigError: it says another mode or key.
+        ConfigError: it has another mode or key.
     """
     has_key = MODES[mode].has_key
     for_want_of_a_key = not has_key and not source_key and rule.keyless == mode  # `keyless` may name a mode

@@ -1,14 +1,16 @@
-"""Masks: what stands in the place of a column's values, from the moment of decoding on (K14).
+"""Replace the values of masked columns, from decoding on (K14).
 
 Rules:
-- Masks are of a source table's columns. Every target of a table gets the same masked rows: rules that mask a column
-  differently contradict each other and are refused. So one decoded row is all there is, and nothing that comes after
-  (staging, parked XA rows, rescue, quarantine, errors) can hold the value itself.
+- Masks are of a source table's columns. Every target of a table gets the same masked rows: rules
+  that mask a column differently contradict each other and are refused. So there is only one decoded
+  row, and nothing that comes after (staging, parked XA rows, rescue, quarantine, errors) can hold
+  the value itself.
 - A column that no target of the table takes is emptied like a dropped one.
-- NULL stays NULL, absent stays absent; ``fixed`` hides both: it stands in every image that there is.
-- A value that its type cannot hold does not matter where it is dropped or fixed; elsewhere its text is hidden.
-- The rows' schema tells each column's mask (`Column.masked`), so that parked rows are known to have the masks of now.
-  Of a salt it tells the hash of a fixed text, as any hashed value does.
+- NULL stays NULL, absent stays absent; ``fixed`` hides both: it appears in every existing image.
+- A value that its type cannot hold does not matter if it is dropped or fixed; else its text is
+  hidden.
+- The rows' schema contains each column's mask (`Column.masked`), which shows whether parked rows
+  have the present masks. Of a salt it contains the hash of a fixed text, like any hashed value.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Masks:
     """The masks of every captured table.
 
     Args:
-        routes_of: the targets of a table, by database and table name; of a table that was renamed those that it had.
+        routes_of: the targets of a table, by database and table name; of a table that was renamed
+            those that it had.
     """
 
     def __init__(self, routes_of: Callable[[str, str], tuple[Route, ...]]) -> None:
@@ -49,7 +52,7 @@ class Masks:
         self._plans: dict[TableSchema, tuple[tuple[Route, ...], tuple[Mask | None, ...]]] = {}
 
     def apply(self, rows: DecodedRows) -> DecodedRows:
-        """The rows as anybody may see them.
+        """Return the rows with masked values.
 
         Raises:
             ConfigError: a mask does not fit its column, or two rules contradict each other.
@@ -77,7 +80,7 @@ class Masks:
         return replace(rows, schema=self.schema(rows.schema), before=before, after=after, invalid=invalid)
 
     def schema(self, schema: TableSchema) -> TableSchema:
-        """A table's schema with its masks.
+        """Return a table's schema with its masks.
 
         Raises:
             ConfigError: see `apply`.
@@ -92,7 +95,7 @@ class Masks:
         return replace(schema, columns=columns)
 
     def check_parked(self, schema: TableSchema) -> None:
-        """Nothing, if rows that were masked in an earlier run have the masks of now.
+        """Check that rows masked in an earlier run have the present masks.
 
         Raises:
             StagingError: they do not.
@@ -120,12 +123,12 @@ class Masks:
 
 
 def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
-    """The mask of a source column, over all targets of its table.
+    """Return the mask of a source column, over all targets of its table.
 
     Raises:
         ConfigError: two rules contradict each other.
     """
-    # A target that leaves the column out has no say: whatever is decoded, it does not get it.
+    # A target that leaves the column out does not matter: it never gets the column.
     masks = [(route, route.rule.mask_of(column)) for route in routes if route.rule.columns.takes(column)]
     if not masks:
         return _UNUSED if routes else None
@@ -148,7 +151,7 @@ def _states(salt: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def fingerprint(mask: Mask) -> str:
-    """What tells one mask from another, without its salt."""
+    """Return what distinguishes one mask from another, without its salt."""
     if mask.kind == "hash":
         check: str = hashed(pa.array([_CHECK]), _states(mask.salt.get_secret_value()))[0].as_py()
         return f"hash:{check[:16]}"
@@ -158,7 +161,7 @@ def fingerprint(mask: Mask) -> str:
 
 
 def masked_type(mask: Mask | None, delta_type: str) -> str:
-    """Delta type of a column under a mask."""
+    """Return the Delta type of a column under a mask."""
     return "string" if mask is not None and mask.kind == "hash" else delta_type
 
 

@@ -1,9 +1,9 @@
-"""Rows that cannot be applied, as entries of the quarantine (`lake/quarantine.py`).
+"""Turn rows that cannot be applied into quarantine entries (`lake/quarantine.py`).
 
 Rules:
-- An entry tells where the row stands, what is wrong with it, its images as the JSON lines of `cdc-pipeline binlog`, its
-  decoded values, and the bytes of its event.
-- Where columns are hidden, neither their values nor the event's bytes are kept (K14).
+- An entry holds the row's place, the error, its images as the JSON lines of `cdc-pipeline binlog`,
+  its decoded values, and the bytes of its event.
+- If columns are hidden, neither their values nor the event's bytes are kept (K14).
 - One Python step for each such row: they are the exception.
 """
 
@@ -34,7 +34,7 @@ WHOLE_EVENT: Final = 0  # in place of an op
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Entries of one source table."""
+    """Builder of entries of one source table."""
 
     table: str
     entries: pa.Table
@@ -47,7 +47,7 @@ def bad_rows(
     *,
     hidden: Collection[str] = (),
 ) -> BadRows:
-    """Entries of some decoded rows.
+    """Return entries of some decoded rows.
 
     Args:
         rows: the decoder's, with all of their invalid values.
@@ -95,7 +95,7 @@ def bad_rows(
 def bad_event(
     part: RowsSelection, at: int, schema: TableSchema, error: CdcError, *, epoch: int, hidden: Collection[str] = ()
 ) -> BadRows:
-    """The entry of a whole rows event that cannot be decoded: event `at` of `part`."""
+    """Return the entry of a rows event that cannot be decoded: event `at` of `part`."""
     chunk, row = part.chunk, int(part.rows[at])
     event = chunk.events[row]
     seq = pack_seq(epoch, journal_number(chunk.journal), int(event["tx_offset"]), int(event["tx_ordinal"]), 0, 0)
@@ -118,7 +118,7 @@ def bad_event(
 def _lines(
     rows: DecodedRows, events: Mapping[int, tuple[Chunk, int]], offsets: NDArray[np.int64], gtids: list[str | None]
 ) -> list[str]:
-    """The JSON text of each row; those of one journal together."""
+    """Return the JSON text of each row; those of one journal together."""
     found: dict[int, str] = {}
     journals = [events[at][0].journal for at in rows.event_row.tolist()]
     for journal in dict.fromkeys(journals):
@@ -129,7 +129,7 @@ def _lines(
 
 
 def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
-    """The rows with NULL in hidden columns."""
+    """Return the rows with NULL in hidden columns."""
     # A masked value is what everybody may see.
     hidden = {column.name for column in rows.schema.columns if column.name in hidden and not column.masked}
     if not hidden:
@@ -150,7 +150,7 @@ def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
 
 
 def _gtid(chunk: Chunk, row: int) -> str:
-    """Of the event's transaction; "" without GTIDs, or where the transaction began in an earlier piece."""
+    """Return the event's GTID; "" without GTIDs, or if the transaction began in an earlier piece."""
     begin = int(chunk.events["tx_offset"][row])
     first = int(np.searchsorted(chunk.events["offset"][: row + 1], begin))
     if first > row or int(chunk.events["offset"][first]) != begin:
@@ -159,6 +159,6 @@ def _gtid(chunk: Chunk, row: int) -> str:
 
 
 def _bytes_of(chunk: Chunk, row: int) -> bytes:
-    """The whole event, with header and checksum."""
+    """Return the whole event, with header and checksum."""
     first = int(chunk.events["start"][row])
     return chunk.data[first : first + int(chunk.events["event_length"][row])].tobytes()

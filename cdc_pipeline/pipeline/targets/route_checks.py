@@ -1,11 +1,12 @@
-"""What the rules under `targets` contradict: each other, the tables that are known, what is recorded, and the lake.
+"""Check the rules under `targets` against each other, known tables, records and the lake.
 
 Rules:
-- Everything that is wrong is told at once, each with its path in the file.
-- A target's mode and shape are its history: rows that are there were made by them. A rule that says otherwise now needs
-  a new target, or the old one loaded anew. `cluster_by` alone tells only how files are laid out: it may change, and
-  holds for tables that are created afterwards.
-- Columns are checked where they are known: those of recorded tables. The rest is checked at a table's first rows.
+- All mistakes are reported at once, each with its path in the file.
+- A target's mode and shape are fixed by its existing rows. A rule that differs now needs a new
+  target, or a reload of the old one. Only `cluster_by`, which affects the layout of files, may
+  change; it applies to tables created afterwards.
+- Columns are checked if they are known: those of recorded tables. The rest is checked at a table's
+  first rows.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _ANEW = "give the rule another `name`; or move the target's folder away and have
 def join_shard(
     route: Route, shaped: ShapedTable, columns: Collection[TargetColumn], key: tuple[str, ...], sources: Iterable[str]
 ) -> None:
-    """Nothing, if another source table may join a target with these columns, key and source tables.
+    """Check that another source table may join a target with these columns, key and sources.
 
     Raises:
-        ConfigError: the rule merges no tables, or does not tell these apart.
+        ConfigError: the rule merges no tables, or does not distinguish these.
         SchemaError: their columns contradict each other.
     """
     others = list(sources)
@@ -83,7 +84,7 @@ def _not_merged(route: Route, others: list[str]) -> ConfigError:
 
 
 def check_recorded(routes: Routes, cut: Cut) -> None:
-    """Nothing, if every target that is followed, and goes on without a load, was made by the rules of now.
+    """Check that the present rules made every target that continues without a load.
 
     Raises:
         ConfigError: mode or shape of some have changed; all of them.
@@ -92,13 +93,14 @@ def check_recorded(routes: Routes, cut: Cut) -> None:
 
 
 def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | None) -> None:
-    """Everything that can be told before anything is read.
+    """Check everything that can be known before anything is read.
 
     Args:
         tables: the captured tables that are known, ``schema.table``.
 
     Raises:
-        ConfigError: one or more rules are wrong, or targets belong to another source, with all mistakes.
+        ConfigError: one or more rules are wrong, or targets belong to another source, with all
+            mistakes.
         LakeStateError: the lake cannot be written.
     """
     routes = Routes(config)
@@ -124,7 +126,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
 
 
 def _of_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
-    """Targets that are not made yet, and whose place another source has taken (K16)."""
+    """Check targets that are not created yet, and whose place another source has taken (K16)."""
     paths = LakePaths(config.sink.lake_path, config.name)
     found: list[CdcError] = []
     for name in sorted(targets):
@@ -145,12 +147,12 @@ def _of_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcErro
 
 
 def _owner(paths: LakePaths, target: str) -> str:
-    """The source that made the Delta table in a target's place; "" if there is none, or none that can be read."""
+    """Return the source of the Delta table in a target's place; "" if none can be read."""
     try:
         place = paths.table(target)
         there = read_table_log(place) if (place / LOG_FOLDER).is_dir() else None
     except SinkError:
-        return ""  # the run meets it when it makes the target, and says so
+        return ""  # the run meets it when it creates the target, and reports it
     return "" if there is None else there.properties.get(SOURCE_PROPERTY, "")
 
 
@@ -179,7 +181,7 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
     for name, table in sorted(cut.tables.items()):
         held = cut.cursor.targets[name].suspended
         if held is not None and held.needs_reload:
-            continue  # it gets no row before it is loaded anew, by the rule of now
+            continue  # it gets no row before it is reloaded, by the present rule
         # A renamed table's target is still that of the rule under which it began.
         origin = cut.cursor.targets[name].origin
         leads_to, sources = (name, list(table.sources_of(name))) if origin is None else (origin[1], [origin[0]])
@@ -209,7 +211,7 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
         if old == new or setting == "cluster_by":
             continue
         if setting == "masks":
-            # A salt is told apart by what it makes of a fixed text, which is nobody's business.
+            # Salts are compared by the hash of a fixed text, which is not shown.
             old, new = ({name: mask.split(":")[0] for name, mask in masks.items()} for masks in (old, new))
             if old == new:
                 old, new = "as recorded", "another salt, length or value"
@@ -219,7 +221,7 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
 
 
 def check_columns(config: PipelineConfig, known: Columns) -> None:
-    """Nothing, if the rules fit the columns and keys of source tables as they are now.
+    """Check that the rules fit the present columns and keys of source tables.
 
     Raises:
         ConfigError: they do not, with all mistakes.
@@ -228,13 +230,13 @@ def check_columns(config: PipelineConfig, known: Columns) -> None:
 
 
 def check_places(config: PipelineConfig, tables: Collection[str], *, paths: LakePaths, ours: Collection[str]) -> None:
-    """Nothing, if the place of every target that is to be created is free.
+    """Check that the place of every target to be created is free.
 
     Args:
         ours: targets that the last cut or the recorded batch has.
 
     Raises:
-        LakeStateError: another table lies in the place of some; of all of them.
+        LakeStateError: another table is in the place of some; of all of them.
     """
     routes = Routes(config)
     targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(ours)
@@ -267,7 +269,7 @@ def _of_cut(cut: Cut, tables: Collection[str]) -> Columns:
 
 
 def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
-    """Rules that do not fit the columns of their tables."""
+    """Return rules that do not fit the columns of their tables."""
     found: list[CdcError] = []
     for source, (columns, key) in sorted(known.items()):
         for route in _routes_or_none(routes, source):
@@ -284,7 +286,7 @@ def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[Cdc
 
 
 def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
-    """Columns that a rule names and none of its tables has, where all of its tables are known by name."""
+    """Return columns that a rule names and none of its tables has, if all are known by name."""
     found: list[CdcError] = []
     for number, rule in enumerate(config.targets):
         of_rule = [

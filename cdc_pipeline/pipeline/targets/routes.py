@@ -1,8 +1,8 @@
-"""From source tables to their targets, as the configuration says.
+"""Map source tables to their targets, as the configuration says.
 
 Rules:
-- `Routes` answers by names alone: it asks neither the source nor the lake.
-- A target that is recorded is followed while one of its source tables is captured and still leads to it.
+- `Routes` works by names alone: it queries neither the source nor the lake.
+- A recorded target is followed while one of its source tables is captured and still leads to it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Route:
 
     @property
     def setting(self) -> str:
-        """Path of the rule in the file."""
+        """Return the path of the rule in the file."""
         return "sink" if self.number < 0 else f"targets.{self.number}"
 
     @property
     def shard(self) -> str:
-        """What the rule's shard column holds in rows of the source table."""
+        """Return the value of the rule's shard column for the source table."""
         return self.rule.shard_of(*split_table_name(self.source))
 
 
@@ -56,7 +56,7 @@ class Routes:
         self.of = lru_cache(maxsize=65536)(self._of)
 
     def _of(self, schema: str, table: str) -> tuple[Route, ...]:
-        """The routes of a captured table, in the order of the rules.
+        """Return the routes of a captured table, in the order of the rules.
 
         Raises:
             ConfigError: two rules give it the same target.
@@ -80,7 +80,7 @@ class Routes:
         return routes
 
     def sources_of(self, target: str, names: Collection[str]) -> list[str]:
-        """Those of the source tables `names` (``schema.table``) that are captured and lead to a target."""
+        """Return those source tables of `names` that are captured and lead to a target."""
         return sorted(
             name
             for name in names
@@ -89,7 +89,7 @@ class Routes:
         )
 
     def is_followed(self, state: TargetState) -> bool:
-        """Whether a recorded target still follows the source."""
+        """Return whether a recorded target still follows the source."""
         if state.origin is not None:
             source, target = state.origin
             return bool(self.sources_of(target, [source]))

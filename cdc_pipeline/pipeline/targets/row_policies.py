@@ -1,12 +1,12 @@
-"""What becomes of values that their Delta type cannot hold, as the configuration says
-(docs/rescue.md).
+"""Decide about values that their Delta type cannot hold (docs/rescue.md).
 
 Rules:
-- The policies of a table are the strictest among its targets: fail, then quarantine, then rescue, then null. One
-  decoded row is all there is for all of them.
-- A value in a key column has no rescue: without it no row can be found. It is a row that cannot be applied
-  (`on_bad_row`). So is a JSON difference without the document that it belongs to.
-- The text of a hidden column (masked, or taken by no target) goes nowhere: the value is NULL and counted (K14).
+- The policies of a table are the strictest among its targets: fail, then quarantine, then rescue,
+  then null. All of them share one decoded row.
+- A value in a key column has no rescue: without it no row can be found. It is a row that cannot be
+  applied (`on_bad_row`). So is a JSON difference without the document that it belongs to.
+- The text of a hidden column (masked, or taken by no target) goes nowhere: the value is NULL and
+  counted (K14).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STRICTEST: Final[tuple[Action, ...]] = ("fail", "quarantine", "rescue", "null")
 
 @dataclass(frozen=True, slots=True)
 class RowPolicy:
-    """`RowPolicies` with nothing left open."""
+    """`RowPolicies` with every value set."""
 
     on_invalid_value: Action = "rescue"
     zero_dates: Action = "rescue"
@@ -42,7 +42,7 @@ class RowPolicy:
     on_bad_row: Action = "fail"
 
     def action(self, value: InvalidValue, schema: TableSchema, keys: Collection[str]) -> Action:
-        """What becomes of the row of an invalid value, or of the value alone."""
+        """Return the policy for the row of an invalid value, or for the value alone."""
         column = schema.columns[value.column]
         if value.reason == NO_DOCUMENT:
             return self.on_bad_row
@@ -50,13 +50,13 @@ class RowPolicy:
         if column.name in keys and action != "fail":
             return "quarantine" if action == "quarantine" else self.on_bad_row
         if action == "quarantine" and value.image == "before":
-            return "rescue"  # nobody finds a row by it: the change itself can be applied
+            return "rescue"  # no row is found by it: the change itself can be applied
         return action
 
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """What the decoder must know of a source table.
+    """Facts about a source table for the decoder.
 
     Attributes:
         keys: columns that find a row, in any of its targets.
@@ -76,7 +76,7 @@ class RowPolicyTable:
         self._routes_of = routes_of
 
     def of_rule(self, rule: RowPolicies) -> RowPolicy:
-        """The policies of one target."""
+        """Return the policies of one target."""
         said = {
             name: getattr(rule, name) or getattr(self._sink, name)
             for name in RowPolicies.model_fields
@@ -86,7 +86,7 @@ class RowPolicyTable:
         return RowPolicy(**said)
 
     def of(self, schema: TableSchema) -> RowPolicy:
-        """The policies of a table: those of its targets together."""
+        """Return the policies of a table: those of its targets together."""
         policies = [self.of_rule(route.rule) for route in self._routes_of(schema.database, schema.table)]
         if not policies:
             return RowPolicy()
@@ -106,9 +106,11 @@ class Judged:
     """Rows whose invalid values are decided.
 
     Attributes:
-        rows: `invalid` holds what is to be rescued, with the texts that people see, or to be counted.
-        failing: the first value that stops the table; None where none does.
-        bad: values of rows that cannot be applied, one or more a row; those rows are still in `rows`.
+        rows: `invalid` holds what is to be rescued, with the texts that people see, or to be
+            counted.
+        failing: the first value that stops the table; None if none does.
+        bad: values of rows that cannot be applied, one or more a row; those rows are still in
+            `rows`.
     """
 
     rows: DecodedRows
@@ -144,7 +146,7 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
 
 
 def _server_text(value: InvalidValue, schema: TableSchema) -> str:
-    """What stands in ``_cdc_rescued``: a date as the server prints it, bytes as ``0x`` and what its HEX() gives."""
+    """Return the text for ``_cdc_rescued``: dates as the server prints them, bytes as ``0x`` hex."""
     text = value.text
     if schema.columns[value.column].type.not_held_text == "moment" or text.startswith(("[", "0x")):
         return text
@@ -152,7 +154,7 @@ def _server_text(value: InvalidValue, schema: TableSchema) -> str:
 
 
 def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
-    """The rows with no text of a hidden column: its invalid values are NULL, and counted (K14).
+    """Return the rows without texts of hidden columns: their invalid values are NULL (K14).
 
     Args:
         hidden: names of columns that are masked, or that no target takes.
@@ -169,9 +171,11 @@ def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
 def shape_invalid(
     rows: DecodedRows, arrays: list[pa.Array], positions: Sequence[int], *, image: str
 ) -> list[InvalidValue]:
-    """The invalid values of one image under a target's columns; those of columns that it leaves out are nowhere.
+    """Return the invalid values of one image under a target's columns.
 
-    A date that is kept as text (`types`) has its own text there, and is invalid no more.
+    Those of columns that the target leaves out are dropped.
+
+    A date that is kept as text (`types`) has its own text there, and is no longer invalid.
 
     Args:
         arrays: the target's columns of the image; changed in place.

@@ -1,18 +1,20 @@
-"""From a source table's rows to a target's: columns left out, retyped, added (the rules of `targets`).
+"""Shape a source table's rows for a target: leave columns out, retype, add.
 
-Order of a target's columns: those of the source that it takes, then the shard column, then computed ones.
+Order of a target's columns: those of the source that it takes, then the shard column, then computed
+ones.
 
 Rules:
-- Pure: a rule and a source table's columns give the target's columns and key (`shape_table`); rows follow
-  (`shape_rows`), under a schema that tells what they hold now.
-- Masks come before, at decode (`pipeline/targets/masks.py`); computed columns and filters after, in Spark
-  (`sink/modes/shape.py`).
+- Pure: a rule and a source table's columns give the target's columns and key (`shape_table`); rows
+  follow (`shape_rows`), under a schema that tells what they hold now.
+- Masks come before, at decode (`pipeline/targets/masks.py`); computed columns and filters after, in
+  Spark (`sink/modes/shape.py`).
 - A key column is taken, and masked by nothing but a hash (K14).
-- A type override loses nothing: every value of the source's type has a value of its own in the other.
-- Rows of one source table have the order of its log; the shard column joins the key, so that rows of two tables never
-  meet.
-- An expression needs the columns that it reads, and a filter every column: a row that enters has nothing to keep.
-  Changes whose images lack them stop their table (binlog_row_image).
+- A type override loses nothing: every value of the source's type has a value of its own in the
+  other.
+- Rows of one source table have the order of its log; the shard column joins the key, so that rows
+  of two tables never meet.
+- An expression needs the columns that it reads, and a filter every column: a row that enters has
+  nothing to keep. Changes whose images lack them stop their table (binlog_row_image).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from cdc_pipeline.schema.types import TargetColumn
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _INTEGER_DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-# What a float type holds of whole numbers without a loss.
+# Largest range of whole numbers that a float type holds without a loss.
 _EXACT_DIGITS: Final = {"float": 7, "double": 15}
 _OTHERS: Final = {
     ("float", "double"),
@@ -76,7 +78,7 @@ class ShapedTable:
 
 
 def recorded_shape(rule: TargetRule) -> RecordedShape | None:
-    """What is recorded of a rule; None where the target has the source's columns as they are."""
+    """Return what is recorded of a rule; None if the target has the source's columns unchanged."""
     if rule.is_plain:
         return None
     return RecordedShape(
@@ -97,7 +99,7 @@ def recorded_shape(rule: TargetRule) -> RecordedShape | None:
 
 
 def _shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
-    """Those of a source table's columns that the target takes, with the types that they have there.
+    """Return the source columns that the target takes, with their types there.
 
     Raises:
         ConfigError: a type override that could lose something.
@@ -124,7 +126,7 @@ def _shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[Targe
 
 
 def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> ShapedTable:
-    """Columns and key of a source table's target.
+    """Return columns and key of a source table's target.
 
     Raises:
         ConfigError: the rule does not fit the table, with the path of the setting.
@@ -163,12 +165,12 @@ def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str,
 
 
 def shard_key(shape: RecordedShape | None) -> tuple[str, ...]:
-    """What a shape adds to the key."""
+    """Return what a shape adds to the key."""
     return (shape.shard_column,) if shape is not None and shape.shard_column else ()
 
 
 def is_lossless(before: str, after: str) -> bool:
-    """Whether every value of one Delta type has a value of its own in another."""
+    """Return whether a Delta type has a distinct value for every value of another."""
     if before == after or (before, after) in _OTHERS:
         return True
     digits = _digits(before)
@@ -205,7 +207,7 @@ class _Layout:
 
 
 def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
-    """A source table's masked rows as the target's. Computed columns are null: they are filled in later."""
+    """Return a source table's masked rows as the target's; computed columns are null for now."""
     rule = route.rule
     if rule.is_plain:
         return rows
@@ -241,8 +243,9 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
 
 
 def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) -> None:
-    """Nothing, if the images hold what the rule's expressions read; `both_images` where they are read before a change
-    as well as after it.
+    """Check that the images hold what the rule's expressions read.
+
+    With `both_images` they are read before a change as well as after it.
 
     Raises:
         IncompleteRowsError: they do not.
@@ -276,7 +279,7 @@ def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) ->
 
 
 class _Rule:
-    """A route as a key of the cache: the same object is the same rule."""
+    """Route as a key of the cache: the same object is the same rule."""
 
     __slots__ = ("route",)
 
@@ -312,7 +315,7 @@ def _layout(schema: TableSchema, of: _Rule) -> _Layout:
 
 
 def column_of(name: str, delta_type: str) -> Column:
-    """A column whose values have a Delta type, as a source column would say it."""
+    """Return a source column whose values have a Delta type."""
     match = _DECIMAL.fullmatch(delta_type)
     column = Column(name, _KINDS.get(delta_type, Kind.TEXT), wire_type=0, wire_meta=0, nullable=True)
     if match:
@@ -335,7 +338,7 @@ def _retyped(array: pa.Array, column: Column, type_: pa.DataType | None) -> pa.A
 
 
 def _only(array: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
-    """The values where `there`, null elsewhere."""
+    """Return the values where `there`, null elsewhere."""
     import pyarrow.compute as pc
 
     return pc.if_else(pa.array(there), array, pa.scalar(None, array.type))

@@ -1,13 +1,16 @@
-"""DDL of tables whose target has other columns than they: what a statement means for it (K13, K14).
+"""Apply DDL to targets whose columns differ from their table's (K13, K14).
 
 Rules:
-- A statement is judged as if the target had the source's columns as they are (`unshaped`); its steps are then those of
-  the target (`shaped_change`). Columns that the target does not take change in its record alone.
+- A statement is judged as if the target had the source's columns unchanged (`unshaped`); its steps
+  are then translated to the target's (`shaped_change`). Columns that the target does not take
+  change only in its record.
 - A new column follows include and exclude, its mask and its type.
-- A column that is masked, retyped, listed in `include` by its name, read by an expression or placed by (`partition_by`,
-  `cluster_by`) keeps its name and its values: a statement that drops, renames or rewrites it stops the target and names
-  the setting. Otherwise a mask or a filter would fall away without a word.
-- Of a target that several tables share, a column goes only when none of them has it, and comes with the first.
+- A column that is masked, retyped, listed in `include` by its name, read by an expression or used
+  for layout (`partition_by`, `cluster_by`) keeps its name and its values: a statement that drops,
+  renames or rewrites it stops the target and names the setting. Otherwise a mask or a filter would
+  silently disappear.
+- In a target that several tables share, a column goes only when none of them has it, and comes with
+  the first.
 """
 
 from __future__ import annotations
@@ -47,9 +50,10 @@ def unshaped(
     others: Sequence[RecordedSource],
     shape: RecordedShape | None,
 ) -> tuple[TargetColumn, ...]:
-    """A target's columns if it took those of one of its source tables as they are; () where they are the same.
+    """Return a target's columns if it took a source table's unchanged; () if they are the same.
 
-    Columns that it has of other tables or of its rule are left out; those that were dropped at the source stay.
+    Columns that it has of other tables or of its rule are left out; those that were dropped at the
+    source stay.
     """
     names = dict(source.names)
     if shape is None and not others:
@@ -74,7 +78,7 @@ def unshaped(
 def shaped_change(
     change: TableChange, route: Route, columns: tuple[TargetColumn, ...], others: Sequence[RecordedSource]
 ) -> TableChange:
-    """What a statement does to a target with these columns.
+    """Return what a statement does to a target with these columns.
 
     Args:
         change: judged over `unshaped` columns; `before` is what was known then.
@@ -89,7 +93,7 @@ def shaped_change(
             raise _stop(route, "its table is made anew, and others share the target", "shard_column")
         return change
     if change.is_carried and (others or route.rule.shard_column):
-        return change  # rows of one of several tables are carried nowhere
+        return change  # rows of one of several tables are not carried
     if change.name[1] and route.rule.shard_column:
         raise _stop(route, "a shard is renamed: its rows are known by its name", "shard_value")
     before = change.before or change.known
@@ -112,7 +116,7 @@ def shaped_change(
 
 
 class _Steps:
-    """The steps of one change, one by one."""
+    """Return the steps of one change, one by one."""
 
     def __init__(
         self,
@@ -199,7 +203,7 @@ class _Steps:
     def _widen(self, step: WidenColumn) -> WidenColumn | None:
         source = self._source_of.get(step.name.lower(), step.name)
         if not self._rule.takes(source) or self._rule.mask_of(source) is not None:
-            return None  # what a hash hides has the same text in every width
+            return None  # hashed values have the same text in every width
         wanted = {name.lower(): text for name, text in self._rule.types.items()}.get(source.lower())
         if wanted is not None:
             if not is_lossless(step.delta_type, wanted):
@@ -235,7 +239,7 @@ class _Steps:
         return self._rule.takes(self._source_of.get(target_name.lower(), target_name))
 
     def _check_free(self, source: str, what: str) -> None:
-        """A column that the rule names, or that it does not take, may not get out of the rule's hands."""
+        """Refuse changes that would take a column out of the control of its rule."""
         setting = _setting(self._rule, source)
         if setting is not None:
             raise _stop(self._route, f"`{source}` {what}", setting)
@@ -248,7 +252,7 @@ class _Steps:
 
 
 def _setting(rule: TargetRule, name: str) -> str | None:
-    """The setting of a rule that holds on to a source column by its name."""
+    """Return the setting of a rule that refers to a source column by its name."""
     folded = name.lower()
     for setting, names in (("masks", rule.masks), ("types", rule.types)):
         if folded in {named.lower() for named in names}:
@@ -267,7 +271,7 @@ def _reads(rule: TargetRule, name: str) -> bool:
 
 
 def _read(sql: str) -> list[str]:
-    """Names of columns in an expression of a step: they are always quoted."""
+    """Return names of columns in an expression of a step: they are always quoted."""
     return [name.replace("``", "`") for name in _NAMES.findall(sql)]
 
 

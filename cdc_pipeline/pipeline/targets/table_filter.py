@@ -1,4 +1,4 @@
-"""Which tables a pipeline captures."""
+"""Select the tables that a pipeline captures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_s
 
 
 class TableFilter:
-    """Include and exclude patterns over ``schema.table``. Names are compared as the binlog writes them. Shadow tables
-    of online schema changes are captured by their exact names alone.
+    """Include and exclude patterns over ``schema.table``.
+
+    Names are compared as the binlog writes them. Shadow tables of online schema changes are
+    captured by their exact names alone.
 
     Attributes:
         include: the patterns of tables that are captured.
@@ -43,10 +45,10 @@ class TableFilter:
         return is_included and not any(pattern.matches(database, table) for pattern in self._exclude)
 
     def shadowed(self, database: str, table: str) -> str:
-        """The captured table of the same database that an online schema change works on by this name, "" for none."""
+        """Return the captured table that an online schema change works on by this name; "" if none."""
         base = self._shadow_names.table_of(table)
         return base if base and self._matches(database, base) else ""
 
     def captured_names(self, names: list[str]) -> list[str]:
-        """Those of `names` (``schema.table``) that are captured, sorted."""
+        """Return those of `names` (``schema.table``) that are captured, sorted."""
         return sorted(name for name in names if self.captured(*split_table_name(name)))

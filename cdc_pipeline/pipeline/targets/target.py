@@ -16,7 +16,7 @@ from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The rows that a target takes over from another one of the source when their tables are renamed (K28).
+    """Rows that a target takes over from another when their tables are renamed (K28).
 
     Attributes:
         origin: name of the target that has them.
@@ -68,7 +68,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """``schema.table`` in the lake."""
+        """Return ``schema.table`` in the lake."""
         return self.state.table
 
 

@@ -1,18 +1,20 @@
-"""The Delta tables of a source as this run knows them: source tables, columns, key and transaction id of each.
+"""Delta tables of a source as this run knows them: sources, columns, keys, ids.
 
 Rules:
-- What is recorded comes from the last cut and grows with the run's own decisions.
-- A source table has one target for each of its routes; a target knows its source tables' columns by itself, so that one
-  that stands still keeps what held where it stands.
-- Every table map of a captured table must confirm the record of each target (K13); a target met without one is created
-  from the table map and labelled partial (K19).
-- A target is exact (K12) from a CREATE TABLE in the log on, where it mirrors that one table as it is; `lose_exactness`
-  takes that away for good, and so does every statement that may change rows without row events.
-- A target shows the table of its name (K28): at a RENAME it takes over the rows of the target whose table has the name
-  now, if both are kept by the same rule (`carrying.heir`). If it cannot, it holds rows of another table, and is
-  suspended until it is loaded; a name without a target gets a partial one.
-- A suspended target is not known here: its rows and statements pass it by (K4). Suspended is a table also before it has
-  a target. A source table is suspended where all of its targets are.
+- Recorded facts come from the last cut and grow with the run's own decisions.
+- A source table has one target for each of its routes. A target keeps its own copy of its source
+  tables' columns, so that a suspended one keeps those that held at its position.
+- Every table map of a captured table must confirm the record of each target (K13); a target without
+  one is created from the table map and labelled partial (K19).
+- A target is exact (K12) from a CREATE TABLE in the log on, if it mirrors that one table unchanged;
+  `lose_exactness` ends that for good, and so does every statement that may change rows without row
+  events.
+- A target shows the table of its name (K28): at a RENAME it takes over the rows of the target whose
+  table has the name now, if both are kept by the same rule (`carrying.heir`). If it cannot, it
+  holds rows of another table, and is suspended until it is loaded; a name without a target gets a
+  partial one.
+- A suspended target is not known here: its rows and statements pass it by (K4). A table can be
+  suspended even before it has a target. A source table is suspended if all of its targets are.
 """
 
 from __future__ import annotations
@@ -61,14 +63,16 @@ class Targets(FollowedTargets):
     Args:
         config: the pipeline, for its routes.
         cut: the last cut.
-        catching_up: a suspended target that this run catches up: it alone follows the source in this run.
+        catching_up: a suspended target that this run catches up: it alone follows the source in
+            this run.
         shadows: as in the cursor.
 
     Attributes:
         news: what was suspended since the last cut, by target.
         has_lost_exactness: whether a target that the last cut calls exact is so no more.
         masks: of all source tables.
-        unknown_contents: of the last statement: targets that hold rows of another table than that of their name.
+        unknown_contents: of the last statement: targets that hold rows of another table than that
+            of their name.
     """
 
     def __init__(
@@ -107,26 +111,27 @@ class Targets(FollowedTargets):
         self._look_for_followers()
 
     def shadow(self, database: str, table: str) -> Shadow | None:
-        """What is kept of a shadow table."""
+        """Return what is kept of a shadow table."""
         return self._shadows.get(table_name(database, table))
 
     def shadow_texts(self) -> dict[str, str]:
-        """The shadow tables, as the cursor has them."""
+        """Return the shadow tables, as the cursor has them."""
         return {name: shadow.model_dump_json() for name, shadow in sorted(self._shadows.items())}
 
     # -- columns and keys ---------------------------------------------------------------------------------------------
 
     def following(self, database: str, table: str) -> list[Target]:
-        """The recorded targets of a table that follow the source now."""
+        """Return the recorded targets of a table that follow the source now."""
         source, targets = table_name(database, table), self._targets
         names = [route.target for route in self.routes_of(database, table) if not self._stands(route.target)]
         return [targets[name] for name in names if name in targets and source in targets[name].sources]
 
     def known(self, database: str, table: str) -> KnownTable | None:
-        """What is recorded of a source table, or None."""
+        """Return what is recorded of a source table, or None."""
         source = table_name(database, table)
         following = self.following(database, table)
-        # One that came to the name by RENAME and whose table is gone has nothing to do with a later table of that name.
+        # A target whose table came to the name by RENAME and is gone is unrelated to a later table
+        # of that name.
         led_to = {route.target for route in self.routes_of(database, table)}
         others = (target for target in self._targets.values() if source in target.sources)
         recorded = [*following, *(one for one in others if one.name in led_to or not one.sources[source].gone)]
@@ -135,7 +140,7 @@ class Targets(FollowedTargets):
         return self._known(recorded[0], source)
 
     def known_all(self, database: str, table: str) -> list[KnownTable]:
-        """What is recorded of each target of a source table that follows it; of any where none does."""
+        """Return the records of a source table's targets; without followers, of any target."""
         source = table_name(database, table)
         found = [self._known(target, source) for target in self.following(database, table)]
         if not found:
@@ -158,7 +163,7 @@ class Targets(FollowedTargets):
         )
 
     def shaped_change(self, change: TableChange) -> TableChange:
-        """What a DDL does to a target, where that was judged as if the target had the source's columns as they are.
+        """Return what a DDL does to a target, if it was judged with the source's columns unchanged.
 
         Raises:
             SchemaError: the statement and the target's rule contradict each other.
@@ -170,7 +175,7 @@ class Targets(FollowedTargets):
         return shaped_change(change, self._route_to(source, target.name), target.columns, others)
 
     def names_in(self, database: str) -> list[str]:
-        """Names (without the schema) of the source tables of a database that have a target which is not suspended."""
+        """Return names (without schema) of a database's tables with a target that is not suspended."""
         prefix = f"{database}."
         going_on = (
             target
@@ -181,11 +186,11 @@ class Targets(FollowedTargets):
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
     def decided(self, decision: Decision, *, may_carry: bool = True) -> None:
-        """Take over what was decided of a statement.
+        """Take over a decision about a statement.
 
         Args:
-            may_carry: the last cut has all rows that came before the statement, so that a target can take over those
-                of another one.
+            may_carry: the last cut has all rows that came before the statement, so that a target
+                can take over those of another one.
         """
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
@@ -217,7 +222,7 @@ class Targets(FollowedTargets):
             self._created_in_log.update(decision.ddl.tables)
 
     def states(self, created: Collection[str]) -> dict[str, TargetState]:
-        """The cursor's part of every target that exists, is in `created`, or is suspended."""
+        """Return the cursor's part of targets that exist, are in `created`, or are suspended."""
         states = self._unmade | {
             name: target.state for name, target in self._targets.items() if not target.is_new or name in created
         }
@@ -228,7 +233,7 @@ class Targets(FollowedTargets):
         return dict(sorted(states.items()))
 
     def snapshot(self) -> Snapshot:
-        """What `restore` takes back."""
+        """Return the state for `restore`."""
         suspended, unmade = dict(self._suspended), dict(self._unmade)
         return dict(self._targets), dict(self._shadows), suspended, unmade, set(self._created_in_log)
 
@@ -241,12 +246,14 @@ class Targets(FollowedTargets):
         self._look_for_followers()
 
     def named(self, name: str) -> Target:
-        """A recorded target."""
+        """Return a recorded target."""
         return self._targets[name]
 
     def lose_exactness(self, sources: Collection[str] | None = None) -> None:
-        """The targets of some source tables, by default all, may from now on hold other rows than the row events tell,
-        or be told one twice (K12)."""
+        """Mark targets of some source tables, by default all, as no longer exact (K12).
+
+        From now on they may differ from the row events, or get one twice.
+        """
         for name, target in self._targets.items():
             if target.state.exact and (sources is None or not target.sources.keys().isdisjoint(sources)):
                 state = target.state.model_copy(update={"exact": False})
@@ -254,7 +261,7 @@ class Targets(FollowedTargets):
                 self.has_lost_exactness |= not target.is_new
 
     def _follow(self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False) -> Target:
-        """Record that a target follows a source table from here on; a new one is created by the next batch."""
+        """Follow a source table with a target from here on; the next batch creates new ones."""
         there = self._targets.get(route.target)
         found, shaped = _made(route, source)
         self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=route.source)
@@ -293,7 +300,7 @@ class Targets(FollowedTargets):
         return () if self._row_policies.of_rule(rule).rescued_column == "always" else None
 
     def _change(self, change: TableChange) -> None:
-        """Record what a DDL does to a target; the columns that it adds need what their types need."""
+        """Record what a DDL does to a target, with the features that added columns need."""
         known, source, new_source = change.known, table_name(*change.table), table_name(*change.new_name)
         target = self._targets[known.name]
         added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
@@ -328,8 +335,11 @@ class Targets(FollowedTargets):
         )
 
     def placed(self, decision: Decision) -> Decision:
-        """A decision for the targets as they are: where a table's old and new name lead to one target, no row goes
-        anywhere: the target goes on with its table."""
+        """Return a decision for the present targets.
+
+        If a table's old and new name lead to one target, no rows are moved: the target stays
+        with its table.
+        """
         stay = {
             (change.table, change.known.name)
             for change in decision.changes
@@ -344,12 +354,12 @@ class Targets(FollowedTargets):
         return replace(decision, changes=(*go_on, *of_others)) if stay else decision
 
     def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
-        """Whether the configuration leads from a source table to a target; `alone`: which no others share with it."""
+        """Return whether a source table leads to a target; `alone`: without sharing it."""
         routes = self._routes.of(*split_table_name(source))
         return any(route.target == target and not (alone and route.rule.shard_column) for route in routes)
 
     def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
-        """A renamed table's rows go to a target of its new name, if one can take them over.
+        """Move a renamed table's rows to a target of its new name, if one can take them over.
 
         Args:
             before: the targets before the statement: tables may have exchanged their names.
@@ -396,7 +406,10 @@ class Targets(FollowedTargets):
         *,
         is_overlap: bool,
     ) -> None:
-        """A table has taken a name: targets of the name that could not take over its rows hold those of another."""
+        """Handle a table that has taken a name.
+
+        Targets of the name that could not take over its rows hold those of another table.
+        """
         name, came_from = table_name(*arrival.name), table_name(*arrival.before)
         self._created_in_log.discard(name)
         if came_from in created:
@@ -408,7 +421,7 @@ class Targets(FollowedTargets):
                 continue
             old = before.get(there.name)
             if old is not None and name in there.sources and name not in old.sources:
-                continue  # it was the target of the table under the name before, and goes on
+                continue  # it was the target of the table under its earlier name, and continues
             if is_overlap and old is not None and name in old.sources and not old.sources[name].gone:
                 continue  # the statement was applied before the switch to this server
             lost.append(there.name)
@@ -427,11 +440,11 @@ class Targets(FollowedTargets):
             )
 
     def carried(self) -> list[Target]:
-        """The targets that take over rows of others in the batch at work."""
+        """Return the targets that take over rows of others in the current batch."""
         return [target for target in self._targets.values() if target.carried is not None]
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
-        """Another table has taken the source table's name: the target is made anew by the next batch."""
+        """Recreate the target in the next batch: another table has taken the source table's name."""
         _check_may_replace(target, source)
         found, shaped = _made(self._route_to(source, target.name), recorded)
         self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=source)
@@ -454,7 +467,10 @@ class Targets(FollowedTargets):
         return made
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
-        """A target's key after a DDL: the source's, where that is what finds its rows, else its own under new names."""
+        """Return a target's key after a DDL: the source's if that finds its rows, else its own.
+
+        Its own key is under the columns' new names.
+        """
         before = target.sources[table_name(*change.table)]
         if _by_key(target, before):
             return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(target.shape)
@@ -462,19 +478,24 @@ class Targets(FollowedTargets):
         return tuple(renamed.get(name, name) for name in target.key)
 
     def created(self, sources: Collection[str]) -> None:
-        """All rows of these source tables come, as if each had been created in the log: a target that is made of them
-        is not partial (K17, K19)."""
+        """Record that all rows of these source tables come, as if created in the log.
+
+        Targets made of them are then not partial (K17, K19).
+        """
         self._created_in_log.update(sources)
 
     def confirm(self, schema: TableSchema) -> list[Target]:
-        """The targets of a table map's table that follow the source; created from it, and partial, where nothing is
-        recorded.
+        """Return the targets of a table map's table that follow the source.
+
+        One without a record is created from the map, and partial.
 
         Raises:
-            SchemaError: the table map contradicts what is recorded, or is of another table than a target keeps.
+            SchemaError: the table map contradicts what is recorded, or is of another table than a
+                target keeps.
             KeylessTableError: a new table without a key.
             ConfigError: two tables lead to one target.
-            FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not permitted.
+            FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not
+                permitted.
         """
         source = schema.full_name
         found = []
@@ -500,13 +521,13 @@ class Targets(FollowedTargets):
         return found
 
     def policy(self, schema: TableSchema) -> TablePolicy:
-        """What becomes of values and rows of a table that cannot be applied."""
+        """Return the policies for values and rows of a table that cannot be applied."""
         keys = {name for target in self.following(schema.database, schema.table) for name in target.key}
         hidden = {column.name for column in schema.columns if column.masked}
         return TablePolicy(self._row_policies.of(schema), keys.union(schema.key_names), hidden)
 
     def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
-        """The targets of some rows, with the rescue column that their values ask for (`sink/modes/rescue.py`).
+        """Return the targets of some rows, with the rescue column if values need it.
 
         Raises:
             IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
@@ -527,7 +548,7 @@ class Targets(FollowedTargets):
         return made
 
     def check(self, schema: TableSchema) -> None:
-        """As `confirm`, for rows that may never count: a table without a record stays without one."""
+        """Confirm rows that may never count: a table without a record stays without one."""
         saved = self.snapshot()
         self.confirm(schema)
         self.restore(saved)
@@ -542,13 +563,15 @@ class Targets(FollowedTargets):
 
 
 def _by_key(target: Target, of: RecordedSource) -> bool:
-    """Whether a target finds its rows by the key that one of its source tables names."""
+    """Return whether a target finds its rows by the key that one of its source tables names."""
     return bool(target.key) and target.key == of.key_in_target + shard_key(target.shape)
 
 
 def _check_may_replace(target: Target, source: str) -> None:
-    """Raises:
-    SchemaError: the target keeps what was, and so cannot be made anew for another table.
+    """Check that a target can be recreated.
+
+    Raises:
+        SchemaError: the target keeps its past, and so cannot be recreated for another table.
     """
     if MODES[target.mode].keeps_past:
         raise SchemaError(
@@ -561,7 +584,7 @@ def _check_may_replace(target: Target, source: str) -> None:
 
 
 def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:
-    """How a new target of a source table follows it, and its columns and key."""
+    """Return how a new target of a source table follows it, and its columns and key."""
     found = identity_of(
         route.rule,
         source=route.source,
@@ -573,11 +596,14 @@ def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:
 
 
 def _keeps_exact(found: Identity, key: tuple[str, ...], source: RecordedSource, shape: RecordedShape | None) -> bool:
-    """Whether a target may be exact (K12): a mirror by the source's own key, and its shape keeps every row."""
+    """Return whether a target may be exact (K12).
+
+    It must mirror by the source's own key, with a shape that keeps every row.
+    """
     return not MODES[found.mode].keeps_past and key == source.key and (shape is None or shape.is_exact_possible(key))
 
 
 def _is_plain(rule: TargetRule) -> bool:
-    """Whether a rule keeps a table as it is, under whatever name: a mirror, and nothing else said."""
+    """Return whether a rule only mirrors a table, under whatever name."""
     naming = {"tables", "except_", "name"}
     return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)

@@ -1,1 +1,1 @@
-"""Tables compared with their source, and put right."""
+"""Compare tables with their source and repair them."""

@@ -1,12 +1,15 @@
-"""The main captures that bracket a verification's views, and what changed between two of them.
+"""Main captures that bracket a verification's views, and the changes between two of them.
 
 Rules:
-- A capture here is the ordinary one, to the end of the log or to a place; the lock is held while it runs and not
-  between. Others may capture meanwhile: their batches are seen by their numbers.
-- The keys of every change that a batch stages are kept from the moment of its cut, before its files go (`ChangeLog`).
-  So a key that came and went between two cuts is known too. Where a batch was another process's, or has changes that
-  are no rows (DDL) or that executors decode, the list is not whole, and says so.
-- Another table that stands still (K4) does not end a verification.
+- A capture here is an ordinary one, to the end of the log or to a given place. It holds the lock
+  only while it runs. Other runs may capture in between: gaps in the batch numbers reveal their
+  batches.
+- `ChangeLog` keeps the keys of every staged change from the moment of the cut, before the staged
+  files are removed. So a key that appeared and disappeared between two cuts is known too. The list
+  is incomplete if another process made a batch, or if a batch has changes that are not rows (DDL)
+  or that executors decode; it then says so.
+- A suspended table does not end the verification of the others (K4: a suspended table does not stop
+  the source).
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Standing:
-    """Where the source stands in the lake: the last cut, and the cursor, which may be later in the log."""
+    """The source's state in the lake: the last cut, and the cursor, which may be later in the log."""
 
     cut: Cut
     cursor: CursorState
@@ -48,12 +51,12 @@ class Standing:
 
 
 class ChangeLog(RelayObserver):
-    """Sees the batches of captures; `on_batch` gets each record while its staged files are there.
+    """Observer of batches; `on_batch` receives each record while its staged files exist.
 
     Attributes:
         seen: numbers of the batches.
-        not_whole: targets by number of a batch whose changes are not all staged rows.
-        touched: targets by number of a batch that does anything to them.
+        not_whole: by batch number, targets whose changes are not all staged rows.
+        touched: by batch number, targets that the batch changes in any way.
     """
 
     def __init__(
@@ -88,18 +91,18 @@ class ChangeLog(RelayObserver):
         self.seen.add(cut.batch_number)
 
     def is_whole(self, table: str, *, after: int, upto: int) -> bool:
-        """Whether all changes of a target in batches (after, upto] were seen as staged rows."""
+        """Return whether every change of a target in batches (after, upto] was seen as staged rows."""
         numbers = range(after + 1, upto + 1)
         return self.seen.issuperset(numbers) and not any(table in self.not_whole.get(n, ()) for n in numbers)
 
     def is_quiet(self, table: str, *, after: int, upto: int) -> bool:
-        """Whether no batch in (after, upto] did anything to a target, and all of them were seen."""
+        """Return whether all batches in (after, upto] were seen and none of them changed a target."""
         numbers = range(after + 1, upto + 1)
         return self.seen.issuperset(numbers) and not any(table in self.touched[n] for n in numbers)
 
 
 class Captures:
-    """The captures of one verification. Another run that holds the source's lock is waited for."""
+    """Captures of one verification. They wait when another run holds the source's lock."""
 
     def __init__(self, config: PipelineConfig, runs: Runs, observer: RunObserver) -> None:
         self._config = config
@@ -110,38 +113,40 @@ class Captures:
         self.changes = ChangeLog(self._take, lambda number: read_record(self._sink.paths, number), observer)
 
     def keep(self, take: Callable[[BatchRecord], None] | None) -> None:
-        """From now on `take` gets the records of batches."""
+        """Pass the records of later batches to `take`."""
         self._taking = take
 
     def run(self, upto: Position | None = None) -> Standing:
-        """Capture to the end of the log, or to a place; where the source stands then.
+        """Capture to the end of the log or to a place, and return the source's state afterwards.
 
         Raises:
-            CdcError: as `capture`; but not where tables stand still.
+            CdcError: as `capture`, but not because tables are suspended.
             LockError: another run holds the source for longer than `LOCK_WAIT_S`.
             LakeStateError: nothing was captured yet.
         """
         bound: Bound = "end_of_log"
         if upto is not None:
             bound = PositionConfig(journal=upto.journal, offset=upto.offset)
-        with suppress(TargetSuspendedError, NothingMatchedError):  # each table says so itself
+        with suppress(TargetSuspendedError, NothingMatchedError):  # each suspended table reports this itself
             _waiting_for_the_lock(lambda: self._runs.capture(bound, self.changes))
         self._captured_s = time.monotonic()
         return self.standing()
 
     def recent(self) -> Standing:
-        """Where the source stands, after a capture of the last minute: an earlier C0 is as good, only more keys may
-        have changed since."""
+        """Return the source's state after a capture of the last minute.
+
+        An earlier C0 is as good; only more keys may have changed since.
+        """
         if self._captured_s is None or time.monotonic() - self._captured_s > _RECENT_S:
             return self.run()
         return self.standing()
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """A change of the lake, as `Runs.change`."""
+        """Change the lake, as `Runs.change`."""
         return _waiting_for_the_lock(lambda: self._runs.change(work))
 
     def standing(self) -> Standing:
-        """Where the source stands now.
+        """Return the source's present state.
 
         Raises:
             LakeStateError: nothing was captured yet.
@@ -160,9 +165,9 @@ class Captures:
 
 
 def _waiting_for_the_lock(work: Callable[[], T]) -> T:
-    """What `work` gives, as soon as no other run holds the source.
+    """Return the result of `work` once no other run holds the source.
 
     Raises:
-        LockError: one does for longer than `LOCK_WAIT_S`.
+        LockError: another run holds it for longer than `LOCK_WAIT_S`.
     """
     return wait_for_lock(work, wait_s=LOCK_WAIT_S, poll_max_s=POLL_S)

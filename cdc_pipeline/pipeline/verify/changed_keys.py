@@ -1,4 +1,4 @@
-"""Which keys of a table changed in a stretch of the source's log."""
+"""Find the keys of a table that changed in a stretch of the source's log."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def changed_keys(
     cursor: CursorState,
     end: Position,
 ) -> pa.Table:
-    """Keys of all rows that a row event between `cursor` and `end` inserts, deletes or changes, old ones and new ones.
+    """Return the old and new keys of all rows changed by row events between `cursor` and `end`.
 
-    Rows of transactions that were prepared before `cursor` are not among them.
+    Rows of transactions prepared before `cursor` are not included.
 
     Args:
-        schema: of the table, without DDL in between.
+        schema: of the table; there must be no DDL in between.
         key: names of its columns.
 
     Raises:
-        SourceError, BinlogError: what reading the log raises.
+        SourceError, BinlogError: reading the log failed.
     """
     start = cursor.position
     run = ResolvedRun(
@@ -74,7 +74,7 @@ def _type_of(schema: TableSchema, name: str) -> pa.DataType:
 
 
 def among(rows: pa.Table, keys: pa.Table, key: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Which of some rows have one of some keys: bool (n,)."""
+    """Return which rows have one of the given keys: bool (n,)."""
     names = [f"k{at}" for at in range(len(key))]
     left = rows.select(list(key)).rename_columns(names).append_column("at", pa.array(np.arange(rows.num_rows)))
     right = keys.select(list(key)).rename_columns(names)

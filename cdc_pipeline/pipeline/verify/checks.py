@@ -1,10 +1,11 @@
-"""Checks of a source's tables, one small result each: for Dagster's asset checks, a schedule, or a person.
+"""Checks of a source's tables, one result each, for Dagster's asset checks or a person.
 
 Rules:
-- A check changes nothing and captures nothing: it looks at the lake, and some at the server's own figures. What needs a
-  comparison with the source's rows is `verify`, whose report gives the results of count and checksum (`checks_of`).
-- Those that need no Spark say so; none of them starts it by accident.
-- `passed` is None where a check cannot tell, with the reason: that is not a pass.
+- A check changes nothing and captures nothing. It reads the lake and, in some cases, the server's
+  statistics. Only `verify` compares rows with the source; its report supplies the count and
+  checksum results (`checks_of`).
+- Checks that need no Spark say so, and never start it by accident.
+- `passed` is None if a check cannot decide; the text gives the reason. That is not a pass.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _LAG_MAX_S: Final = 3600.0
 
 
 class CheckResult(BaseModel):
-    """What one check found.
+    """Result of one check.
 
     Attributes:
         table: target, ``schema.table``; "" for the whole source.
-        passed: None where it cannot tell.
+        passed: None if the check cannot decide.
         text: one sentence for people.
         values: figures, by name with their unit.
     """
@@ -54,13 +55,13 @@ class CheckResult(BaseModel):
 
 
 class IntervalResult(CheckResult):
-    """`found`: the versions of the history."""
+    """Return the result for a history; `found` describes its versions."""
 
     found: Intervals
 
 
 def checks_of(verified: TableVerified) -> list[CheckResult]:
-    """Count and checksum of a table that was verified. Asks nobody."""
+    """Return the count and checksum results of a verified table, without querying anything."""
     name = verified.target
     if verified.status == "not_compared":
         reason = f"not compared: {verified.reason}"
@@ -99,7 +100,7 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
 
 
 def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = None) -> CheckResult:
-    """Whether a target has each key once among the rows that stand for rows of the source. Starts Spark."""
+    """Check that each key occurs once among a target's live rows. Starts Spark."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if cut is None or of is None or not of.key:
@@ -113,8 +114,11 @@ def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = N
 
 
 def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) -> IntervalResult:
-    """Whether the versions of a history's keys follow each other: no overlap, and only the last one of a key current.
-    A gap is where a row was deleted and came back: counted, and no fault. Starts Spark."""
+    """Check that the versions of each key in a history do not overlap and only the last is current.
+
+    A gap means that a row was deleted and inserted again: it is counted, and is not a fault.
+    Starts Spark.
+    """
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if cut is None or of is None or not MODES[of.mode].keeps_versions:
@@ -139,8 +143,10 @@ def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) 
 
 
 def check_row_counts(sink: DeltaSink) -> list[CheckResult]:
-    """Rows of each table at the last cut, as Delta's log tells, without Spark: for whoever compares them with a count
-    of the source's own. Cannot pass or fail by itself."""
+    """Return each table's row count at the last cut, from Delta's log, without Spark.
+
+    The count is there to be compared with the source's own; it cannot pass or fail by itself.
+    """
     cut = sink.last_cut()
     found = []
     for name, table in sorted(cut.tables.items()) if cut is not None else ():
@@ -154,8 +160,11 @@ def check_row_counts(sink: DeltaSink) -> list[CheckResult]:
 def check_lag(
     config: PipelineConfig, sink: DeltaSink, cursor: CursorState | None, *, lag_max_s: float = _LAG_MAX_S
 ) -> CheckResult:
-    """How far the lake is behind the source: no time where the cursor stands at the end of the log, else the age of the
-    last cut's last transaction. Asks the server, without Spark."""
+    """Measure how far the lake is behind the source, without Spark; queries the server.
+
+    The lag is zero if the cursor is at the end of the log, else the age of the last cut's last
+    transaction.
+    """
     if cursor is None:
         return CheckResult(check="lag", passed=None, text="nothing was captured yet")
     with closing(build_source(config)) as source:
@@ -180,8 +189,11 @@ def check_lag(
 def check_retention(
     config: PipelineConfig, cursor: CursorState | None, *, headroom_min_s: float = 24 * 3600.0
 ) -> CheckResult:
-    """In how long the source may purge what the pipeline still needs: its journals live for
-    ``binlog_expire_logs_seconds`` after their end. Asks the server, without Spark."""
+    """Return how soon the source may purge what the pipeline still needs, without Spark.
+
+    Queries the server: it keeps a journal for ``binlog_expire_logs_seconds`` after the journal's
+    end.
+    """
     needed = needed_place(cursor)
     if needed is None or not isinstance(config.source, LiveSourceConfig):
         text = "nothing was captured yet" if needed is None else "an archive is purged by its owner"
@@ -211,7 +223,7 @@ def check_retention(
 
 
 def check_cuts_readable(sink: DeltaSink, *, tables: Sequence[str] = ()) -> list[CheckResult]:
-    """Whether each table's version in the last cut is there with all its files (K15). Without Spark."""
+    """Check that each table's version in the last cut has all its files (K15); no Spark."""
     cut = sink.last_cut()
     found = []
     for name in sorted(cut.tables) if cut is not None else ():

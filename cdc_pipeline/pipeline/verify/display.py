@@ -1,4 +1,4 @@
-"""Differing keys as people see them: each value as its column's type prints it; what masks hide is hashed already."""
+"""Format differing keys for people: values as their types print, masked ones as hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdc_pipeline.sink.verify.sides import Sides
 
 
 def shown(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
-    """Some rows that `read_found` gave."""
+    """Format some rows returned by `read_found`."""
     names = {f"c{at}": sides.target.columns[at].name for at in sides.key_positions}
     return tuple(
         Difference(
@@ -25,7 +25,7 @@ def shown(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
 
 
 def text_of(value: Any) -> str | None:
-    """One value as text; bytes as hex."""
+    """Format one value as text; bytes as hex."""
     if value is None:
         return None
     if isinstance(value, bytes):

@@ -1,10 +1,10 @@
-"""Tables that another program has written to: what it changed, and the batch that takes it back (K3).
+"""Writes by other programs: what they changed in a table, and the batch that reverts it (K3).
 
 Rules:
-- Such a table stands still from the next run on (K4). What was changed by hand is told by comparing the version of the
-  last cut with the newest one.
-- Put back, it stands where the cut says, holds what the cut says, and is caught up by the next capture.
-- Not while a recorded batch is unfinished; the cursor stands still.
+- Such a table is suspended from the next run on (K4: a table that cannot follow does not stop the
+  others). The change is found by comparing the version of the last cut with the newest one.
+- A restored table has the rows and the position of the last cut; the next capture catches it up.
+- A table is not restored while a recorded batch is unfinished. Restoring does not move the cursor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RESTORED_NOTE = "restored"
 
 
 def find_foreign(sink: DeltaSink, names: Collection[str]) -> dict[str, Foreign]:
-    """Those of the targets that are not as the last cut says."""
+    """Return those targets that differ from the last cut."""
     cut, pending = sink.last_cut(), sink.pending_record()
     if cut is None:
         return {}
@@ -42,7 +42,7 @@ def find_foreign(sink: DeltaSink, names: Collection[str]) -> dict[str, Foreign]:
 def describe(
     config: PipelineConfig, sink: DeltaSink, foreign: Foreign, *, scratch: Scratch, keys_shown: int
 ) -> ForeignChange:
-    """What was changed, key by key where the rows of the cut are still there. Starts Spark then."""
+    """Describe the change; starts Spark to list keys if the rows of the cut still exist."""
     made = ForeignChange(versions=dict(foreign.versions), what=_in_words(foreign), restorable=foreign.is_restorable)
     cut = sink.last_cut()
     if not foreign.is_restorable or cut is None:
@@ -69,7 +69,7 @@ def describe(
             changed=Changed(),
             fixed=config.sink.spark.settings,
         )
-    except CdcError as error:  # columns were changed: what is there can be put back all the same
+    except CdcError as error:  # columns were changed: the table can be restored all the same
         return made.model_copy(update={"what": f"{made.what}; {error.got}"})
     differences: tuple[Difference, ...] = ()
     if found.folder is not None and keys_shown:
@@ -92,11 +92,11 @@ def put_back(
     who: str,
     run_id: str = "",
 ) -> Cut:
-    """One batch that puts the rows of the last cut back into these tables.
+    """Restore the last cut's rows of these tables in one batch.
 
     Raises:
         LockError: a run is writing.
-        LakeStateError: a batch is unfinished, or a table cannot be put back any more.
+        LakeStateError: a batch is unfinished, or a table can no longer be restored.
         SinkError: Spark failed; the record stays and the next run finishes it.
     """
     with admin_batch(sink, cursors=cursors, doing="put a table back", run_id=run_id) as batch:
@@ -117,7 +117,7 @@ def put_back(
             batch.rows.restore(plan_of(targets.named(name)), version)
             held = states[name].suspended
             if held is not None and held.needs_reload:
-                # It holds what the cut says, so that it can be caught up from where it stands.
+                # The table now holds the cut's rows, so that it can be caught up from its position.
                 held = held.model_copy(update={"needs_reload": False, "next_step": ""})
             states[name] = states[name].model_copy(update={"suspended": held, "exact": False})
             undone = ", ".join(f"{number} ({what})" for number, what in found.versions.items())

@@ -1,4 +1,4 @@
-"""Keys of a table as a condition in SQL, and as deletes."""
+"""Express keys of a table as an SQL condition and as delete images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cdc_pipeline.errors import LoadError
 
 
 def deletes_of(schema: TableSchema, keys: pa.Table, *, seq: int, time_us: int) -> DecodedRows:
-    """Deletes of some keys, whose images hold nothing else."""
+    """Return delete images for some keys, with no values but the key's."""
     count, columns = keys.num_rows, len(schema.columns)
     types = arrow_schema(schema)
     there = np.zeros((1, columns), np.bool_)
@@ -46,7 +46,7 @@ def deletes_of(schema: TableSchema, keys: pa.Table, *, seq: int, time_us: int) -
 
 
 def key_condition(schema: TableSchema, keys: pa.Table) -> str:
-    """SQL that holds for the rows with some keys, of which there is at least one."""
+    """Return an SQL condition that selects the rows with these keys; there must be at least one."""
     columns = [schema.columns[schema.column_names.index(name)] for name in keys.column_names]
     rows = [
         " AND ".join(f"{quoted(column.name)} = {literal(column, row[column.name])}" for column in columns)
@@ -56,10 +56,10 @@ def key_condition(schema: TableSchema, keys: pa.Table) -> str:
 
 
 def literal(column: Column, value: Any) -> str:
-    """A value of a key's column, as the decoder gives it, in SQL.
+    """Return a key column's value, as decoded, as an SQL literal.
 
     Raises:
-        LoadError: a key that cannot be written so.
+        LoadError: the key cannot be written as a literal.
     """
     if value is None or isinstance(value, list | dict):
         raise LoadError(f"column {column.name} cannot be part of a key", table=None, got=type(value).__name__)

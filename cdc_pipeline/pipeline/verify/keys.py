@@ -1,10 +1,10 @@
-"""Keys that the lake has, as a condition in the source's SQL: to read these rows again.
+"""Turn the lake's keys into a condition in the source's SQL, to read these rows again.
 
 Rules:
-- The condition may take more rows than meant (a collation that ignores case): the comparison is by the lake's own
-  values. It never takes fewer.
-- Where a value does not lead back to the source (a mask, another type, a float), there is no condition, and the table
-  is read whole.
+- The condition may select more rows than intended (a case-insensitive collation), never fewer: the
+  comparison uses the lake's own values.
+- If a value cannot be mapped back to the source (a mask, another type, a float), there is no
+  condition, and the whole table is read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NUMBERS: Final = frozenset({"number", "bits"})
 
 
 def leads_back(schema: TableSchema, columns: Sequence[str], delta_types: Mapping[str, str]) -> bool:
-    """Whether values of these source columns, as the lake has them under these Delta types, can be asked for.
+    """Return whether values of these Delta types can select rows by these source columns.
 
     Args:
-        schema: the source table's, with its masks (`Masks.schema`).
+        schema: of the source table, with its masks (`Masks.schema`).
     """
     by_name = {column.name: column for column in schema.columns}
     return bool(columns) and all(name in by_name and _leads_back(by_name[name], delta_types[name]) for name in columns)
@@ -44,11 +44,11 @@ def _leads_back(column: Column, kind: str) -> bool:
 
 
 def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.ChunkedArray]) -> Iterator[str]:
-    """Conditions that take the rows with n keys, some keys each.
+    """Yield conditions that select the rows with n keys, a limited number of keys each.
 
     Args:
         columns: of the source.
-        keys: the values of each, (n,).
+        keys: values of each column, (n,).
     """
     by_name = {column.name: column for column in schema.columns}
     names = [quoted(name) for name in columns]

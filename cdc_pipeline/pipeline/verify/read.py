@@ -1,14 +1,16 @@
-"""One reading of a source table for a comparison: which rows, in which views, from which mark to which (K17).
+"""Read a source table once for a comparison, between two cuts (K17).
 
     main capture -> cut C0, proved committed -> views, each opened behind C0 -> main capture -> cut C1, behind all views
 
 Rules:
-- A whole reading goes range by range, each in a view of its own; one at an exact place in a single view. The capture
-  behind that ends there, so that rows and cut are of one moment.
-- Between C0 and C1 keys may change: those are told to the comparison (`Changed`), never compared.
-- A DDL of the table between C0 and C1 makes the reading void (`DisturbedError`): it is done again.
-- Without a key at the source only a view at an exact place serves; or, on a server that is never idle, one of a table
-  that nobody changes between C0 and C1: it is that of either.
+- A full read goes range by range, each in a view of its own. A read at an exact place uses a single
+  view; the capture after it ends at that place, so that rows and cut are of the same moment.
+- Keys may change between C0 and C1: they are passed to the comparison (`Changed`) and never
+  compared.
+- A DDL of the table between C0 and C1 invalidates the read (`DisturbedError`), and it is repeated.
+- A table without a key at the source needs a view at an exact place. On a server that is never
+  idle, a view of a table that does not change between C0 and C1 serves as well, because it shows
+  the state of both cuts.
 """
 
 from __future__ import annotations
@@ -48,35 +50,38 @@ from cdc_pipeline.source.rows.marks import Mark, exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.text.table_names import split_table_name
 
-_EXACT_TIMEOUT_S: Final = 5.0  # on a MySQL that is never idle an exact view cannot be had
+_EXACT_TIMEOUT_S: Final = 5.0  # an exact view is not available on a MySQL server that is never idle
 _ALWAYS_TIMEOUT_S: Final = 15.0
 
 Exact = Literal["no", "if possible", "always"]
 
 
 class DisturbedError(CdcError):
-    """The table's columns, or the table itself, changed while it was read: the reading counts for nothing."""
+    """The table or its columns changed during the read, so that the read is invalid."""
 
 
 class LeftError(CdcError):
-    """The target does not follow the table any more: it was suspended, dropped or renamed meanwhile."""
+    """The target no longer follows the table: it was suspended, dropped or renamed meanwhile."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one reading gives to a comparison.
+    """Result of one read for a comparison.
 
     Attributes:
-        sides: what is compared with what, but for the rows of the source.
+        sides: the two sides of the comparison, without the rows of the source.
         rows, ranges: that were read.
         unreadable: rows that the policies keep out of the lake.
         changed: keys that changed meanwhile.
-        is_whole: every key that changed is known, also one that came and went between the cuts.
-        exact: rows and cut are of one moment.
-        unproved: nothing tells that what is before the first cut is committed: an earlier place counts for it.
-        before, after: the cuts that bracket the reading.
-        target: as it is known behind it, with a rescue column where a value has needed one.
-        shards: values of the shard column, of all source tables of the target; none where it has no such column.
+        is_whole: every changed key is known, even one that appeared and disappeared between the
+            cuts.
+        exact: rows and cut are of the same moment.
+        unproved: it is not proved that everything before the first cut is committed; an earlier
+            place is used for it.
+        before, after: the cuts that bracket the read.
+        target: as it is known after the read, with a rescue column if a value needed one.
+        shards: values of the shard column, of all source tables of the target; empty if it has no
+            such column.
     """
 
     sides: Sides
@@ -94,27 +99,30 @@ class Reading:
 
     @property
     def proved(self) -> tuple[Kind, ...]:
-        """Differences that are real. The lake's own row tells by its seq that it did not change. That a key is missing
-        is proved only where every change is known: it may have come and gone."""
+        """Return the differences that are proved.
+
+        The seq of the lake's own row proves that it did not change. A missing key is proved only
+        if every change is known: otherwise it may have been inserted and deleted in between.
+        """
         return DIFFERENCES if self.is_whole else tuple(kind for kind in DIFFERENCES if kind != "missing")
 
     @property
     def open(self) -> tuple[Kind, ...]:
-        """What has to be looked at again."""
+        """Return the differences that have to be checked again."""
         return ("left_out",) if self.is_whole else ("left_out", "missing")
 
 
 @dataclass(frozen=True)
 class What:
-    """Which rows of the source are read.
+    """Selection of the source rows to read.
 
     Attributes:
-        rows_per_range: of a whole reading.
+        rows_per_range: of a full read.
         share: of the ranges that are read, chosen at random; 1 for all.
         seed: of that choice.
-        keys: values of the target's key columns (n,): only the rows with these keys are read, where the values lead
-            back to the source.
-        exact: whether all is read in one view at an exact place.
+        keys: values of the target's key columns (n,): only the rows with these keys are read, if
+            the values can be mapped back to the source.
+        exact: whether all rows are read in one view at an exact place.
     """
 
     rows_per_range: int = 200_000
@@ -125,7 +133,7 @@ class What:
 
 
 class TableReading:
-    """Reads one source table of one target."""
+    """Reader of one source table for one target."""
 
     def __init__(
         self,
@@ -146,15 +154,16 @@ class TableReading:
         self._targets: Targets | None = None
 
     def read(self, what: What, *, anew: bool = False) -> Reading:
-        """Read, between two captures; rows lie in the scratch folder under ``source``.
+        """Read between two captures; the rows are in the scratch folder under ``source``.
 
         Args:
-            anew: what was captured before counts no more: a DDL may lie behind it.
+            anew: ignore earlier captures, because a DDL may follow them.
 
         Raises:
-            DisturbedError: a DDL came between; read again.
-            LeftError: the target does not follow the table any more.
-            TableReadInterruptedError, ServerSettingError: no view at an exact place (`What.exact` ``always``).
+            DisturbedError: a DDL came in between; read again.
+            LeftError: the target no longer follows the table.
+            TableReadInterruptedError, ServerSettingError: no view at an exact place (`What.exact`
+                ``always``).
             CdcError: as capture and reader.
         """
         self._scratch.drop("changed")
@@ -168,7 +177,7 @@ class TableReading:
         targets = Targets(self._config, before.cut, shadows=before.cursor.shadows)
         self._targets = targets
         rows = SourceRows(targets, self._name)
-        # From here on what a batch stages counts as changed.
+        # From here on, everything that a batch stages counts as changed.
         self._captures.keep(lambda record: self._keep(record, rows.target))
         try:
             with TableReader(source.config) as reader:
@@ -214,7 +223,7 @@ class TableReading:
     # -- the rows -----------------------------------------------------------------------------------------------------
 
     def _schema(self, source: LoadSource, before: Standing) -> TableSchema:
-        """The table's columns, as they are since the cut."""
+        """Return the table's columns, as they are since the cut."""
         database, table = split_table_name(self._source_table)
         placed = source.live.catalog(lambda d, t: (d, t) == (database, table), since=before.position)
         told = placed.catalog.tables.get((database, table)) if placed is not None else None
@@ -227,9 +236,9 @@ class TableReading:
     def _read_rows(
         self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What, *, since: Position, proved: bool
     ) -> tuple[int, int, Mark | None]:
-        """Rows to the scratch folder; how many, in how many ranges, and the place of the view if it is exact."""
+        """Write rows to the scratch folder; return their count, ranges and exact place."""
         count = ranges = 0
-        seq = pack_seq(1, 1, 4)  # nobody looks at it: compared are values
+        seq = pack_seq(1, 1, 4)  # the time is not looked at: values are compared
         now_us = time.time_ns() // 1000
 
         def take(some: SelectedRows) -> None:
@@ -266,11 +275,12 @@ class TableReading:
         return count, ranges, place
 
     def _begin_exact(self, reader: TableReader, what: What, *, since: Position, proved: bool) -> Mark | None:
-        """The place of the view that is open then; None where there is none.
+        """Return the place of the view that is open; None if there is none.
 
         Args:
-            since: the first cut's.
-            proved: everything before it is committed: a view of a table that nobody changes is exact too.
+            since: of the first cut.
+            proved: everything before it is committed: a view of an unchanged table is then exact
+                too.
         """
         if what.exact == "no":
             return None
@@ -290,7 +300,7 @@ class TableReading:
     def _selections(
         self, reader: TableReader, schema: TableSchema, what: What, *, in_view: bool
     ) -> Iterator[tuple[KeyRange | None, str]]:
-        """Range and condition of each SELECT."""
+        """Yield the range and condition of each SELECT."""
         if what.keys is not None:
             asked = self._asked(schema, what.keys)
             if asked is not None:
@@ -302,12 +312,12 @@ class TableReading:
             return
         chosen = random.Random(what.seed)  # noqa: S311 - a sample of ranges
         for number, bounds in enumerate(plan_ranges(reader, schema, key, what.rows_per_range)):
-            # Of a sample the first range is always read, so that there is one.
+            # A sample always includes the first range, so that it is never empty.
             if what.share >= 1 or number == 0 or chosen.random() < what.share:
                 yield bounds, ""
 
     def _asked(self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]) -> Iterator[str] | None:
-        """Conditions for rows by the target's keys; None where these do not lead back to the source."""
+        """Return conditions for rows by the target's keys; None if none can be made."""
         assert self._targets is not None
         masked = self._targets.masks.schema(schema)
         renamed = {there: here for here, there in self._targets.named(self._name).sources[self._source_table].names}
@@ -319,18 +329,19 @@ class TableReading:
     # -- what is compared ---------------------------------------------------------------------------------------------
 
     def _bracket(self, before: Standing, place: Mark | None) -> tuple[Standing, bool]:
-        """The cut behind the views, and whether it is at exactly their place."""
+        """Return the cut behind the views, and whether it is exactly at their place."""
         if place is None:
             return self._captures.run(), False
         if place.position.order <= before.position.order:
-            after = self._captures.standing()  # the view is not behind the cursor, and every transaction of it is in
+            # The view is not behind the cursor, and includes every transaction up to it.
+            after = self._captures.standing()
             return after, after.cut.batch_number == before.cut.batch_number
         after = self._captures.run(place.position)
-        # Somebody else may have captured further.
+        # Another run may have captured further.
         return after, after.position.order == place.position.order
 
     def _is_quiet(self, before: Standing, after: Standing) -> bool:
-        """Whether nobody changed the table between the two cuts. What was not captured of it is not in the log."""
+        """Return whether the log shows no change of the table between the two cuts."""
         numbers = {"after": before.cut.batch_number, "upto": after.cut.batch_number}
         return self._captures.changes.is_quiet(self._name, **numbers)
 
@@ -339,7 +350,8 @@ class TableReading:
             return Changed()
         at = before.position if low == before.position else low
         seq = pack_seq(before.cursor.epoch, journal_number(at.journal), at.offset)
-        # Loads and repairs have the first places of this position: they are before it, not behind.
+        # Loads and repairs take the first places of this position: their rows are before it, not
+        # behind.
         return Changed(files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * LOAD_SEQS - 1)
 
     def _keep(self, record: BatchRecord, target: Target) -> None:
@@ -395,7 +407,7 @@ class TableReading:
 
 
 def compared_key(target: Target, source_table: str) -> tuple[str, ...]:
-    """What tells rows apart in a comparison: the target's key; of a changelog that of the source; () for all values."""
+    """Return the columns that identify rows: the key (a changelog: the source's), or () for all."""
     if MODES[target.mode].has_key:
         return target.key
     key = target.sources[source_table].key_in_target
@@ -403,7 +415,7 @@ def compared_key(target: Target, source_table: str) -> tuple[str, ...]:
 
 
 def _essence(cut: Cut, name: str) -> tuple[object, ...]:
-    """What of a target no change of rows changes."""
+    """Return the parts of a target that row changes do not affect."""
     table = cut.tables[name]
     app_id = cut.cursor.targets[name].app_id
     return (app_id, table.columns, table.key, table.sources, table.shape, table.mode)
@@ -416,7 +428,7 @@ def _empty(schema: TableSchema) -> pa.RecordBatch:
 
 @contextmanager
 def _changes_void_it() -> Iterator[None]:
-    """A table that was altered while it is read: the reading is void."""
+    """Return the error for a table that was altered during the read, which makes the read invalid."""
     try:
         yield
     except TableChangedError as error:

@@ -1,16 +1,19 @@
-"""Keys that are proved to differ, brought to what the source has, as one recorded batch at a cut (kind ``reread``).
+"""Repair keys that are proved to differ, as one recorded batch at a cut (kind ``reread``).
 
 Rules:
-- What a comparison has proved for a cut is applied while the cursor still stands there, as a batch of its own, staged
-  and recorded like any other (K2); the cursor stands still. Where the source has moved on, the keys are read again.
-- Rows carry a place of the cursor's position below any transaction's rows: newer than all that the lake holds, older
-  than all that comes (K17). Where an earlier repair stands at the same place, the rows come behind it.
-- Deletes go by key; rows of a table without a key go and come by all of their values, as many as there are too many or
-  too few.
-- A key that the lake has twice is deleted by one batch and inserted by the next.
-- A changelog tells changes in their order: an old one has no place there (K18). A key that the source itself has twice,
-  and a soft-deleted row that is there twice, have no repair but a load.
-- The target is exact no more (K12).
+- A proof holds for one cut and is applied only while the cursor is still there, as a batch of its
+  own, staged and recorded like any other (K2). The batch does not move the cursor. If the source
+  has moved on, the keys are read again.
+- Repaired rows take a place at the cursor's position before the rows of any transaction: newer than
+  everything in the lake, older than everything to come (K17). They come behind the rows of an
+  earlier repair at the same position.
+- Deletes go by key. Rows of a table without a key are inserted and deleted by all of their values,
+  as many as the counts differ by.
+- If the lake has a key twice, one batch deletes it and the next inserts it.
+- A changelog records changes in order, so that an old change has no place in it (K18). A key that
+  occurs twice at the source, or a soft-deleted row that occurs twice, can be repaired only by a
+  load.
+- A repaired target is no longer exact (K12).
 """
 
 from __future__ import annotations
@@ -43,15 +46,15 @@ from cdc_pipeline.sink.verify.compare import Found, Kind, highest_seq, read_foun
 from cdc_pipeline.sink.verify.sides import Sides
 
 REPAIRED_NOTE: Final = "repaired"
-ROWS_MAX: Final = 200_000  # of one batch; more keys than these ask for a load
+ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
 
 
 @dataclass
 class Repaired:
-    """What repairs did to one target.
+    """Repairs made to one target.
 
     Attributes:
-        counts: keys by what was done: inserted, updated, deleted.
+        counts: keys by action: inserted, updated, deleted.
         batches: their numbers.
         keys: some of those that differed.
     """
@@ -62,7 +65,7 @@ class Repaired:
 
 
 def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> str:
-    """Why keys of these kinds cannot be repaired in a target of this mode; "" where they can.
+    """Return why keys of these kinds cannot be repaired in a target of this mode; "" if they can.
 
     Args:
         unread: the table has no key, and some rows of the source cannot be compared.
@@ -90,10 +93,10 @@ def apply_repair(
     who: str,
     run_id: str = "",
 ) -> tuple[int, Counter[str]] | None:
-    """Apply what a comparison has proved for its second cut: number of the batch, and keys by what was done.
+    """Apply differences proved at the second cut; return batch number and keys by action.
 
     Returns:
-        None where the source has moved on since: compare again.
+        None if the source has moved on since: compare again.
 
     Raises:
         LockError: a run is writing.
@@ -143,8 +146,11 @@ def apply_repair(
 
 
 def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int | None:
-    """The last place at this position that the lake's rows have. What is gone from a mirror leaves none behind, so that
-    its rows of the same keys tell it."""
+    """Return the last place at this position that rows of the lake have.
+
+    Rows deleted from a mirror leave no place behind, so that only rows with the same keys
+    matter.
+    """
     end = base + 2 * LOAD_SEQS - 1
     if not sides.key or MODES[sides.target.mode].keeps_past:
         return highest_seq(sink.spark.session(), sides, low=base, high=end)
@@ -153,7 +159,7 @@ def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int
 
 
 def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) -> StagedRows:
-    """Rows that `read_found` gave, as staged rows.
+    """Return rows read by `read_found` as staged rows.
 
     Args:
         base: seq of the place; `first` is the number of the first row there.
@@ -161,14 +167,15 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
     kinds = np.array(rows.column("_kind").to_pylist())
     more = rows.column("_more").to_numpy()
     if not sides.key:
-        # As many rows as there are too few or too many.
+        # As many rows as the counts differ by.
         at = np.repeat(np.arange(rows.num_rows), np.abs(more))
         rows, kinds = rows.take(pa.array(at)), kinds[at]
     gone_op = DELETE if sides.key else LEAVE
     op = np.where(kinds == "missing", INSERT, np.where(kinds == "different", UPDATE, gone_op)).astype(np.int8)
     coming = (op == INSERT) | (op == UPDATE)
     count = rows.num_rows
-    # A key comes once: keyed rows may share a place. Rows without a key are told apart by theirs.
+    # Each key occurs once, so that keyed rows may share a place. Rows without a key need places of
+    # their own.
     places = np.full(count, first) if sides.key else first + np.arange(count)
     if count and int(places.max()) >= LOAD_SEQS:
         raise LakeStateError(
@@ -183,7 +190,7 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
     }
     for position in sides.positions:
         arrays[f"c{position}"] = rows.column(f"c{position}").combine_chunks()
-    # What the source does not tell, columns that it has dropped, stays as the target has it.
+    # Columns that the source has dropped keep the target's values.
     untold = set(range(len(sides.target.columns))) - set(sides.positions)
     if untold:
         for position in range(len(sides.target.columns)):
@@ -199,7 +206,7 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
 
 
 def _seqs(base: int, places: Any, coming: Any) -> pa.Array:
-    """`base` has no bits where places and the image's bit go."""
+    """Combine seq parts; `base` must have no bits set for the place and the image."""
     words = np.empty((len(places), 2), np.uint64)
     low = np.uint64(base & (1 << 64) - 1)
     words[:, 0] = low | places.astype(np.uint64) << np.uint64(1) | coming.astype(np.uint64)

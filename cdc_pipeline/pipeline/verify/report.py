@@ -1,4 +1,4 @@
-"""What a verification says, as plain values for people, Dagster and ``--json``."""
+"""Report of a verification, as plain values for people, Dagster and ``--json``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Plain(BaseModel):
 
 
 class Step(NamedTuple):
-    """What a verification does now; `rows`: of the source that were read."""
+    """Current step of a verification; `rows`: source rows read so far."""
 
     target: str
     what: Literal["capturing", "reading", "comparing", "repairing"]
@@ -28,11 +28,12 @@ class Difference(_Plain):
     """One key that differs.
 
     Attributes:
-        kind: ``missing`` in the lake; ``extra`` there, the source has no such row; ``different`` values; ``duplicate``:
-            the lake has the key more than once; ``ambiguous``: the source has.
-        key: the values that tell the row, as text; hashed where the lake has them hashed.
+        kind: ``missing``: not in the lake; ``extra``: the source has no such row; ``different``:
+            values differ; ``duplicate``: the lake has the key more than once; ``ambiguous``: the
+            source has.
+        key: the values that identify the row, as text; hashed if the lake has them hashed.
         columns: those that differ.
-        rows: how many rows more (missing) or less (extra) the source has; 1 where the table has a key.
+        rows: how many rows more (missing) or less (extra) the source has; 1 if the table has a key.
     """
 
     kind: str
@@ -45,12 +46,12 @@ class ForeignChange(_Plain):
     """Commits of other programs in a Delta table, and what they changed (K3).
 
     Attributes:
-        versions: of these commits, with Delta's names of what they did.
+        versions: of these commits, with Delta's names of the operations.
         what: the disagreement in words.
-        restorable: the rows of the last cut are still there: `--repair` puts them back.
-        counts: keys by kind, the cut's rows against those that are there now: ``missing`` were taken away, ``extra``
-            were added.
-        restored: they were put back.
+        restorable: the rows of the last cut still exist: `--repair` restores them.
+        counts: keys by kind, comparing the cut's rows with the present ones: ``missing`` were
+            removed, ``extra`` were added.
+        restored: the rows were restored.
     """
 
     versions: dict[int, str] = Field(default_factory=dict)
@@ -76,24 +77,27 @@ class Intervals(_Plain):
 
 
 class TableVerified(_Plain):
-    """What was found of one Delta table.
+    """Result for one Delta table.
 
     Attributes:
-        status: ``equal``: proved equal to the source at `cut`; ``different``: some keys differ, each proved;
-            ``unsettled``: some keys changed whenever they were looked at, no key is known to differ.
+        status: ``equal``: proved equal to the source at `cut`; ``different``: some keys differ,
+            each proved; ``unsettled``: some keys changed in every round, no key is known to differ.
         proves: what a status of equal means for this table's mode.
         cut, place: the last cut that was compared, and its place in the source's log.
-        rows_source, rows_lake: that were compared at first; keys that changed meanwhile come later.
-        rows_equal: rows of the source that the lake has as they are.
+        rows_source, rows_lake: rows of the first comparison; keys that changed meanwhile are
+            compared later.
+        rows_equal: rows of the source that the lake has unchanged.
         ranges: key ranges that were read, each in one view.
         parts, parts_differing: of the first comparison, by checksum.
         counts: keys by kind of difference.
         unsettled: keys.
         strays: rows of a merged table that belong to none of its source tables.
-        unreadable: rows of the source that the lake cannot hold, by the policies: left out, or in quarantine.
-        stale: rows of the lake that are older images of those: they differ, and no repair can mend them.
-        rounds: how often the source was looked at.
-        repaired: keys by what was done; `repaired_keys` names those that differed before.
+        unreadable: rows of the source that the policies keep out of the lake: left out, or in
+            quarantine.
+        stale: rows of the lake that are older images of those: they differ, and no repair can fix
+            them.
+        rounds: how often the source was read.
+        repaired: keys by action; `repaired_keys` names those that differed before.
     """
 
     target: str
@@ -130,7 +134,7 @@ class TableVerified(_Plain):
 
 
 class VerifyReport(_Plain):
-    """What `verify` found of a source."""
+    """Result of `verify` for a source."""
 
     source: str
     tables: dict[str, TableVerified] = Field(default_factory=dict)
@@ -140,7 +144,7 @@ class VerifyReport(_Plain):
 
     @property
     def status(self) -> Status:
-        """The worst of the tables': different, then unsettled, then not_compared."""
+        """Return the worst status of the tables: different, then unsettled, then not_compared."""
         found = {table.status for table in self.tables.values()}
         order: tuple[Status, ...] = ("different", "unsettled", "not_compared")
         return next((status for status in order if status in found), "equal")

@@ -1,15 +1,19 @@
-"""Rows of one table read again from the server and brought into its targets, beside those that are there.
+"""Read rows of one table again from the server and bring them into its targets.
 
     capture to C -> view, rows, end mark H -> capture to C' >= H -> keys that changed between the two -> one batch at C'
 
 Rules:
-- Everything before C is proved to be committed before the view is opened, and nothing behind H is in it (K17). So a
-  row whose key no event between C and C' names is at C' what the view showed; the batch writes it with the seq of C',
-  newer than all that is there, and deletes a key that was asked for and that the server has not.
-- Rows come behind those that an earlier load or repair wrote with the same place: the MERGE's guard takes newer ones.
-- A key that changed meanwhile is read again in the next round. After the last one it stays as the log has it.
-- The cursor stands still; the batch is recorded like any other (K2).
-- Only mirrors and soft deletes by key: nothing else can take a row as it is, without its past (K18).
+- Everything before C is proved to be committed before the view is opened, and the view shows
+  nothing behind H (K17). So a row whose key no event between C and C' names is, at C', as the view
+  showed it. The batch writes it with the seq of C', newer than everything in the lake, and deletes
+  a requested key that the server does not have.
+- Rows come behind those that an earlier load or repair wrote at the same place: the MERGE's guard
+  accepts newer rows.
+- A key that changed meanwhile is read again in the next round. After the last round it stays as the
+  log has it.
+- The cursor does not move; the batch is recorded like any other (K2).
+- Only mirrors and soft deletes with a key are supported: other modes cannot take a row without its
+  past (K18).
 """
 
 from __future__ import annotations
@@ -54,11 +58,11 @@ REPAIRED_NOTE: Final = "repaired"
 
 
 class RepairReport(BaseModel):
-    """What a repair did.
+    """Result of a repair.
 
     Attributes:
         rows_written: rows of the server that were brought into each target.
-        rows_deleted: keys that the server has not.
+        rows_deleted: keys that the server does not have.
         rows_left: keys that changed in every round: they are as the log has them.
         rounds: reads of the server.
         batches: numbers of the batches.
@@ -78,7 +82,7 @@ class RepairReport(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one round reads: a condition, and the keys that it must give (None: whatever it gives)."""
+    """Input of one round: a condition, and the keys that it must return (None: any)."""
 
     where: str
     bounds: KeyRange | None
@@ -87,8 +91,11 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Rows of one view: `keys` of all of them, `mask` of those that are wanted, the keys that are `wanted`, and the end
-    of the log behind the view."""
+    """Rows of one view.
+
+    `keys` are of all rows, `mask` marks the wanted ones, `wanted` are the requested keys; with
+    the end of the log behind the view.
+    """
 
     parts: list[SelectedRows]
     keys: pa.Table
@@ -112,14 +119,15 @@ def repair(
 
     Args:
         table: source table, ``schema.table``.
-        where: the condition that the rows fulfil, in the server's SQL; rows that the server has not stay.
-        keys: in its place, the keys of the rows: a column for each of the key's, named and typed as the decoder gives
-            them (`binlog.arrow_types`); those that the server has not are deleted.
+        where: condition in the server's SQL that selects the rows; rows that the server does not
+            have stay.
+        keys: instead, the keys of the rows: one column for each key column, named and typed as
+            decoded (`binlog.arrow_types`); keys that the server does not have are deleted.
         observer, run_id, runs: as in `load.load`.
 
     Raises:
         ConfigError: neither or both of `where` and `keys`; a condition that the server refuses.
-        LoadError: a target that cannot take rows so, with the way out.
+        LoadError: a target cannot take rows this way; the error names the alternative.
         CdcError: everything else; what was written stays.
     """
     if (where is None) == (keys is None):
@@ -175,14 +183,14 @@ class _Repair:
     # -- what is read -------------------------------------------------------------------------------------------------
 
     def parts(self, planner: TableReader, where: str) -> Iterator[_Part]:
-        """The rows of a condition, in ranges of a bounded number of rows."""
+        """Yield the rows of a condition, in ranges of a bounded number of rows."""
         key = usable_key(planner, self._schema)
         rows = self._config.snapshot.chunk_rows
         for bounds in plan_ranges(planner, self._schema, key, rows, where=where):
             yield _Part(where, bounds, None)
 
     def parts_of(self, keys: pa.Table | None) -> Iterator[_Part]:
-        """Rows by key."""
+        """Yield rows by key."""
         assert keys is not None
         types = arrow_schema(self._schema)
         wanted = keys.select(list(self._key)).cast(pa.schema([types.field(name) for name in self._key]))
@@ -201,10 +209,10 @@ class _Repair:
         return schema
 
     def _check_targets(self) -> tuple[str, ...]:
-        """The key of the source table.
+        """Return the key of the source table.
 
         Raises:
-            LoadError: a target of it cannot take rows so.
+            LoadError: one of its targets cannot take rows this way.
         """
         _, cut = self._main.state()
         targets = Targets(self._config, cut)
@@ -224,8 +232,8 @@ class _Repair:
     # -- one part -----------------------------------------------------------------------------------------------------
 
     def run(self, part: _Part) -> None:
-        """Read a part, as often as keys of it change meanwhile."""
-        wanted = part.keys  # None in the first round of a condition: whatever it gives
+        """Read a part, and again while its keys change meanwhile."""
+        wanted = part.keys  # None in the first round of a condition: any keys
         for number in range(1, ROUNDS_MAX + 1):
             if number > 1:
                 self._cursor = self._low()
@@ -239,7 +247,7 @@ class _Repair:
         self._left += 0 if wanted is None else wanted.num_rows
 
     def _low(self) -> CursorState:
-        """A cursor up to which everything is committed, and whose transactions are all ended."""
+        """Return a cursor before which everything is committed and every transaction has ended."""
         until_s = time.monotonic() + self._config.snapshot.lock_wait_s
         while True:
             cursor = self._main.capture()
@@ -262,7 +270,7 @@ class _Repair:
         return cursor
 
     def _read(self, part: _Part, wanted: pa.Table | None) -> _Read:
-        """The rows of one view."""
+        """Return the rows of one view."""
         reader = self._reader
         reader.begin_view()
         high = end_mark(self._source.server).position
@@ -285,7 +293,7 @@ class _Repair:
             )
 
     def _apply(self, read: _Read, is_by_key: bool) -> pa.Table:
-        """Write what did not change meanwhile; the keys of the rest."""
+        """Write the rows that did not change meanwhile; return the keys of the others."""
         while True:
             cursor = self._main.capture()
             if cursor.position.order < read.high.order:
@@ -312,7 +320,7 @@ class _Repair:
         return pa.concat_tables([changed, self._changed(cursor, at.cursor)])
 
     def _write(self, at: AdminBatch, read: _Read, changed: pa.Table, is_by_key: bool) -> pa.Table:
-        """In the main lake's lock: rows and deletes with the seq of where it stands."""
+        """Write rows and deletes in the main lake's lock, with the seq of its position."""
         touched = among(read.keys, changed, self._key)
         good = read.mask & ~touched
         again = read.keys.filter(pa.array(read.mask & touched))
@@ -328,7 +336,9 @@ class _Repair:
         return again
 
     def _taken(self, at: AdminBatch, targets: Targets, seq: int, *, count: int) -> int:
-        """How many places at the cursor's position earlier loads and repairs have taken: rows come behind them.
+        """Return how many places earlier loads and repairs took at the cursor's position.
+
+        New rows come behind them.
 
         Raises:
             LoadError: there is no room for `count` more.

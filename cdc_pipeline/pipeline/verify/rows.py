@@ -1,10 +1,12 @@
-"""Rows of a source table as a comparison takes them: masked, judged, confirmed and shaped as the log's are.
+"""Prepare source rows for a comparison: masked, judged, confirmed and shaped like those of the log.
 
 Rules:
-- What a target gets of a row is what a batch would give it (`Targets`): same policies, masks, names and types.
-- A row that the policies keep out of the lake (quarantine) is counted and left out. Its key is told: what the lake has
-  under it is an older image of that row, which no comparison may take for a row of its own.
-- Nothing is recorded of a target here: `Targets` is this verification's own.
+- A row becomes what a batch would write to the target (`Targets`): same policies, masks, names and
+  types.
+- A row that the policies keep out of the lake (quarantine) is counted and left out. Its key is
+  reported: under it the lake may have an older image of that row, which a comparison must not take
+  for a separate row.
+- Nothing is recorded about a target here: `Targets` belongs to this verification alone.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from cdc_pipeline.sink.staging.fitting import fitted
 
 
 def recorded_of(target: Target) -> RecordedTarget:
-    """A target as its staged rows are read, ``_cdc_rescued`` among its columns where it has one."""
+    """Return a target as its staged rows are read, with ``_cdc_rescued`` if it has one."""
     plan = plan_of(target)
     return with_rescued_column(
         RecordedTarget(
@@ -46,10 +48,10 @@ def recorded_of(target: Target) -> RecordedTarget:
 
 
 class SourceRows:
-    """Takes rows of one source table for one of its targets.
+    """Converter of one source table's rows for one of its targets.
 
     Attributes:
-        told: names of the target's columns that the rows tell.
+        told: names of the target's columns whose values the rows supply.
         unreadable: rows that the policies keep out of the lake.
         unread: keys (``k0 ...``) of those among them whose key is readable, since `take_unread`.
     """
@@ -63,11 +65,11 @@ class SourceRows:
 
     @property
     def target(self) -> Target:
-        """The target as it is known now: with a rescue column from the first value that needs it."""
+        """Return the target as known now: with a rescue column once a value needed it."""
         return self._targets.named(self._name)
 
     def take(self, rows: DecodedRows) -> StagedRows | None:
-        """Inserts of the source table as the target stages them; None where none is left.
+        """Return inserts of the source table as the target stages them; None if none is left.
 
         Raises:
             UnrepresentableValueError: a value stops the table, by its policies.
@@ -76,8 +78,7 @@ class SourceRows:
         return self._staged(self._judged(self._targets.masks.apply(rows)))
 
     def take_unread(self, key: Sequence[str]) -> pa.Table | None:
-        """Keys (``k0 ...``, the target's columns `key`) of rows that were kept out since the last call; None where
-        there is none."""
+        """Return the keys (``k0 ...``) of rows left out since the last call; None if none."""
         rows, self._unread = self._unread, []
         made = [staged.table for staged in map(self._staged, rows) if staged is not None]
         if not made or not key:

@@ -1,12 +1,13 @@
-"""One source table against one Delta table, until every key is settled or the rounds are over (K17).
+"""Compare one source table with one Delta table until every key is settled (K17).
 
 Rules:
-- The first round reads all rows in ranges. Keys that changed meanwhile are looked at again in further rounds, each in
-  one view at an exact place where the server gives one.
-- A difference counts only where its key did not change between the cuts that bracket the view. *Different* and *extra*
-  are told by the lake's own row, whose seq would be later; *missing* only where every change between the cuts is known.
-- What never settles is unsettled, never equal.
-- A DDL in between begins the round anew.
+- The first round reads all rows in ranges. Later rounds check the keys that changed meanwhile, each
+  round in one view at an exact place if the server provides one.
+- A difference counts only if its key did not change between the cuts that bracket the view. For
+  *different* and *extra* the seq of the lake's own row proves that, because a change would make it
+  later; *missing* needs every change between the cuts to be known.
+- A key that never settles is unsettled, never equal.
+- After a DDL in between, the round starts again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 
 ROUNDS_MAX: Final = 6
-_KEYS_MAX: Final = 20_000  # more keys than these are read again with the whole table
+_KEYS_MAX: Final = 20_000  # with more keys than these, the whole table is read again
 _DISTURBED_MAX: Final = 5
 _ON_SOURCE: Final = ("missing", "different", "duplicate", "ambiguous")
 
@@ -34,8 +35,8 @@ class Piece:
     """Keys that a round has settled, or could not settle.
 
     Attributes:
-        reading: that it was found by.
-        kinds: those in the folder that count.
+        reading: the read that found them.
+        kinds: the kinds of the folder that count.
     """
 
     reading: Reading
@@ -52,20 +53,20 @@ class Piece:
 
     @property
     def wanted(self) -> Wanted:
-        """These keys, for a round that looks at them alone."""
+        """Return these keys as the input of another round."""
         assert self.found.folder is not None
         return Wanted(self.found.folder, self.kinds)
 
 
 @dataclass
 class Settled:
-    """What all rounds together have found.
+    """Combined result of all rounds.
 
     Attributes:
         different: keys that are proved to differ, by round.
-        unsettled: keys of the last round that are not proved to be anything.
+        unsettled: keys of the last round for which nothing is proved.
         stale: rows of the lake that are older images of unreadable ones.
-        last: the last reading, and the comparison of it.
+        last: the last read and its comparison.
     """
 
     rows_source: int = 0
@@ -94,7 +95,7 @@ class Settled:
 
 
 class TableComparison:
-    """Compares one source table with one target; `scratch` keeps what was found until the verification ends."""
+    """Comparison of one source table with one target; `scratch` keeps the findings."""
 
     def __init__(
         self,
@@ -114,10 +115,11 @@ class TableComparison:
 
         Args:
             what: of the first round.
-            by_key: the target finds rows by a key; without one all is compared at an exact place.
+            by_key: the target finds rows by a key; without one everything is compared at an exact
+                place.
 
         Raises:
-            DisturbedError: DDL came again and again.
+            DisturbedError: every attempt met a DDL.
             CdcError: as capture, reader and Spark.
         """
         settled = Settled()
@@ -142,16 +144,16 @@ class TableComparison:
             if not pending.keys:
                 pending = None
                 break
-            if reading.unproved:  # another look would tell no more
+            if reading.unproved:  # another round would show no more
                 break
         settled.unsettled = pending
         return settled
 
     def round(self, what: What, wanted: Piece | None) -> tuple[Reading, Found]:
-        """One reading, compared.
+        """Read once and compare.
 
         Raises:
-            DisturbedError: DDL came again and again.
+            DisturbedError: every attempt met a DDL.
         """
         for attempt in range(_DISTURBED_MAX):
             try:
@@ -176,7 +178,7 @@ class TableComparison:
         return reading, found
 
     def what_of(self, piece: Piece) -> What:
-        """How the keys of a piece are read again: by their values, where that is worth it."""
+        """Return how to read the keys of a piece again: by their values, if that is worth it."""
         sides = piece.sides
         if not sides.key or piece.keys > _KEYS_MAX:
             return What(exact="if possible")

@@ -1,16 +1,17 @@
-"""Proves that the lake's tables equal the source at an exact position, names the keys that differ, repairs them (K17).
+"""Prove that the lake's tables equal the source at an exact position; repair differences (K17).
 
-    for each target:   foreign commits?  ->  rounds of  cut C0 | views | cut C1 | compare  ->  repair  ->  compare again
+    for each target:   external writes?  ->  rounds of  cut C0 | views | cut C1 | compare  ->  repair  ->  compare again
 
 Rules:
-- Nothing is locked and nothing is written at the source. In the lake a verification captures, as any run does, and
-  writes to its scratch folder; it changes a table only with `repair`, by recorded batches.
-- *Equal* is said of a table only where every key was compared at a known place. What could not be compared is named,
-  with the reason, and is never equal.
-- A name of the lake is compared with the source's table of that name (K28). A target that follows a renamed table under
-  its old name is compared only if the policy wants it to follow.
-- A table that another program has written to is told by its own versions; `repair` puts it back before anything else.
-- One table after the other: the scratch folder holds the rows of one.
+- Nothing is locked and nothing is written at the source. In the lake, a verification captures like
+  any run and writes to its scratch folder; it changes a table only with `repair`, by recorded
+  batches.
+- A table is *equal* only if every key was compared at a known place. What could not be compared is
+  named with the reason, and is never equal.
+- A table of the lake is compared with the source's table of the same name (K28). A target that
+  follows a renamed table under its old name is compared only if the policy wants it to follow.
+- A table's own versions reveal writes by other programs; `repair` restores it before anything else.
+- Tables are compared one after the other: the scratch folder holds the rows of one.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ from cdc_pipeline.sink.verify.scratch import Scratch, verify_lock
 
 _REPAIRS_MAX: Final = 5
 
-# What keeps one table from being compared, and not the others.
+# Errors that keep one table from being compared, but not the others.
 _OF_ONE_TABLE: Final = (
     DisturbedError,
     LeftError,
@@ -79,12 +80,14 @@ _OF_ONE_TABLE: Final = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What to verify, and how.
+    """Options of a verification.
 
     Attributes:
-        tables: targets or source tables, ``schema.table``; () for all that are not partial or suspended.
-        repair: bring what differs to what the source has, and verify again.
-        share: of the key ranges to read, chosen at random: a sample proves nothing of rows that only the lake has.
+        tables: targets or source tables, ``schema.table``; () for all that are not partial or
+            suspended.
+        repair: make the lake equal to the source, and verify again.
+        share: of the key ranges to read, chosen at random; a sample proves nothing about rows that
+            only the lake has.
         seed: of that choice.
         rows_per_range: rows that one view reads.
         keys_shown: differing keys that are named, of each table.
@@ -109,17 +112,18 @@ def verify(
     observer: RunObserver | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> VerifyReport:
-    """Compare the lake's tables with the source, and repair what differs if that is asked for.
+    """Compare the lake's tables with the source, and repair differences if requested.
 
     Args:
-        cursors: where the cursor is read from and committed to, where captures are run here.
+        cursors: where the cursor is read from and committed to, if captures run in this process.
         runs: how captures and repairs are run instead.
-        observer: is told of the captures.
-        on_step: is told what is done now.
+        observer: receives the progress of captures.
+        on_step: receives the current step.
 
     Raises:
-        ConfigError: the source is an archive, a table is not known, or the share is none.
-        LockError: another verification of the source is under way; or a capture is, at the moment when one is needed.
+        ConfigError: the source is an archive, a table is not known, or the share is zero.
+        LockError: another verification of the source is under way, or a capture is when one is
+            needed.
         CdcError: as capture, reader and Spark.
     """
     asked = asked or Asked()
@@ -151,11 +155,11 @@ def verify(
 
 
 def _nobody(_step: Step) -> None:
-    """Nobody watches."""
+    """No-op observer."""
 
 
 class _Verification:
-    """The values that the steps of one verification share."""
+    """Values shared by the steps of one verification."""
 
     def __init__(
         self,
@@ -175,7 +179,7 @@ class _Verification:
         self._on_step = on_step
 
     def tables(self) -> dict[str, TableVerified]:
-        """Every target that was asked for."""
+        """Compare every requested target."""
         standing = self._first_standing()
         foreign = self._foreign(standing.cut)
         if foreign:
@@ -199,7 +203,7 @@ class _Verification:
     # -- which tables -------------------------------------------------------------------------------------------------
 
     def _first_standing(self) -> Standing:
-        """The state of the lake before any table of others is judged; a batch that waits is finished first."""
+        """Return the lake's state before external writes are judged; finish a waiting batch."""
         if self._sink.last_cut() is not None and self._sink.pending_record() is None:
             names = self._names(self._captures_cut())
             if find_foreign(self._sink, names):
@@ -212,7 +216,7 @@ class _Verification:
         return cut
 
     def _names(self, cut: Cut) -> list[str]:
-        """The targets that were asked for.
+        """Return the requested targets.
 
         Raises:
             ConfigError: one is not known.
@@ -233,7 +237,7 @@ class _Verification:
         return sorted(set(chosen))
 
     def _foreign(self, cut: Cut) -> dict[str, ForeignChange]:
-        """Tables that others have written to: told, and put back where that is asked for."""
+        """Report tables with external writes, and restore them if requested."""
         found = find_foreign(self._sink, self._names(cut))
         told = {
             name: describe(self._config, self._sink, one, scratch=self._scratch, keys_shown=self._asked.keys_shown)
@@ -298,7 +302,7 @@ class _Verification:
         return settled
 
     def _repair(self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired) -> None:
-        """What is proved of these keys is applied where the source stands there still; else they are read again."""
+        """Apply what is proved of these keys if the source has not moved on; else read them again."""
         for piece in pieces[-1:] if not by_key else pieces:
             reading, found = piece.reading, piece.found
             for _ in range(_REPAIRS_MAX):
@@ -324,7 +328,7 @@ class _Verification:
     # -- in words -----------------------------------------------------------------------------------------------------
 
     def _why_not(self, name: str, cut: Cut) -> str:
-        """Why a table is not compared; "" where it is."""
+        """Return why a table is not compared; "" if it is."""
         state, table = cut.cursor.targets[name], cut.tables.get(name)
         if state.suspended is not None:
             held = state.suspended

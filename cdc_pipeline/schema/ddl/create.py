@@ -26,7 +26,8 @@ class CreatedTable:
     Attributes:
         primary_key: column names as they are written in the columns' own definitions; () without a
             primary key.
-        charset: the table's own default charset; "" if none is written."""
+        charset: the table's own default charset; "" if none is written.
+    """
 
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
