@@ -1,11 +1,12 @@
 """The command line: one module per command, each loaded only when it is called.
 
 Rules:
-- ``cdc-pipeline --help`` loads neither Dagster, Spark nor numba: command modules import them inside their functions.
-- What was asked for goes to standard output; progress, notes and errors go to standard error. With ``--json`` standard
-  output holds one JSON document and nothing else, an error included.
-- Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; of ``doctor`` by the worst finding: 0 fine, 1 warnings,
-  2 errors.
+- ``cdc-pipeline --help`` loads neither Dagster, Spark nor numba: command modules import them inside
+  their functions.
+- Results go to standard output; progress, notes and errors go to standard error. With ``--json``
+  standard output holds exactly one JSON document, even for an error.
+- Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; for ``doctor``, by the worst
+  finding: 0 fine, 1 warnings, 2 errors.
 """
 
 from __future__ import annotations

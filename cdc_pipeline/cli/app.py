@@ -1,4 +1,5 @@
-"""The command group: finds commands by name, and turns errors into text or JSON with the right exit code."""
+"""The command group: finds commands by name and turns errors into text or JSON with an exit
+code."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from cdc_pipeline import __version__
 from cdc_pipeline.cli.settings import Settings
 from cdc_pipeline.errors import CdcError, ConfigError
 
-# Command -> its line in --help. Each is the object `command` in the module of its name, loaded when it is called.
+# Command -> its line in --help. Each is the object `command` in the module of that name, loaded
+# when called.
 COMMANDS: Final = {
     "validate": "Check configuration files; every mistake is shown at once.",
     "doctor": "Examine server, grants, lake and this machine; say what mends each finding.",
@@ -56,7 +58,7 @@ class _LazyGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
-            # Here and not further out: click would turn it into exit code 1.
+            # Caught here because click would turn it into exit code 1.
             _let_output_go_nowhere()
             ctx.exit(0)
         except Exception as error:
@@ -115,5 +117,6 @@ def run() -> None:
 
 
 def _let_output_go_nowhere() -> None:
-    """After a reader went away: Python flushes standard output once more at exit, which must not fail again."""
+    """Silence standard output after its reader has gone: Python flushes it again at exit, which
+    must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -54,7 +54,7 @@ def _paths(context: click.Context, parameter: click.Parameter, value: tuple[str,
 
 
 def _time_us(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """ISO 8601 with its zone to microseconds since 1970."""
+    """Convert ISO 8601 with a zone to microseconds since 1970."""
     if value is None:
         return None
     try:
@@ -206,17 +206,17 @@ def _chunks(
 
 
 def _standard_input() -> BinaryIO:
-    """Standard input without a buffer of its own, so that what has come is seen at once."""
+    """Open standard input unbuffered, so that new bytes are seen at once."""
     handle = sys.stdin.buffer
     return getattr(handle, "raw", handle)
 
 
 @contextmanager
 def _until_stopped(*, is_on: bool) -> Iterator[Callable[[float], bool]]:
-    """Ctrl-C and SIGTERM end following between two transactions; a second one ends at once.
+    """Let Ctrl-C and SIGTERM end following between two transactions; a second signal ends at once.
 
     Yields:
-        Waits so many seconds; False where the end was asked for.
+        A function that waits a number of seconds and returns False once a signal has arrived.
     """
     stop = threading.Event()
     if not is_on:
@@ -285,7 +285,7 @@ def _note_bare(table: str, missing: tuple[str, ...]) -> None:
 
 
 def _note_rest(inspection: Inspection) -> None:
-    """What else a reader must know of what was shown."""
+    """Print what else a reader must know about the output."""
     log = inspection.log
     if log.filter.moved_from is not None:
         click.echo(

@@ -184,7 +184,7 @@ def _confirm(settings: Settings, change: CursorChange, *, yes: bool) -> None:
 
 
 def is_interactive() -> bool:
-    """Whether a person can answer a question."""
+    """Return whether a person can answer a question."""
     return sys.stdin.isatty()
 
 
@@ -205,7 +205,7 @@ def _place_of(journal: str | None, offset: int | None, gtid_set: str | None, *, 
 
 
 def _who() -> str:
-    """The person at the terminal, for the record."""
+    """Return the person at the terminal, for the record."""
     import getpass
 
     try:

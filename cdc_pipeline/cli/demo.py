@@ -37,7 +37,7 @@ def _run(settings: Settings) -> DemoReport:
     with quiet_streams(quiet=not settings.debug) as stream, ExitStack() as bars:
 
         def observer_of(title: str) -> ProgressObserver:
-            bars.close()  # the bar of the run before
+            bars.close()  # the bar of the previous run
             notes(stream).print(title, style="bold")
             return bars.enter_context(ProgressObserver(stream))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cdc_pipeline.pipeline.doctor.diagnosis import Area, Diagnosis, Finding
 
-# As `pipeline.doctor.diagnosis` has them, which is not loaded for --help.
+# Copied from `pipeline.doctor.diagnosis`, which is not loaded for --help.
 _AREAS: Final[tuple[Area, ...]] = ("server", "grants", "retention", "tables", "state", "lake", "local")
 _SIGNS: Final = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 _SHORT: Final = 90
@@ -26,7 +26,7 @@ _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 class _Every(click.ParamType[float]):
-    """``15m``, ``6h``, ``1d`` as seconds."""
+    """Convert ``15m``, ``6h``, ``1d`` to seconds."""
 
     name = "duration"
 
@@ -90,7 +90,7 @@ def command(
 
 
 def _show(made: Diagnosis, *, show_all: bool, shown: Sequence[str] = ()) -> None:
-    """`shown`: checks that are shown also where all is fine."""
+    """Print the findings; checks in `shown` are printed even if they are fine."""
     out = results()
     for area in _AREAS:
         of_area = [finding for finding in made.findings if finding.area == area]

@@ -1,4 +1,4 @@
-"""Progress of a load on the terminal: a bar for each table, and what is done now."""
+"""Progress of a load on the terminal: a bar for each table, and the current step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdc_pipeline.pipeline.observer import RunObserver
 
 
 class LoadProgress(Bars, RunObserver):
-    """Shows steps as lines, and rows as bars by the catalog's estimate."""
+    """Shows steps as lines, and rows as bars relative to the catalog's estimate."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -24,7 +24,7 @@ class LoadProgress(Bars, RunObserver):
         self._last_step = ""
 
     def waiting(self, run_ids: list[str]) -> None:
-        """Other runs hold the source."""
+        """Show that other runs hold the source."""
         self.load_stepped(f"waiting for another run of this source ({holders_text(run_ids)})")
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:

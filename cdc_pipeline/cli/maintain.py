@@ -46,7 +46,7 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None
 
 
 def said(done: TableMaintenance) -> str:
-    """What was done at one table, on one line."""
+    """Return what was done to one table, on one line."""
     parts = []
     if done.properties:
         parts.append("retention set")

@@ -31,32 +31,33 @@ if TYPE_CHECKING:
 def emit_json(document: object) -> None:
     """Write `document` as the one JSON document of this command.
 
-    Within strings what a terminal would obey is written as JSON's own escape: the document is the same.
+    Characters in strings that a terminal would interpret are written as JSON escapes: the document
+    stays equal.
     """
     lines = json.dumps(document, indent=2, ensure_ascii=False, default=str).split("\n")
     click.echo("\n".join(line if printable(line) == line else json_escaped(line) for line in lines))
 
 
 def json_escaped(line: str) -> str:
-    """A line of a JSON document with everything escaped in it that is not plainly visible."""
+    """Return a line of a JSON document with every invisible character escaped."""
     return "".join(one if printable(one) == one else json.dumps(one)[1:-1] for one in line)
 
 
 def note(text: str) -> None:
-    """Write one line to standard error, as it can be shown."""
+    """Write one printable line to standard error."""
     click.echo(printable(text), err=True)
 
 
 def results() -> Console:
-    """Console for what was asked for."""
+    """Return the console for results."""
     from cdc_pipeline.cli.terminal import PlainConsole
 
-    # Into a file or a pipe lines are not folded at the width of a terminal that is not there.
+    # Without a terminal, lines are not folded at a terminal's width.
     return PlainConsole(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_IN_FILES)
 
 
 def notes(stream: TextIO | None = None) -> Console:
-    """Console for progress, notes and errors."""
+    """Return the console for progress, notes and errors."""
     from cdc_pipeline.cli.terminal import PlainConsole
 
     return PlainConsole(file=stream or sys.stderr)
@@ -72,7 +73,7 @@ def styled(*parts: str | tuple[str, str]) -> Text:
 
 
 def xa_line(xa: OpenXa) -> str:
-    """A prepared XA transaction on one line: xid, where and since when, rows that wait."""
+    """Describe a prepared XA transaction on one line: xid, position, time, waiting rows."""
     since = ""
     if xa.prepared_at_us >= 0:
         since = f" since {datetime.fromtimestamp(xa.prepared_at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -80,7 +81,7 @@ def xa_line(xa: OpenXa) -> str:
 
 
 def load_line(load: LoadStatus) -> str:
-    """A load that is not finished on one line: what it does, how far it is."""
+    """Describe an unfinished load on one line: its step and progress."""
     if load.damaged:
         return f"{load.load_id}: {load.damaged}"
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
@@ -95,7 +96,7 @@ def load_line(load: LoadStatus) -> str:
 
 
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
-    """An empty table; the columns in `numbers` are aligned to the right."""
+    """Return an empty table; the columns in `numbers` are right-aligned."""
     from rich import box
     from rich.table import Table
 
@@ -108,7 +109,7 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
         pad_edge=False,
     )
     for column in columns:
-        # Numbers are never broken: where a terminal is narrow, texts give way.
+        # Numbers are never broken: on a narrow terminal, texts are folded instead.
         is_number = column in numbers
         made.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     return made
@@ -120,13 +121,13 @@ def count_of(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], *, most: int = 20) -> str:
-    """Names with commas; of more than `most` the first ones, and how many more there are."""
+    """Join names with commas; of more than `most`, the first ones and the number of the rest."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Names that share a reason together, sorted: what holds for many is said once."""
+    """Group names by their shared reason, sorted, so that each reason appears once."""
     found: dict[str, list[str]] = {}
     for name, reason in sorted(reasons.items()):
         found.setdefault(reason, []).append(name)
@@ -134,7 +135,7 @@ def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:
 
 
 def error_document(error: BaseException) -> dict[str, object]:
-    """An error as plain values; every mistake of a configuration file on its own."""
+    """Return an error as plain values; lists each mistake of a configuration file."""
     if not isinstance(error, CdcError):
         return {"error": type(error).__name__, "what": said_by(error)}
     document = error.as_dict()
@@ -146,7 +147,8 @@ def error_document(error: BaseException) -> dict[str, object]:
 
 
 def show_error(error: BaseException, *, as_json: bool) -> None:
-    """The error on standard error, or as the JSON document: in a panel where its lines fit, so that none is broken."""
+    """Print an error on standard error, or as the JSON document; in a panel only if its lines fit
+    unbroken."""
     if as_json:
         emit_json(error_document(error))
         return
@@ -164,10 +166,11 @@ def show_error(error: BaseException, *, as_json: bool) -> None:
 
 @contextmanager
 def quiet_streams(*, quiet: bool) -> Iterator[TextIO]:
-    """Keep what Dagster, the JVM and other libraries write away from the terminal; Dagster's step logs still get it.
+    """Keep output of Dagster, the JVM and other libraries off the terminal; Dagster's step logs
+    still get it.
 
     Yields:
-        A stream to the standard error of before, for progress.
+        A stream to the original standard error, for progress.
     """
     if not quiet or not (_is_real(sys.stdout) and _is_real(sys.stderr)):
         yield sys.stderr

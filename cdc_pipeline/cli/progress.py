@@ -1,4 +1,4 @@
-"""Progress of a capture on the terminal, or as a few lines where there is none."""
+"""Progress of a capture on the terminal, or as a few lines if there is none."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cdc_pipeline.pipeline.report import CapturePlan
 
 
 def holders_text(holders: list[str]) -> str:
-    """Who holds the source: the beginnings of run ids; other texts as they are."""
+    """Describe who holds the source: run ids are shortened; other texts stay as they are."""
     return ", ".join(one if " " in one else one[:8] for one in holders)
 
 
 class Bars:
-    """Bars with counts, as long as the context lasts and the console is a terminal.
+    """Show bars with counts during the context if the console is a terminal.
 
     Args:
         columns: between the bar and the counts.
@@ -59,7 +59,7 @@ class ProgressObserver(Bars, RunObserver):
         self._task = self._progress.add_task("reading", total=None, counts="")
 
     def waiting(self, run_ids: list[str]) -> None:
-        """Another run holds the source."""
+        """Show that another run holds the source."""
         self._console.print(
             f"another capture of this source is running ({holders_text(run_ids)}): waiting for it to end"
         )

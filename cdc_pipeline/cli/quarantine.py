@@ -196,7 +196,7 @@ def _report(settings: Settings, source: str, what: str, settled: Settled) -> Non
 
 
 def _document(entry: Entry, *, whole: bool = False) -> dict[str, object]:
-    """An entry as plain values; `whole` with its images and bytes."""
+    """Return an entry as plain values; if `whole`, with its images and bytes."""
     document: dict[str, object] = {
         "id": entry.id,
         "table": entry.table,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_report(report: CaptureReport, *, run_id: str = "") -> None:
-    """What the run did, in a few small tables on standard output."""
+    """Print what the run did, in a few small tables on standard output."""
     out = results()
     interval = report.interval
     rows = table(f"{report.source}: {report.outcome.replace('_', ' ')}", "", "")
@@ -58,7 +58,8 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
 
 
 def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
-    """Statements and what was decided: three columns, so that place and table stay whole in 80 columns."""
+    """Return statements and decisions as a table of three columns, so that position and table fit
+    unbroken in 80 columns."""
     rows = table("DDL", "at", "table", "decision")
     for one in ddl:
         what = f"{one.kind.replace('_', ' ')}, {one.decision}: {one.reason}"
@@ -67,7 +68,7 @@ def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
 
 
 def show_tables(tables: Mapping[str, TableReport]) -> None:
-    """Counts of each table on standard output."""
+    """Print the counts of each table on standard output."""
     numbers = ("inserted", "updated", "deleted", "Delta version")
     rows = table("Rows", "table", *numbers, "", numbers=numbers)
     for name, of_table in sorted(tables.items()):
@@ -89,5 +90,5 @@ def show_tables(tables: Mapping[str, TableReport]) -> None:
 
 
 def rescued_text(rescued: Mapping[str, int]) -> str:
-    """Values that stand in ``_cdc_rescued``, or were left NULL, by column."""
+    """Return a text about values that were put into ``_cdc_rescued`` or left NULL, by column."""
     return ", ".join(f"{column} {count:,}" for column, count in sorted(rescued.items()))

@@ -1,4 +1,4 @@
-"""What the global options say, and how commands find a source."""
+"""The global options, and how commands find a source."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Settings:
-    """Global options, and whether the command was asked for JSON."""
+    """Global options, and whether the command prints JSON."""
 
     jobs_directory: Path = field(default_factory=lambda: Path("jobs"))
     debug: bool = False
     as_json: bool = False
 
     def source_names(self) -> list[str]:
-        """Names of all sources, sorted.
+        """Return the names of all sources, sorted.
 
         Raises:
             ConfigError: there is no jobs directory.
@@ -41,7 +41,7 @@ class Settings:
         return [file.stem for file in list_config_files(self.jobs_directory)]
 
     def file_of(self, source: str) -> Path:
-        """The configuration file of `source`.
+        """Return the configuration file of `source`.
 
         Raises:
             ConfigError: there is no such file.
@@ -56,7 +56,7 @@ class Settings:
         return self.jobs_directory / f"{source}.yaml"
 
     def config_of(self, source: str) -> PipelineConfig:
-        """The configuration of `source`.
+        """Return the configuration of `source`.
 
         Raises:
             ConfigError: there is no such file, or it has mistakes.
@@ -67,7 +67,7 @@ class Settings:
 
 
 def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds ``--json`` and passes the settings as the first argument."""
+    """Decorate a command: add ``--json`` and pass the settings as the first argument."""
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
     @click.pass_context
@@ -81,7 +81,8 @@ def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say where a run stops, and passes their meaning as `bound`."""
+    """Decorate a command: add the options for where a run stops, and pass their meaning as
+    `bound`."""
 
     @click.option("--until-journal", metavar="JOURNAL", help="Stop in this journal, at --until-offset.")
     @click.option("--until-offset", type=int, metavar="BYTES", help="Offset of an event boundary; the journal's begin.")

@@ -1,8 +1,9 @@
-"""The one door to the terminal: what comes from outside is text there, and nothing else (K20).
+"""The only way to the terminal: external strings are printed as text, never interpreted (K20: text
+is data).
 
 Rules:
 - A string is never markup: styles are given as `Text`. A table called ``[/x]`` is printed as that.
-- Before a text is laid out, `printable_lines` escapes what the terminal would obey or hide.
+- Before a text is laid out, `printable_lines` escapes what the terminal would interpret or hide.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ class PlainConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         if isinstance(renderable, str):
             renderable = self.render_str(renderable)
-        # Tables, panels and bars come back here with each text that they hold, before it is folded to its width.
+        # Tables, panels and bars call this for each text they contain, before it is folded to its
+        # width.
         return super().render(_shown(renderable) if isinstance(renderable, Text) else renderable, options)
 
 
 def _shown(text: Text) -> Text:
-    """The text with everything escaped that is not plainly visible; its styles stay."""
+    """Return the text with every invisible character escaped; its styles stay."""
     plain = text.plain
     if printable_lines(plain) == plain:
         return text

@@ -45,7 +45,7 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
     try:
         config = load_config(file)
         if config.schedule is not None or config.maintenance is not None:
-            # Only Dagster knows which schedules it takes; it is loaded for files that have one.
+            # Only Dagster knows which schedules it accepts; it is loaded for files that have one.
             from cdc_pipeline.orchestration.definitions import load_checked
 
             load_checked(file)
@@ -55,7 +55,8 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
 
 
 def _shared_targets(settings: Settings) -> dict[str, list[Mistake]]:
-    """Targets that two sources of one lake keep, as a mistake of each; files with other mistakes are left out."""
+    """Return targets that two sources of one lake share, as a mistake of each; skip files with
+    other mistakes."""
     configs = {}
     for source in settings.source_names():
         with suppress(ConfigMistakes):
@@ -79,13 +80,13 @@ def _shared_targets(settings: Settings) -> dict[str, list[Mistake]]:
 
 
 def _known_targets(config: PipelineConfig) -> Collection[str]:
-    """Targets of tables that are named exactly, or in the newest cut of a lake on a disk."""
+    """Return targets of tables that are named exactly, or in the newest cut of a lake on a disk."""
     from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 
     try:
         return known_tables(config, newest_cut(config) if isinstance(config.sink.lake_path, Path) else None)
     except CdcError:
-        return ()  # `plan` and `run` say what is wrong with the rules
+        return ()  # `plan` and `run` report mistakes in the rules
 
 
 def _document(settings: Settings, source: str, mistakes: list[Mistake]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def command(
 
 
 def exit_code(report: VerifyReport) -> int:
-    """0 where all tables are proved equal; `DIFFERENT`, `UNPROVED`."""
+    """Return 0 if all tables are proved equal, else `DIFFERENT` or `UNPROVED`."""
     return {"equal": 0, "different": DIFFERENT}.get(report.status, UNPROVED)
 
 
@@ -152,7 +152,7 @@ def _show(report: VerifyReport) -> None:
 
 
 def lines_of(found: TableVerified) -> list[str]:
-    """What there is to say of one table besides its figures."""
+    """Return notes about one table besides its figures."""
     lines = []
     if found.foreign is not None:
         change = found.foreign

@@ -1,15 +1,16 @@
-"""Row filters and computed columns: what may stand in such a Spark SQL expression (K14, K27).
+"""Row filters and computed columns: what such a Spark SQL expression may contain (K14, K27).
 
 Rules:
-- An expression is a function of one row: no subquery, no aggregate, no window, no `*`, no parameter.
-- It gives the same for the same row whenever it is evaluated: nothing of the clock, of chance, of the session or of
-  where the data lies. A batch that is finished again would otherwise write something else.
-- What is not known to be so is refused: a function must be one of `_FUNCTIONS`.
-- Spark reads the constants 'now', 'today', 'tomorrow' and 'yesterday' as a time wherever it casts a constant to a date
-  or timestamp, visibly or not. No constant may be one of these words, nor be made by a function of constants. The same
-  words as a column's values are text to it, and no time.
-- This is a reading of the text, before anything is read: Spark itself judges it again when the table is created
-  (`sink/modes/shape.py`), and has the last word.
+- An expression is a function of one row: no subquery, no aggregate, no window, no `*`, no
+  parameter.
+- It always yields the same value for the same row: it may not depend on clock, chance, session or
+  data location. Otherwise a repeated batch would write something else.
+- Anything not known to be deterministic is refused: a function must be one of `_FUNCTIONS`.
+- Spark reads the constants 'now', 'today', 'tomorrow' and 'yesterday' as a time wherever it casts a
+  constant to a date or timestamp, visibly or not. No constant may be one of these words, nor come
+  from a function of constants. In a column's values the same words are plain text.
+- This module checks only the text. Spark checks the expression again when the table is created
+  (`sink/modes/shape.py`), and decides.
 """
 
 # ruff: noqa: SIM905 - lists of words are read more easily without quotes
@@ -24,7 +25,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from sqlglot import Token, exp
 
-# Spark's functions of one row whose value depends on their arguments alone (and on settings that are the pipeline's).
+# Spark's one-row functions whose value depends only on their arguments and on settings that the
+# pipeline controls.
 _FUNCTIONS: Final = frozenset(
     """
     abs acos acosh add_months aes_decrypt aggregate array array_append array_compact array_contains array_distinct
@@ -56,14 +58,14 @@ _FUNCTIONS: Final = frozenset(
     url_decode url_encode validate_utf8 variant_get weekday weekofyear width_bucket xxhash64 year zeroifnull zip_with
     """.split()
 )
-# What else may stand before a parenthesis: operators, and types with a size.
+# Other words allowed before a parenthesis: operators, and types with a size.
 _OPERATORS: Final = frozenset(
     """
     all and any as between both by case char character dec decimal div else end escape from in ilike interval is leading
     like not numeric or regexp rlike some then trailing varchar when
     """.split()
 )
-# Of constants alone they give no text.
+# Given only constants, these return no text.
 _OF_CONSTANTS: Final = frozenset(
     """
     array date_add date_sub date e make_date make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
@@ -84,7 +86,7 @@ _WAY: Final = "write a Spark SQL expression over the columns of one row, such as
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression that may be used.
+    """An expression that passed the checks.
 
     Attributes:
         text: as written.
@@ -100,7 +102,8 @@ def read_expression(text: str) -> Expression:
     """Return the expression in `text`.
 
     Raises:
-        ValueError: it cannot be read, is more than one expression over one row, or is not known to be deterministic.
+        ValueError: it cannot be parsed, is not a single expression over one row, or is not known to
+            be deterministic.
     """
     import sqlglot
     from sqlglot import exp
@@ -139,7 +142,7 @@ def read_expression(text: str) -> Expression:
 
 
 def _check_calls(text: str) -> None:
-    """Check each name before a parenthesis, as it is written: a parser's own names for functions are others."""
+    """Check each name before a parenthesis as written, because the parser renames functions."""
     import sqlglot
     from sqlglot import TokenType
 
@@ -164,11 +167,11 @@ def _may_be_name(token: Token) -> bool:
 
 
 def _may_be_constant(node: exp.Func | exp.DPipe) -> bool:
-    """Return whether a function reads something of the row, or makes no text of its constants."""
+    """Return whether a function reads the row, or makes no text from its constants."""
     from sqlglot import exp
 
     if isinstance(node, exp.Connector) or isinstance(node.parent, exp.Case):
-        return True  # a truth value; a branch, whose CASE is looked at
+        return True  # a truth value; or a branch, whose CASE is checked
     if any(isinstance(part, exp.Column | exp.Identifier) for part in node.walk()):
         return True
     if isinstance(node, exp.Cast):
@@ -177,7 +180,7 @@ def _may_be_constant(node: exp.Func | exp.DPipe) -> bool:
 
 
 def _names(node: exp.Func) -> set[str]:
-    """Names of a function, by its text and by the parser's own."""
+    """Return the names of a function: as written, and the parser's own."""
     from sqlglot import exp
 
     if isinstance(node, exp.Anonymous):

@@ -1,10 +1,10 @@
-"""The modes: how a Delta table follows its source table, and what must be known of each.
+"""The modes: how a Delta table follows its source table, and the facts about each.
 
 Rules:
-- One row of `MODES` per mode. Whoever depends on a mode asks it for a fact, and never compares its
+- One row of `MODES` per mode. Code that depends on a mode reads a fact of it and never compares its
   name.
-- What Spark does with the rows of a mode is one object per mode in `sink/modes/`; docs/extending.md
-  adds a mode.
+- How Spark writes the rows of a mode is one object per mode in `sink/modes/`; docs/extending.md
+  shows how to add a mode.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ModeSpec:
         proves_keyless: the same for a target whose table has no key; "" if there is no such target.
         has_key: rows are found by a key; else changes are only added.
         can_find_by_values: without a key rows can be found by all of their values.
-        keeps_past: something stays of rows that the source deletes or changes.
+        keeps_past: old states of rows that the source deletes or changes remain.
         marks_deleted_rows: a deleted row stays with a mark, one row per key.
         keeps_versions: every version of a row is a row, with the places where it begins and ends.
         rows_are_changes: a row is a change, with the row before it and the name of its transaction.
@@ -52,7 +52,8 @@ class ModeSpec:
 
     @property
     def keeps_every_change(self) -> bool:
-        """Whether each change leaves something of its own: their order matters, none may come twice."""
+        """Return whether each change leaves its own record: order matters, and none may come
+        twice."""
         return self.keeps_versions or self.rows_are_changes
 
 
@@ -104,5 +105,5 @@ def keeps_every_change(mode: Mode, key: tuple[str, ...]) -> bool:
 
 
 def key_label(mode: Mode, key: tuple[str, ...]) -> str:
-    """Say what a target's rows are found by."""
+    """Describe what a target's rows are found by."""
     return ", ".join(key) or ("all values" if MODES[mode].has_key else "none")

@@ -2,8 +2,8 @@
 
 Rules:
 - Every mistake of a file is reported at once, each with its path in the file (`validate_file`).
-- ``${NAME}`` in any text is replaced from the environment; secrets come only that way and are never printed
-  (`SecretStr`). A missing variable is a mistake like any other.
+- ``${NAME}`` in any text is replaced from the environment; secrets come only that way and are never
+  printed (`SecretStr`). A missing variable is reported like any other mistake.
 - Relative paths are relative to the YAML file's own directory.
 - Defaults need no thought: a source and a lake path are enough.
 """
@@ -44,9 +44,11 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class TlsConfig(Section):
-    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for.
+    """TLS to the server. `verify` checks certificate and host name; it is the default once TLS is
+    on.
 
-    `verify_ca` needs a `ca_file`: the system's authorities sign anybody's certificate, and the name is not checked.
+    `verify_ca` needs a `ca_file`: the system's authorities sign certificates for anyone, and the
+    name is not checked.
     """
 
     mode: Literal["off", "preferred", "required", "verify_ca", "verify"] = "verify"
@@ -130,9 +132,10 @@ Bound = (
 
 
 class StandbyConfig(Section):
-    """The server to turn to when the primary does not answer. Account and TLS are the primary's.
+    """The server to use if the primary does not answer. Account and TLS are the primary's.
 
-    `start` is the standby's own configured position (SPEC P4): journals and offsets of the primary mean nothing there.
+    `start` is the standby's own configured position (SPEC P4): journals and offsets of the primary
+    mean nothing there.
     """
 
     host: str
@@ -143,14 +146,15 @@ class StandbyConfig(Section):
 class LiveSourceConfig(Section):
     """A running server.
 
-    `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6); `dump_errors_max`
-    how many dumps in a row may fail before the address is taken to lead to another server (P5); `archive_directory`
-    holds copies of journals that the server may have purged.
+    `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6);
+    `dump_errors_max` how many dumps in a row may fail before the address is assumed to lead to
+    another server (P5); `archive_directory` holds copies of journals that the server may have
+    purged.
 
-    `connect_timeout_s` bounds each answer while a connection is made, `read_timeout_s` each answer to a question about
-    the server and the time in which a dump brings nothing new, `row_timeout_s` how long a SELECT of a table may compute
-    before its next row. `packet_bytes_max` is the largest event or row that is taken from the server, and
-    `unpacked_bytes_max` what one compressed event may unpack to.
+    `connect_timeout_s` bounds each answer while connecting. `read_timeout_s` bounds each answer to
+    a query about the server, and the time in which a dump sends nothing. `row_timeout_s` bounds the
+    time before the next row of a table's SELECT. `packet_bytes_max` is the largest event or row
+    that is taken from the server, and `unpacked_bytes_max` what one compressed event may unpack to.
     """
 
     kind: Literal["live"]
@@ -184,11 +188,13 @@ class ArchiveSourceConfig(Section):
 
 
 class AcceptConfig(Section):
-    """What a run would stop at, accepted by name. Each acceptance that is used is recorded in the run and its cut.
+    """Conditions that would stop a run, accepted by name. Each acceptance that is used is recorded
+    in the run and its cut.
 
-    `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5); `unknown_xa` the xids,
-    as the log writes them, of XA transactions that were prepared before the start, whose rows will be missing (K8).
-    `overlap` names targets that keep every change and may keep those around a switch of servers twice (K7).
+    `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5);
+    `unknown_xa` the xids, as the log writes them, of XA transactions that were prepared before the
+    start, whose rows will be missing (K8). `overlap` names targets that keep every change and may
+    keep those around a switch of servers twice (K7).
     """
 
     unproved_journal_ends: tuple[str, ...] = ()
@@ -199,7 +205,8 @@ class AcceptConfig(Section):
 class TablesConfig(Section):
     """Shell patterns over ``schema.table``; system schemas are never captured.
 
-    A pattern of `include` that has never matched a table fails the run, unless `allow_empty` says that it may.
+    A pattern of `include` that has never matched a table fails the run, unless `allow_empty`
+    permits it.
     """
 
     include: tuple[str, ...] = ("*.*",)
@@ -222,11 +229,11 @@ class TablesConfig(Section):
 class StoreConfig(Section):
     """The event store between reader and drain.
 
-    `mixed` keeps `ring_events * memory_unit_bytes` (the events' rows included) in memory and spills to files when they
-    are used up, so that the reader goes on while tables are merged; `memory` lets the reader wait then; `file` keeps
-    everything in files. Files are local, readable by their owner alone, bounded by `disk_bytes_max`, and gone when the
-    run ends or at the next start; they stand in a folder of the source's own in `directory`, by default among the
-    system's temporary files.
+    `mixed` keeps `ring_events * memory_unit_bytes` (including the events' rows) in memory and then
+    spills to files, so that the reader continues while tables are merged; `memory` makes the reader
+    wait instead; `file` keeps everything in files. Files are local, readable by their owner alone,
+    bounded by `disk_bytes_max`, and deleted when the run ends or at the next start. They lie in a
+    folder per source in `directory`, by default the system's folder for temporary files.
     """
 
     kind: Literal["memory", "file", "mixed"] = "mixed"
@@ -247,8 +254,9 @@ class StoreConfig(Section):
 class BatchConfig(Section):
     """How much one get takes from the store, and how much one merge batch holds.
 
-    `decode` says where rows are decoded: in the `driver`, on Spark's `executors`, or (`auto`) on the executors where
-    the Spark master is no local one, the run has at least `executors_bytes_min` of the log to read, and they can.
+    `decode` says where rows are decoded: in the `driver`, on Spark's `executors`, or (`auto`) on
+    the executors if the Spark master is not local, the run has at least `executors_bytes_min` of
+    the log to read, and they are able to.
     """
 
     get_bytes: int = Field(default=16 << 20, ge=1)
@@ -328,10 +336,10 @@ class ConfigMistakes(ConfigError):
 
 
 def load_config(file: Path) -> PipelineConfig:
-    """The configuration in `file`; its stem is the source's name.
+    """Return the configuration in `file`, whose stem is the source's name.
 
     Raises:
-        ConfigMistakes: everything that is wrong with it, at once.
+        ConfigMistakes: all mistakes in the file, at once.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -368,12 +376,13 @@ def load_config(file: Path) -> PipelineConfig:
 
 
 def list_config_files(jobs_directory: Path) -> list[Path]:
-    """All ``*.yaml`` files of a jobs directory, by name."""
+    """Return all ``*.yaml`` files of a jobs directory, by name."""
     return sorted(jobs_directory.glob("*.yaml"))
 
 
 def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake], used: dict[str, str]) -> Any:
-    """The document with the variables' values in it; `used` gets each value with its variable's name."""
+    """Return the document with variables replaced; adds each value with its variable's name to
+    `used`."""
     if isinstance(node, dict):
         return {key: _substitute(value, (*path, str(key)), mistakes, used) for key, value in node.items()}
     if isinstance(node, list):
@@ -399,7 +408,7 @@ def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake], used:
 
 
 def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
-    """A mistake whose words hold no value of a variable: any of them may be a secret (K26)."""
+    """Return a mistake whose text contains no variable's value, since any may be a secret (K26)."""
     message = mistake.message
     for value, name in used.items():
         if value:
@@ -407,7 +416,7 @@ def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
     return Mistake(path=mistake.path, message=message)
 
 
-# Settings of earlier versions, by their path in the file: why they are not needed any more, and what to do.
+# Settings of earlier versions, by their path in the file: why they are gone, and what to do.
 _REMOVED_SETTINGS: Final = {
     "store.fsync": "was removed: the store's files are scratch, and a run after a crash reads again from the cursor; "
     "delete the line",
@@ -445,7 +454,7 @@ def _mistakes(error: ValidationError, known: set[str]) -> list[Mistake]:
 
 
 def _meant(location: list[str]) -> str:
-    """The setting that an unknown name is likely to mean, as the end of its message."""
+    """Return the setting that an unknown name probably means, as the end of its message."""
     sections: list[type[BaseModel]] = [PipelineConfig]
     for part in location[:-1]:
         fields = [section.model_fields[part] for section in sections if part in section.model_fields]
@@ -462,7 +471,7 @@ def _sections(annotation: object) -> list[type[BaseModel]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a section that is written twice: of two, YAML would take the last without a word."""
+    """Refuses a duplicate section: YAML would take the last one in silence."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[Any, int] = {}

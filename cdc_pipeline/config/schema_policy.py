@@ -1,11 +1,11 @@
 """What a pipeline does about each kind of schema change: the section ``schema_changes`` (K13).
 
 Rules:
-- Every kind has a default that loses nothing: what cannot be known with certainty from the log stops its table, which
-  then needs a re-load.
-- A policy says what is wanted. Where the lake may not do it (`sink.reader_features`), the next best is done with its
-  reason recorded, or the table stops and names the setting.
-- Plain values: what they mean for a statement is `cdc_pipeline.schema`'s business.
+- Every kind has a default that loses nothing: if the log leaves something uncertain, the table
+  stops and needs a re-load.
+- A policy states an intent. If the lake may not do it (`sink.reader_features`), the next best thing
+  is done and its reason recorded, or the table stops and names the setting.
+- These are plain values: `cdc_pipeline.schema` interprets them for a statement.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-# Of gh-ost and pt-online-schema-change.
+# Names used by gh-ost and pt-online-schema-change.
 SHADOW_TABLES: Final = ("_{table}_gho", "_{table}_ghc", "_{table}_del", "_{table}_new", "_{table}_old")
 
 
@@ -23,22 +23,32 @@ class SchemaChangePolicy(BaseModel):
     """The policies of a pipeline, or of the targets of one rule.
 
     Attributes:
-        drop_column: keep: the target keeps the column, new rows get NULL. apply: it is dropped (column mapping).
-        rename_column: apply: renamed (column mapping). new_column: a new column gets the values, the old one stays.
-        widen: apply: the column's type grows where the new one holds all values of the old (type widening).
-        incompatible: stop. new_column: a column ``c__v2`` gets the values from then on. rewrite: existing values are
-            converted where the result is certain, else the table stops.
-        generated_columns: of a table of which it is not known whether it has any (its CREATE TABLE is not in the
-            journals, and there is no server to ask). stop: a change of a column's type stops. none: it has none.
-        convert_charset: record: a conversion that loses nothing is recorded, another one stops. stop: any stops.
-        change_key: certain: the same columns in another order. apply: any key of columns whose values stay. stop.
-        truncate: apply: the rows go as the target's mode tells it. keep: they stay.
-        drop_table: keep: the target stays as it is. apply: its rows go as the mode tells it.
-        rename_table: by_name: each name's target takes over the rows of the table that has the name now. follow: the
-            target goes on with its table under the new name, and keeps its own name. keep: it stays as it is. stop.
-        swap: follow: a swap by gh-ost or pt-online-schema-change changes the target by what was made of the shadow.
+        drop_column: keep: the target keeps the column, new rows get NULL. apply: it is dropped
+            (column mapping).
+        rename_column: apply: renamed (column mapping). new_column: a new column gets the values,
+            the old one stays.
+        widen: apply: the column's type is widened if the new one holds all values of the old (type
+            widening).
+        incompatible: stop. new_column: a column ``c__v2`` gets the values from then on. rewrite:
+            existing values are converted if the result is certain, else the table stops.
+        generated_columns: of a table of which it is not known whether it has any (its CREATE TABLE
+            is not in the journals, and there is no server to ask). stop: a change of a column's
+            type stops. none: it has none.
+        convert_charset: record: a conversion that loses nothing is recorded, another one stops.
+            stop: any stops.
+        change_key: certain: the same columns in another order. apply: any key of columns whose
+            values stay. stop.
+        truncate: apply: the rows are removed in the way of the target's mode. keep: they stay.
+        drop_table: keep: the target stays as it is. apply: its rows are removed in the way of its
+            mode.
+        rename_table: by_name: each name's target takes over the rows of the table that has the name
+            now. follow: the target follows its table to the new name but keeps its own. keep: it
+            stays as it is. stop.
+        swap: follow: a swap by gh-ost or pt-online-schema-change applies the shadow's changes to
+            the target.
         partition_rows: stop, or keep: rows that partitions took along stay in the target.
-        unreadable: catalog: a text that cannot be read is passed where the catalog proves that no column changed.
+        unreadable: catalog: a text that cannot be read passes if the catalog proves that no column
+            changed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -59,17 +69,17 @@ class SchemaChangePolicy(BaseModel):
 
 
 class ShadowNames:
-    """Names of tables that online schema changes work on, by templates such as ``_{table}_gho``."""
+    """Templates for the shadow tables of online schema changes, such as ``_{table}_gho``."""
 
     def __init__(self, templates: tuple[str, ...] = SHADOW_TABLES) -> None:
-        # Each tool may put a time or further underscores around the name where it is taken.
+        # If a name is taken, each tool may add a time or further underscores.
         self._patterns = []
         for template in templates:
             before, after = (re.escape(part) for part in template.split("{table}"))
             self._patterns.append(re.compile(f"_*{before}(?P<table>.+?)(?:_\\d{{14}})?{after}", re.DOTALL))
 
     def table_of(self, name: str) -> str:
-        """The table that a shadow table's name belongs to; "" for any other name."""
+        """Return the table that a shadow table's name belongs to; "" for any other name."""
         for pattern in self._patterns:
             found = pattern.fullmatch(name)
             if found is not None:
@@ -78,7 +88,7 @@ class ShadowNames:
 
 
 def checked_shadows(templates: tuple[str, ...]) -> tuple[str, ...]:
-    """`templates`, if each holds ``{table}`` once and something else. Raises ValueError."""
+    """Return `templates` if each contains ``{table}`` once and other text. Raises ValueError."""
     for template in templates:
         if template.count("{table}") != 1 or template == "{table}":
             raise ValueError(f"{template!r} is not a shadow's name: it holds {{table}} once, as in '_{{table}}_gho'")

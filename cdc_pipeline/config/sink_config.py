@@ -17,15 +17,15 @@ from cdc_pipeline.config.target_config import RowPolicies, Section
 
 _DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
 
-# Features of the Delta protocol that a reader must know to read a table at all.
+# Features of the Delta protocol that a reader must support to read a table at all.
 READER_FEATURES: Final = frozenset(
     {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "variantType"}
 )
-# Features that concern writers alone: they may be named, and keep no reader out.
+# Features that concern only writers: they may be named, and exclude no reader.
 WRITER_FEATURES: Final = frozenset(
     {"changeDataFeed", "clustering", "generatedColumns", "identityColumns", "rowTracking"}
 )
-# What readers know for certain (docs/lake.md tells from where and as of when).
+# What readers are known to support (docs/lake.md states the sources and dates).
 READER_PRESETS: Final = {
     "delta-rs": frozenset({"timestampNtz"}),
     "duckdb": frozenset({"columnMapping", "deletionVectors", "timestampNtz"}),
@@ -36,7 +36,8 @@ READER_PRESETS: Final = {
 
 
 class CatalogConfig(Section):
-    """Registration of the tables in the catalog of the Spark session, under names made of the target's.
+    """Registration of the tables in the Spark session's catalog, under names built from the
+    target's.
 
     ``{schema}`` and ``{table}`` stand for the parts of the target's name.
     """
@@ -63,17 +64,19 @@ def _lake_path(value: object) -> object:
 
 
 class SinkConfig(RowPolicies):
-    """Where the Delta tables live, and how they follow the source; `mode` is that of tables without a rule under
-    `targets`.
+    """Where the Delta tables live, and how they follow the source; `mode` is that of tables without
+    a rule under `targets`.
 
-    `lake_path` is a folder, or an address in an object store whose settings are `storage`. An address is a `LakeUri`,
-    which has of `Path` what does no I/O; the type checker is told that both are paths, as everywhere in the sink.
+    `lake_path` is a folder, or an address in an object store whose settings are `storage`. An
+    address is a `LakeUri`, which has the parts of `Path` that do no I/O; for the type checker both
+    are paths, as everywhere in the sink.
 
-    `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``): the tables' own log
-    and file retention (K15). `reader_features` are the Delta features that may be switched on where a table needs them:
-    ``all``, or a list of features and of readers that must be able to read the tables (see docs/lake.md). The
-    `batch_timeout_s` is how long the Spark jobs of one batch may take before they are cancelled (K25). The
-    `RowPolicies` here hold for all tables whose rules say nothing.
+    `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``):
+    the tables' own log and file retention (K15). `reader_features` are the Delta features that may
+    be enabled if a table needs them: ``all``, or a list of features and of readers that must be
+    able to read the tables (see docs/lake.md). The `batch_timeout_s` is how long the Spark jobs of
+    one batch may take before they are cancelled (K25). The `RowPolicies` here apply to all tables
+    whose rules set none.
     """
 
     lake_path: Annotated[Path, PlainValidator(_lake_path), PlainSerializer(str, when_used="json")]
@@ -118,12 +121,12 @@ class SinkConfig(RowPolicies):
 
 
 class MaintenanceConfig(Section):
-    """When tables are compacted and vacuumed, and when Dagster does it by itself.
+    """When tables are compacted and vacuumed, and Dagster's schedule for it.
 
-    A table is compacted where it has at least `small_files` files below `small_file_bytes`, or where at least
-    `deleted_rows` of its rows (a share) are only marked as deleted. Files are compacted up to `file_bytes`. It is
-    vacuumed at most once in `vacuum_hours`; each `full_vacuum_days` a vacuum lists the whole folder and finds what
-    failed writes left.
+    A table is compacted if it has at least `small_files` files below `small_file_bytes`, or if at
+    least the share `deleted_rows` of its rows is only marked as deleted. Files are compacted up to
+    `file_bytes`. It is vacuumed at most once in `vacuum_hours`; each `full_vacuum_days` a vacuum
+    lists the whole folder and finds what failed writes left.
     """
 
     cron: str | None = None

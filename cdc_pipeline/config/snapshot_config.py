@@ -10,11 +10,11 @@ from cdc_pipeline.config.target_config import Section
 class SnapshotConfig(Section):
     """How a load reads tables.
 
-    A chunk holds at most `chunk_rows` rows, fewer where the catalog's average row makes them more than `chunk_bytes`.
-    `readers` connections read ahead while Spark writes: so many chunks, and one more, are in memory. A capture of the
-    same source that is under way is waited for up to `lock_wait_s`; so long is also waited for prepared XA transactions
-    to end, and for a view at an exactly known place. A table whose DDL cannot be followed is loaded anew,
-    `attempts_max` times in all.
+    A chunk holds at most `chunk_rows` rows, fewer if the catalog's average row size would make it
+    exceed `chunk_bytes`. `readers` connections read ahead while Spark writes, so that many chunks
+    plus one are in memory. A load waits up to `lock_wait_s` for a running capture of the source,
+    for prepared XA transactions to end, and for a view at an exactly known place. If a table's DDL
+    cannot be followed, its load starts again, `attempts_max` times in all.
     """
 
     chunk_rows: int = Field(default=500_000, ge=1)

@@ -1,10 +1,12 @@
-"""The `sink.spark` section: the Spark session that merges, and which of Spark's settings a file may name.
+"""The `sink.spark` section: the Spark session that merges, and which Spark settings a file may set.
 
 Rules:
-- What a SQL text, a name, a literal or a cast means is ours: `SQL_SETTINGS` hold in every session, whatever the file or
-  the machine's `spark-defaults.conf` say (`sink/spark/session.py`), and a file that names one of them is refused (K20).
-- Nothing secret stands in a process's arguments, which every user of the machine can read (K26): a setting that may be
-  a secret, by its name or its value, is given to the running JVM instead. What Java needs in its arguments cannot be.
+- The meaning of SQL texts, names, literals and casts is fixed: `SQL_SETTINGS` hold in every
+  session, whatever the file or the machine's `spark-defaults.conf` say (`sink/spark/session.py`),
+  and a file that sets one of them is refused (K20: text is data).
+- No secret appears in a process's arguments, which every user of the machine can read (K26): a
+  setting that may be a secret, by its name or value, is passed to the running JVM instead. That is
+  impossible for what Java needs in its arguments.
 """
 
 from __future__ import annotations
@@ -51,14 +53,15 @@ SQL_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.outputTimestampType": "INT96",
         "spark.sql.sources.partitionOverwriteMode": "STATIC",
-        # Rows that are skipped in silence.
+        # Settings that skip rows in silence.
         "spark.sql.files.ignoreCorruptFiles": "false",
         "spark.sql.files.ignoreMissingFiles": "false",
     }
 )
 _OURS: Final = re.compile(
     r"spark\.sql\.(ansi|parser|variable|legacy)\..*"
-    # A transaction id or a note of another's is ours to a table: what follows under it is skipped.
+    # With another writer's transaction id or note, a table would take our later commits for repeats
+    # and skip them.
     r"|spark\.databricks\.delta\.(write\.txn(AppId|Version)(\..*)?|commitInfo\.userMetadata|commitInfo\.enabled)"
 )
 _SECRET_NAME: Final = re.compile(
@@ -67,14 +70,14 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _SECRET_VALUE: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@|(pwd|passw(or)?d|secret|token|key)\s*=", re.IGNORECASE)
-# What is read before, or as, a JVM starts.
+# Settings that are read before or while a JVM starts.
 _OF_START: Final = re.compile(
     r"spark\.(driver|submit|yarn\.dist)\..*|spark\.(jars|files|archives)(\..*)?|spark\..*(extra|default)JavaOptions"
 )
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a setting may be a secret: what its name says, or a password in its value."""
+    """Return whether a setting may be a secret, by its name or by a password in its value."""
     return _SECRET_NAME.search(name) is not None or _SECRET_VALUE.search(value) is not None
 
 
@@ -88,8 +91,8 @@ def _may_be_named(name: str) -> str:
 
 
 class SparkConfig(Section):
-    """The Spark session that merges. Settings are passed as they are and win over the project's own, except for those
-    of `SQL_SETTINGS`."""
+    """The Spark session that merges. Settings are passed unchanged and override the project's own,
+    except for those of `SQL_SETTINGS`."""
 
     master: str = "local[*]"
     driver_memory: str = "2g"
@@ -108,5 +111,6 @@ class SparkConfig(Section):
 
     @property
     def is_local(self) -> bool:
-        """Whether executors are threads of the driver: with `local` and `local[...]`, no other master."""
+        """Return whether executors are threads of the driver: only for the masters `local` and
+        `local[...]`."""
         return self.master == "local" or self.master.startswith("local[")

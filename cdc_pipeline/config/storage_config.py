@@ -2,9 +2,9 @@
 
 Rules:
 - No I/O and no library of a store here: `sink.object_storage` reads and writes.
-- An address holds no credentials, so that it can stand in logs, metadata and records.
-- Secrets are `SecretStr`, come from the environment (``${NAME}``), and are left out where nothing is set: then the
-  store's own chain decides (environment, profile of the machine, identity of the workload).
+- An address contains no credentials, so that it may appear in logs, metadata and records.
+- Secrets are `SecretStr`, come from the environment (``${NAME}``), and are omitted if unset: then
+  the store's own chain decides (environment, profile of the machine, identity of the workload).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-# Scheme -> how an address of it is written.
+# Scheme -> form of its addresses.
 SCHEMES: Final = {
     "s3a": "s3a://bucket/folder",
     "abfss": "abfss://container@account.dfs.core.windows.net/folder",
@@ -28,9 +28,9 @@ _OTHER_NAMES: Final = {"s3": "s3a", "s3n": "s3a", "az": "abfss", "abfs": "abfss"
 class StorageConfig(BaseModel):
     """Settings of the object store that a lake lies in. All are optional.
 
-    `endpoint` is the address of an S3-compatible store; `path_style` says that the bucket stands in the path (by
-    default where an endpoint is named). `lease_s` is how long a writer that died keeps others out at most (K16);
-    `retry_s` how long a request that fails by the network is tried again.
+    `endpoint` is the address of an S3-compatible store; `path_style` puts the bucket into the path
+    (the default if an endpoint is set). `lease_s` is how long a dead writer blocks others at most
+    (K16: one writer per source); `retry_s` how long a request is retried after network failures.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -49,7 +49,7 @@ class StorageConfig(BaseModel):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every secret that is set, longest first: to keep them out of messages."""
+        """Return all set secrets, longest first, to keep them out of messages."""
         found = (self.access_key_id, self.secret_access_key, self.session_token, self.account_key, self.sas_token)
         texts = {secret.get_secret_value() for secret in found if secret is not None}
         return tuple(sorted(texts - {""}, key=len, reverse=True))
@@ -57,13 +57,13 @@ class StorageConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class LakeUri:
-    """A place in an object store. It has of `pathlib.Path` what does no I/O.
+    """An address in an object store, with the parts of `pathlib.Path` that do no I/O.
 
     Attributes:
         scheme: one of `SCHEMES`.
         authority: bucket, or container and account.
         parts: names from the bucket's root.
-        storage: settings of the store; no part of what makes two addresses equal.
+        storage: settings of the store; ignored when addresses are compared.
     """
 
     scheme: str
@@ -84,7 +84,7 @@ class LakeUri:
 
     @property
     def key(self) -> str:
-        """Name of the object in its bucket."""
+        """Return the name of the object in its bucket."""
         return "/".join(self.parts)
 
     @property
@@ -114,7 +114,7 @@ class LakeUri:
         return self
 
     def relative_to(self, other: object) -> PurePosixPath:
-        """The path below `other`. Raises ValueError where it is not below it."""
+        """Return the path below `other`. Raises ValueError if it is not below it."""
         if (
             not isinstance(other, LakeUri)
             or (other.scheme, other.authority) != (self.scheme, self.authority)
@@ -125,7 +125,8 @@ class LakeUri:
 
 
 def check_lake_path(text: str) -> None:
-    """Refuse a path with characters that Hadoop reads as a pattern or an escape, or that no terminal shows.
+    """Refuse a path with characters that Hadoop reads as a pattern or an escape, or that are
+    invisible.
 
     Raises:
         ValueError: it has one.
@@ -137,10 +138,10 @@ def check_lake_path(text: str) -> None:
 
 
 def parse_uri(text: str) -> LakeUri | None:
-    """The address that `text` is; None for a path of the local disk.
+    """Return the address in `text`; None for a path on the local disk.
 
     Raises:
-        ValueError: it is an address that cannot be a lake; the text says what is right.
+        ValueError: the address cannot be a lake; the message shows the right form.
     """
     scheme, separator, _ = text.partition("://")
     if not separator:

@@ -1,13 +1,15 @@
-"""Which Delta tables a source table is kept as, and with which columns: the rules under `targets` of a pipeline's YAML.
+"""The rules under `targets` of a pipeline's YAML: a source table's Delta tables and their columns.
 
 Rules:
-- A captured table has one target for each rule whose patterns match it; without any it has the default target, a mirror
-  of its own name.
-- A target's name is ``schema.table`` in the lake. Two source tables make one target only where their rule says so
-  (`shard_column`).
-- Column names mean the source's columns, in any case: a mask must not miss a column for the way that it is written.
+- A captured table has one target for each rule that matches it; if none does, it has the default
+  target, a mirror of the same name.
+- A target's name is ``schema.table`` in the lake. Two source tables share a target only if their
+  rule says so (`shard_column`).
+- Column names mean the source's columns, case-insensitively: a mask must not miss a column because
+  of its spelling.
 - A salt comes from the environment, is a secret, and is never shown or recorded.
-- What a rule alone can be wrong in is found here; what needs tables and columns in `pipeline/targets/route_checks.py`.
+- This module finds mistakes within one rule; `pipeline/targets/route_checks.py` finds those that
+  depend on tables and columns.
 """
 
 from __future__ import annotations
@@ -40,13 +42,17 @@ class Section(BaseModel):
 
 
 class RowPolicies(Section):
-    """What becomes of values and rows that cannot be applied as they are; None: the sink's own, then the default.
+    """What happens to values and rows that cannot be applied as they are. None means the sink's own
+    setting, then the default.
 
-    `on_invalid_value`: a value that its Delta type cannot hold. ``rescue`` (default): NULL in its column, the server's
-    text in the row's ``_cdc_rescued``. ``fail``: the table is suspended. ``quarantine``: the row goes there.
-    `zero_dates`: the same for zero and partial dates alone; ``null`` keeps no text of them and counts them.
+    `on_invalid_value`: a value that its Delta type cannot hold. ``rescue`` (default): NULL in its
+    column, the server's text in the row's ``_cdc_rescued``. ``fail``: the table is suspended.
+    ``quarantine``: the row goes there.
+    `zero_dates`: the same for zero and partial dates only; ``null`` keeps no text of them and
+        counts them.
     `rescued_column`: ``when_needed`` (default), or ``always`` from the creation of a table.
-    `on_bad_row`: a row that cannot be applied at all. ``fail`` (default): the table is suspended; or ``quarantine``.
+    `on_bad_row`: a row that cannot be applied at all. ``fail`` (default): the table is suspended;
+        or ``quarantine``.
     """
 
     on_invalid_value: Literal["rescue", "fail", "quarantine"] | None = None
@@ -56,7 +62,7 @@ class RowPolicies(Section):
 
 
 class Mask(Section):
-    """What stands in the place of a column's values.
+    """What replaces a column's values.
 
     In the YAML: ``drop``, ``{hash: {salt: ${SALT}}}``, ``{truncate: 3}`` or ``{fixed: "x"}``.
     """
@@ -100,13 +106,13 @@ class Mask(Section):
 
 
 class ColumnsRule(Section):
-    """Which columns a target takes: shell patterns over their names."""
+    """Which columns a target has: shell patterns over their names."""
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
 
     def takes(self, name: str) -> bool:
-        """Whether the target has a source column."""
+        """Return whether the target has a source column."""
         return _matches(self.include, name) and not _matches(self.exclude, name)
 
 
@@ -128,18 +134,19 @@ class Computed(Section):
 
 
 class TargetRule(RowPolicies):
-    """One rule: which source tables, and what their target is like.
+    """One rule: its source tables, and the shape of their target.
 
-    `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and ``{table}``; its
-    default is the source table's name, with ``_history`` or ``_changelog`` behind it in these modes.
+    `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and
+    ``{table}``; its default is the source table's name, with ``_history`` or ``_changelog`` behind
+    it in these modes.
 
-    `key` names the columns that find a row, where the source's own key shall not; that they are unique is the user's
-    word. `keyless` is what becomes of a table without any key: a changelog, a mirror by all values, or a stop. `track`
-    names the columns whose changes begin a version of a history; all where it is empty. `schema_changes` stands in
-    place of the pipeline's.
+    `key` names the columns that find a row instead of the source's own key; the user guarantees
+    that they are unique. `keyless` is what happens to a table without any key: a changelog, a
+    mirror by all values, or a stop. `track` names the columns whose changes begin a version of a
+    history; all if empty. `schema_changes` replaces the pipeline's.
 
-    `shard_column` merges tables into one target: the column tells the source table (`shard_value`, a template) and
-    joins the key. The rest shapes the columns: see docs/routing.md.
+    `shard_column` merges tables into one target: the column names the source table (`shard_value`,
+    a template) and becomes part of the key. The rest shapes the columns: see docs/routing.md.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -264,47 +271,47 @@ class TargetRule(RowPolicies):
 
     @property
     def expressions(self) -> list[tuple[str, str]]:
-        """Every expression of the rule, with the path of its setting."""
+        """Return every expression of the rule, with the path of its setting."""
         found = [(f"computed.{name}.expression", column.expression) for name, column in self.computed.items()]
         return [*found, ("filter", self.filter)] if self.filter else found
 
     @property
     def is_plain(self) -> bool:
-        """Whether the target has the source's columns as they are."""
+        """Return whether the target has the source's columns unchanged."""
         shaping = self.shard_column or self.masks or self.computed or self.filter or self.types
         placed = self.partition_by or self.cluster_by
         return not (shaping or placed or self.columns != ColumnsRule())
 
     def target_name(self, schema: str, table: str) -> str:
-        """Name ``schema.table`` of the target of a source table."""
+        """Return the name ``schema.table`` of a source table's target."""
         parts = split_table_name(self.name or MODES[self.mode].default_name)
         return table_name(*(_filled(part, schema, table) for part in parts))
 
     def shard_of(self, schema: str, table: str) -> str:
-        """What the shard column holds in rows of a source table."""
+        """Return the value of the shard column in rows of a source table."""
         if self.shard_value == _BOTH_NAMES:
             return table_name(schema, table)
         return _filled(self.shard_value, schema, table)
 
     def mask_of(self, name: str) -> Mask | None:
-        """The mask of a source column."""
+        """Return the mask of a source column."""
         return next((mask for masked, mask in self.masks.items() if masked.lower() == name.lower()), None)
 
     def takes(self, name: str) -> bool:
-        """Whether the target has a source column, masked or not."""
+        """Return whether the target has a source column, masked or not."""
         mask = self.mask_of(name)
         return self.columns.takes(name) and (mask is None or mask.kind != "drop")
 
 
 def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
-    """`value`, if each is a pattern over ``schema.table``. Raises ValueError."""
+    """Return `value` if each is a pattern over ``schema.table``. Raises ValueError."""
     for pattern in value:
         TablePattern.parse(pattern)
     return value
 
 
 def _checked_column(name: str) -> str:
-    """`name`, if a new column may have it. Raises ValueError."""
+    """Return `name` if a new column may have it. Raises ValueError."""
     if not name or _NAME_REFUSED.search(name):
         raise ValueError(f"{name!r} is not a column name: no blanks and none of ,;{{}}()=")
     if name.lower().startswith(("_cdc_", "__start_at", "__end_at")):
@@ -313,7 +320,8 @@ def _checked_column(name: str) -> str:
 
 
 def _checked_type(text: str) -> str:
-    """A Spark type as DDL text in lower case without blanks, such as ``decimal(10,2)``. Raises ValueError."""
+    """Return a Spark type as lower-case DDL text without blanks, such as ``decimal(10,2)``. Raises
+    ValueError."""
     found = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
     if not _TYPE.fullmatch(found):
         raise ValueError(f"{text!r} is not a type such as string, bigint, decimal(10,2), date, timestamp_ntz")

@@ -1,8 +1,8 @@
 """The demo: the main job on the recorded shop, twice, and the proof that the lake is right.
 
 Rules:
-- It is the product's own job, run as a Dagster run: nothing is done here that a pipeline of a user would not do.
-- Run again, it resumes, finds nothing to do and starts no JVM: tables are compared once for each cut.
+- It is the product's own job in a Dagster run: it does nothing that a user's pipeline would not do.
+- A second demo resumes, finds nothing to do and starts no JVM: tables are compared once per cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOURCE = "shop"
 
 
 class TableCheck(BaseModel):
-    """A table against the server's SELECT."""
+    """Comparison of a table with the server's SELECT."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,9 +42,9 @@ class DemoReport(BaseModel):
     """What the demo did.
 
     Attributes:
-        runs: the Dagster runs, in order: two the first time, one that finds nothing afterwards.
-        checks: every table against the expected rows; () where this cut was compared before.
-        verified: True where the tables of the present cut are known to be equal.
+        runs: the Dagster runs, in order: two the first time, then one that finds nothing.
+        checks: every table against the expected rows; () if this cut was compared before.
+        verified: whether the tables of the present cut are known to be equal.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -108,7 +108,7 @@ def _config(jobs_directory: Path) -> PipelineConfig:
 
 
 def _runs(now: SourceStatus, recording: dict[str, Any]) -> list[tuple[str, Bound | None]]:
-    """Titles and bounds of the runs that are due."""
+    """Return titles and bounds of the runs that are due."""
     middle = PositionConfig(journal=recording["middle"]["journal"], offset=recording["middle"]["offset"])
     if now.state == "never_run":
         return [(f"first run, up to {middle.journal}:{middle.offset}", middle), ("second run, to the end", None)]

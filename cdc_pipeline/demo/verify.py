@@ -1,9 +1,9 @@
-"""Compares the lake's tables with the rows that the server's own SELECT gave when the shop was recorded.
+"""Compares the lake's tables with the rows that the server's SELECT returned during the recording.
 
 Rules:
 - The expected values are the server's text, never our decoder's output.
-- The lake's columns are turned into that text, column by column, by what the server prints for the column's type; FLOAT
-  and DOUBLE are compared as numbers.
+- Each lake column is converted to the text that the server prints for its type; FLOAT and DOUBLE
+  are compared as numbers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One table against its expected rows.
+    """Comparison of one table with its expected rows.
 
     Attributes:
-        differences: what differs, in words, at most a few; () where the table is equal.
+        differences: a few descriptions of what differs; () if the table is equal.
     """
 
     table: str
@@ -34,7 +34,7 @@ class Comparison:
 
 
 def read_expected(file: Path) -> tuple[dict[str, Any], pa.Table]:
-    """Header and rows (all columns as text) of an expected file."""
+    """Return header and rows (all columns as text) of an expected file."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         header = json.loads(next(lines))
         rows = [json.loads(line) for line in lines]
@@ -65,7 +65,7 @@ def compare(table: str, actual: pa.Table, header: dict[str, Any], expected: pa.T
 
 
 def _as_server_text(values: pa.ChunkedArray, column_type: str) -> pa.ChunkedArray:
-    """A lake column as the text that the server's SELECT prints for a column of this type."""
+    """Return a lake column as the text that the server's SELECT prints for this type."""
     kind = re.split(r"[( ]", column_type, maxsplit=1)[0]
     if pa.types.is_boolean(values.type):
         return pc.cast(pc.cast(values, pa.int8()), pa.string())
@@ -82,7 +82,8 @@ def _as_server_text(values: pa.ChunkedArray, column_type: str) -> pa.ChunkedArra
 
 
 def _timestamp_text(values: pa.ChunkedArray, digits: int) -> pa.ChunkedArray:
-    # Without a zone strftime prints the wall clock; instants are stored in UTC, in which the server was asked.
+    # Without a zone strftime prints the wall clock; instants are stored in UTC, the zone of the
+    # server's SELECT.
     plain = pc.cast(values, pa.timestamp("us"))
     text = pc.strftime(pc.cast(plain, pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S")
     whole = 19

@@ -1,11 +1,11 @@
 """The Dagster door: definitions, the capture asset and the cursor as a materialization.
 
 Rules:
-- Loading definitions reads YAML files and one small JSON file of each lake. It opens no database, starts no JVM and
-  imports neither pyspark nor numba: what captures is imported in the asset's body.
-- Table events are logged after a batch's cut, the cursor's event after them and last (K2): an event that Dagster shows
-  is true even if the step fails right after it.
-- Nothing is logged twice: a retry goes on from the cursor, so it publishes only batches that were not published before.
+- Loading definitions reads YAML files and one small JSON file of each lake. It opens no database,
+  starts no JVM and imports neither pyspark nor numba: the asset's body imports the capture.
+- Table events are logged after a batch's cut, and the cursor's event last (K2: publication order).
+  So an event that Dagster shows is true even if the step fails right after it.
+- Nothing is logged twice: a retry resumes at the cursor, so it publishes only new batches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Late, so that importing the package does not load Dagster.
+    # Imported late, so that importing the package does not load Dagster.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -1,9 +1,10 @@
-"""What Dagster shows of a source whose definitions cannot be made: the error, where the source would be (K20).
+"""Stand-in definitions for a source whose own cannot be built: they show the error (K20).
 
 Rules:
-- The asset has the cursor's key and the job the capture's name, so that a schedule of the project's own, and a person
-  who looks for the source, meet the error. Running them fails with it; nothing else of the source is there.
-- The error is the one of the load: to load the definitions again is to try again.
+- The asset has the cursor's key and the job has the capture's name, so a project's own schedule, or
+  a person who looks for the source, finds the error. Running either fails with that error. Nothing
+  else of the source is defined.
+- The error is the one raised while loading: reload the definitions to try again.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
@@ -17,7 +18,7 @@ from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTrans
 
 
 def build_broken(file: Path, error: Exception, *, translator: CdcTranslator) -> dg.Definitions:
-    """Return an asset and a job that name what is wrong with the source of `file`, and fail with it."""
+    """Return an asset and a job that name the error of the source in `file` and fail with it."""
     source = identifier(file.stem)
     text = str(error) if isinstance(error, CdcError) else f"{type(error).__name__}: {error}"
     description = f"**The definitions of {markdown(str(file))} cannot be made:**\n\n{markdown(text)}"

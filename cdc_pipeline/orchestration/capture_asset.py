@@ -1,14 +1,17 @@
 """The asset of a source: one step that captures it, with all tables and the cursor as its outputs.
 
 Rules:
-- The whole asset is a capture. Some of its tables are a run of those alone (K4): what of them is suspended is caught
-  up, and the cursor stands still, whether it is selected or not.
-- Every output may be skipped: a run logs what it published, and no output is yielded, so that no event shows twice.
-- Only errors that the same run can survive unchanged (`CdcError.retryable`) are retried, at most `_RETRIES_MAX` times.
-- Whoever else holds the source's lock (captures of a load, of a verification) is waited for, up to
-  `snapshot.lock_wait_s`: the pool keeps apart only runs of this job.
-- Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may hold any character,
-  while Dagster's names of inputs and outputs may not.
+- Selecting the whole asset runs a capture. Selecting some of its tables runs only those (K4: one
+  table's trouble stays its own): suspended ones are caught up, and the cursor does not move,
+  whether or not it is selected.
+- Every output is optional: the run logs what it published and yields no output, so no event appears
+  twice.
+- Only errors that an unchanged retry can overcome (`CdcError.retryable`) are retried, at most
+  `_RETRIES_MAX` times.
+- If another process holds the source's lock (captures of a load or a verification), the run waits
+  up to `snapshot.lock_wait_s`: the pool separates only runs of this job.
+- Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may
+  contain any character; Dagster's input and output names may not.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
@@ -62,7 +65,7 @@ def pool_name(source: str) -> str:
 
 
 def step_name(source: str) -> str:
-    """Name of the one step that captures a source."""
+    """Return the name of the one step that captures a source."""
     return f"capture_{source}"
 
 
@@ -89,7 +92,7 @@ def build_assets(
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
 ) -> tuple[dg.AssetsDefinition, list[dg.AssetSpec]]:
-    """The asset that captures `pipeline`, and the specs of its upstream tables."""
+    """Return the asset that captures `pipeline`, and the specs of its upstream tables."""
     cut = newest_cut(pipeline)
     tables = known_tables(pipeline, cut)
     sources = [
@@ -143,10 +146,10 @@ def build_assets(
 def _chosen_tables(
     selected: AbstractSet[dg.AssetKey], table_of: Mapping[dg.AssetKey, str], everything: AbstractSet[dg.AssetKey]
 ) -> list[str] | None:
-    """The tables of a run of some alone; None for a capture of the source.
+    """Return the selected tables of a table-only run; None for a capture of the source.
 
     Raises:
-        Failure: the cursor alone is selected, which no run can move by itself.
+        Failure: only the cursor is selected; no run can move it by itself.
     """
     if selected >= everything:
         return None
@@ -214,7 +217,8 @@ def _run(
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore) -> None:
-    """Name the events that are no cursor in the run's log, and in an observation of the cursor asset (K3)."""
+    """Name the events that are not valid cursors in the run's log, and in an observation of the
+    cursor asset (K3)."""
     if not cursors.skipped:
         return
     for note in cursors.skipped:

@@ -1,14 +1,14 @@
-"""What proves the lake, as Dagster asset checks: equal to the source, keys unique, versions continuous, no gap.
+"""Dagster asset checks of the lake: equal to the source, keys unique, versions continuous, no gap.
 
 Rules:
 - Checks of a table: `count` and `checksum` read the source and the lake at an exact position
-  (`pipeline/verify/verify.py`), so they are there for live servers alone. `key_uniqueness` and `interval_continuity`
-  look at the lake.
-- They run when somebody asks for checks, never as a part of a capture, which would then read every table whole: in a
-  run that materializes assets they do nothing.
+  (`pipeline/verify/verify.py`), so they exist only for live servers. `key_uniqueness` and
+  `interval_continuity` look at the lake.
+- They run only when a person or schedule selects checks. In a run that materializes assets they do
+  nothing, because the capture would then read every table in full.
 - Checks of the cursor: `intervals_join`, `lag`, `retention`; they start no Spark.
-- A check that cannot tell is no pass: it is a warning with the reason.
-- Verifying captures, as any run does: what that publishes is logged in the check's run.
+- A check that cannot decide does not pass: it returns a warning with the reason.
+- Verification captures like any run; what it publishes is logged in the check's run.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
@@ -43,7 +43,7 @@ _DESCRIPTIONS: Final = {
 
 
 def build_checks(pipeline: PipelineConfig, *, translator: CdcTranslator) -> list[dg.AssetChecksDefinition]:
-    """The checks of a source: one step for its tables, one for its cursor."""
+    """Return the checks of a source: one step for its tables, one for its cursor."""
     cut = newest_cut(pipeline)
     table_of = {translator.table_key(pipeline.name, table): table for table in known_tables(pipeline, cut)}
     is_live = isinstance(pipeline.source, LiveSourceConfig)
@@ -55,7 +55,7 @@ def build_checks(pipeline: PipelineConfig, *, translator: CdcTranslator) -> list
 
 
 def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
-    """Which checks a table has."""
+    """Yield the names of the checks that a table has."""
     of_table = cut.tables.get(table) if cut is not None else None
     if is_live:
         yield from _VERIFIED
@@ -97,8 +97,8 @@ def _table_checks(
 
 
 def _ports(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, Any]:
-    """Numbered inputs and outputs of a step of checks: by default Dagster makes their names from the tables', which
-    fails for most characters, and gives `a-b` and `a_b` the same one."""
+    """Return numbered inputs and outputs for a step of checks. Dagster's default derives them from
+    table names, which fails for most characters and maps `a-b` and `a_b` to the same name."""
     return {
         "ins": {f"asset_{number}": dg.In(dg.Nothing) for number in range(len(_assets(specs)))},
         "out": {f"check_{number}": dg.Out(None, is_required=False) for number in range(len(specs))},
@@ -127,7 +127,7 @@ def _table_results(
     translator: CdcTranslator,
 ) -> Iterator[tuple[str, str, bool | None, str, dict[str, Any]]]:
     """Check, table, whether it passed, one sentence, figures."""
-    # Late: definitions are loaded often, and none of this is needed for them.
+    # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.pipeline.verify.checks import CheckResult, check_intervals, check_key_uniqueness, checks_of
     from cdc_pipeline.pipeline.verify.verify import Asked, verify
     from cdc_pipeline.pipeline.wiring import build_sink
@@ -200,7 +200,7 @@ def _cursors(
 
 @contextmanager
 def _failures_told(pipeline: PipelineConfig) -> Iterator[None]:
-    """An error of the pipeline's own fails the step with its words."""
+    """Turn a `CdcError` into a step failure with the same text."""
     try:
         with files_failing(pipeline.sink.lake_path):
             yield

@@ -1,8 +1,11 @@
-"""A person's change of the cursor as a Dagster run of its own, so that its event is valid (K3).
+"""A person's change of the cursor as a separate Dagster run, because only a run's event is a valid
+cursor (K3).
 
 Rules:
-- The job is made for one execution and is in no definitions: nobody starts it by accident from a page.
-- It takes the slot of the source's pool like a capture, and the change itself takes the lake's lock.
+- The job is built for one execution and is in no definitions, so nobody can start it from Dagster's
+  pages by accident.
+- It takes the slot of the source's pool like a capture, and the change itself takes the lake's
+  lock.
 """
 
 # No postponed annotations: Dagster refuses a step's own as text.
@@ -21,7 +24,7 @@ from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
-# Does the change: gets the store to write through, and the run's id.
+# Makes the change; called with the store to write through and the run's id.
 Work = Callable[[DagsterCursorStore, str], object]
 ChangeKind = Literal["set", "rebuild", "replay", "discard", "load", "repair"]
 _COMMANDS: Final[dict[ChangeKind, str]] = {
@@ -44,7 +47,7 @@ def execute_cursor_change(
     log_level: str = "CRITICAL",
     on_waiting: Callable[[list[str]], None] | None = None,
 ) -> str:
-    """Run `work` as the job ``<source>_cursor_<kind>``; the run's id.
+    """Run `work` as the job ``<source>_cursor_<kind>`` and return the run's id.
 
     Raises:
         CdcError: what `work` raised; the run has failed with it.

@@ -1,14 +1,16 @@
 """The cursor as a Dagster materialization (K3).
 
 Rules:
-- The newest event that was logged by a run, is not of a partition and holds a cursor of this source is the cursor.
-  Others are skipped and named in `skipped`: a person may report an event without a run, a backfill one of a partition.
-- The event of a deleted run still counts: deleting a run tidies the history, it does not undo the run. A wipe of the
-  asset removes all events, and with them the cursor.
-- A cursor of a newer version is never skipped: an older one in its place would hide that a newer program has written.
+- The cursor is the newest event that a run logged, that belongs to no partition, and that holds a
+  cursor of this source. Others are skipped and named in `skipped`: a person may report an event
+  without a run, and a backfill may log one for a partition.
+- The event of a deleted run still counts: deleting a run tidies the history but does not undo the
+  run. Wiping the asset removes all events, and the cursor with them.
+- A cursor of a newer version is never skipped: using an older one instead would hide that a newer
+  program has written.
 - Going too far back is harmless, since the capture checks the cursor against the lake's last cut.
-- Dagster has no compare-and-swap: before each write the newest cursor is read again and compared, and the source's
-  lock keeps others out in between.
+- Dagster has no compare-and-swap: before each write the store reads the newest cursor again and
+  compares it; the source's lock keeps other writers out in between.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class DagsterCursorStore:
         self.skipped: tuple[str, ...] = ()
 
     def read(self) -> CursorState | None:
-        """The latest valid cursor; None where there is none. What was passed over is in `skipped` afterwards.
+        """Return the latest valid cursor, or None. Afterwards `skipped` names the events that were
+        passed over.
 
         Raises:
             CursorError: the newest cursor is of a version that this program does not know.
@@ -61,7 +64,7 @@ class DagsterCursorStore:
         """Log `cursor` as the newest event of its asset; see `CursorStore.write`.
 
         Raises:
-            CursorError: outside a Dagster run, too.
+            CursorError: also when called outside a Dagster run.
         """
         if self._writer is None:
             raise CursorError(
@@ -74,7 +77,8 @@ class DagsterCursorStore:
         self._guard.saw(cursor)
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """The newest valid cursors, newest first, each with its event's metadata as plain values.
+        """Return the newest valid cursors, newest first, each with its event's metadata as plain
+        values.
 
         Raises:
             CursorError: one of them is of a version that this program does not know.
@@ -98,7 +102,7 @@ class DagsterCursorStore:
         return entries
 
     def _latest(self) -> tuple[CursorState | None, tuple[str, ...]]:
-        """The newest valid cursor, and what stands before it that is none."""
+        """Return the newest valid cursor, and the newer events that are not cursors."""
         skipped: list[str] = []
         for entry in self._events():
             cursor = self._cursor_of(entry)
@@ -108,7 +112,8 @@ class DagsterCursorStore:
         return None, tuple(skipped)
 
     def _events(self) -> Iterator[dg.EventLogEntry]:
-        """All events of the asset, newest first; the latest one also if its run was deleted."""
+        """Yield all events of the asset, newest first, including the latest one if its run was
+        deleted."""
         latest = self._instance.get_latest_materialization_event(self.asset_key)
         page_cursor: str | None = None
         while True:
@@ -126,7 +131,7 @@ class DagsterCursorStore:
             yield latest
 
     def _cursor_of(self, entry: dg.EventLogEntry) -> CursorState | str:
-        """The cursor in one event, or why there is none."""
+        """Return the cursor of one event, or the reason why it has none."""
         if not entry.run_id:
             return "reported without a run"
         if entry.dagster_event is not None and entry.dagster_event.partition is not None:
@@ -157,7 +162,8 @@ def _when(entry: dg.EventLogEntry) -> str:
 
 
 def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
-    """The event's other entries; a value that is none of text, number or JSON as its text."""
+    """Return the event's other entries; a value other than text, number or JSON becomes its
+    text."""
     materialization = entry.asset_materialization
     found: dict[str, object] = {}
     for name, value in (materialization.metadata if materialization is not None else {}).items():

@@ -1,10 +1,10 @@
 """Runs whose process died without telling Dagster.
 
 Rules:
-- A run names its process in a tag: host, boot, process id and start time. A process of that name is alive or gone; an
-  id that was given again to another process does not mislead.
-- Only a run that is finished, deleted, or whose named process on this very host and boot is gone loses its slot.
-  About any other nothing is known here: it keeps its slot, and Dagster's run monitoring decides.
+- A run names its process in a tag: host, boot, process id and start time. That identifies it
+  uniquely, even if the operating system reuses the process id.
+- A run loses its slot only if it is finished, deleted, or its process ran on this host since this
+  boot and is gone. Any other run keeps its slot, and Dagster's run monitoring decides.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ PROCESS_TAG = "cdc/process"
 
 
 def this_process() -> str:
-    """Name of this process, unique among all that ever ran on this machine since it booted."""
+    """Return this process's name, unique among all processes on this machine since it booted."""
     return _process(os.getpid())
 
 
 def tag_process(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Note on `run` which process executes it."""
+    """Tag `run` with the process that executes it."""
     instance.add_run_tags(run.run_id, {PROCESS_TAG: this_process()})
 
 
 def free_dead_runs(instance: dg.DagsterInstance, *, pool: str) -> tuple[list[str], list[str]]:
-    """Take the pool's slots from runs that are gone, and mark those failed that Dagster still shows as running.
+    """Free the pool slots of dead runs, and mark as failed those that Dagster still shows as
+    running.
 
     Returns:
-        Ids of the runs that lost their slots, and of those that live and hold or wait for one.
+        Ids of the runs that lost their slots, and of the live runs that hold or wait for one.
     """
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits:
@@ -73,7 +74,7 @@ def _boot_id() -> str:
 
 
 def _start_ticks(pid: int) -> str:
-    """Start time of a process in clock ticks since boot; "gone" where there is none or it has exited."""
+    """Return a process's start time in clock ticks since boot, or "gone" if it has exited."""
     try:
         # The command's name is in parentheses and may hold spaces: fields are counted after the last one.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

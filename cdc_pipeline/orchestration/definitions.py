@@ -2,9 +2,11 @@
 
 Rules:
 - Loading reads files only (see the package's rules).
-- A source whose definitions cannot be made takes no other's with it: an asset and a job under its names say what is
-  wrong, and running them fails with it (`broken.py`). The command line, which loads one source, raises the error.
-- One job per source, in process: its one step needs no process of its own, and an idle run stays cheap.
+- If one source's definitions cannot be built, the others still load: an asset and a job under its
+  names show the error and fail with it (`broken.py`). The command line, which loads one source,
+  raises the error.
+- Each source has one in-process job: its single step needs no separate process, and an idle run
+  stays cheap.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _only_source: ContextVar[Loading | None] = ContextVar("cdc_only_source", default
 
 @dataclass
 class Loading:
-    """What is loaded inside `only_source`: the source, and afterwards the translator that the project handed in."""
+    """The source that `only_source` loads, and the translator that the project passed in."""
 
     source: str
     translator: CdcTranslator | None = None
@@ -52,7 +54,8 @@ class Loading:
 
 @contextmanager
 def only_source(source: str) -> Iterator[Loading]:
-    """Within this block `build_definitions` loads this source alone: mistakes in other files do not concern it."""
+    """Make `build_definitions` load only this source inside the block, so mistakes in other files
+    do not matter."""
     loading = Loading(source)
     token = _only_source.set(loading)
     try:
@@ -71,7 +74,7 @@ def build_definitions(
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
 ) -> dg.Definitions:
-    """Assets, jobs and schedules of every ``*.yaml`` in `jobs_directory`.
+    """Build assets, jobs and schedules for every ``*.yaml`` in `jobs_directory`.
 
     Args:
         translator: keys, groups and metadata; `CdcTranslator` by default.
@@ -83,7 +86,8 @@ def build_definitions(
 
     Raises:
         ConfigError: the directory is missing.
-        CdcError: inside `only_source`, what is wrong with that source; otherwise its definitions say it.
+        CdcError: inside `only_source`, if that source is wrong; otherwise its stand-in definitions
+            show the error.
     """
     translator = translator or CdcTranslator()
     loading = _only_source.get()
@@ -119,7 +123,7 @@ def _of_source(
     translator: CdcTranslator,
     load: Load | None,
 ) -> dg.Definitions:
-    """Assets, checks, jobs and schedules of one source."""
+    """Build assets, checks, jobs and schedules of one source."""
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [capture_assets, *upstream]
     job = dg.define_asset_job(
         translator.job_name(config.name),
@@ -150,7 +154,7 @@ def _of_source(
 
 
 def _config_files(jobs_directory: Path) -> list[Path]:
-    """The files to load: of one source inside `only_source`.
+    """Return the files to load; inside `only_source`, just that source's.
 
     Raises:
         ConfigError: the directory is missing.
@@ -166,7 +170,7 @@ def _config_files(jobs_directory: Path) -> list[Path]:
 
 
 def load_checked(file: Path) -> PipelineConfig:
-    """One pipeline, with its schedule checked as Dagster will.
+    """Load one pipeline and check its schedule the way Dagster will.
 
     Raises:
         ConfigMistakes: everything that is wrong with the file.
@@ -205,7 +209,8 @@ def _schedule(config: PipelineConfig, *, job_name: str) -> dg.ScheduleDefinition
 
 
 def _schedule_mistakes(config: PipelineConfig) -> list[Mistake]:
-    """What Dagster will not take in `schedule` and `maintenance`, found by making one schedule per setting."""
+    """Return what Dagster rejects in `schedule` and `maintenance`, by building one schedule per
+    setting."""
     mistakes = []
     for section in ("schedule", "maintenance"):
         settings: ScheduleConfig | MaintenanceConfig | None = getattr(config, section)

@@ -1,8 +1,9 @@
-"""An examination of a pipeline as this project defines it: with Dagster's instance, its cursor and its schedules.
+"""Examination of a pipeline as this project defines it: Dagster's instance, cursor and schedules.
 
 Rules:
-- What is wrong with Dagster is a finding as well: the rest is examined all the same.
-- The longest time between two runs is the largest gap between the schedule's ticks of the next days.
+- A problem with Dagster is a finding too; the rest is still examined.
+- The longest time between two runs is the largest gap between the schedule's ticks of the next
+  days.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Told, note, ok, 
 from cdc_pipeline.position.cursor import CursorStore
 
 _KEY_FORMAT: Final = "%Y-%m-%dT%H:%M:%S%z"
-# The first holds the longest gap of whatever comes back each week; the second, of whatever comes back each year.
+# The first window contains the longest gap of any weekly schedule; the second, of any yearly one.
 _LOOK_AHEAD: Final = (timedelta(days=15), timedelta(days=800))
 _EVERY_DAY: Final = timedelta(days=2)  # enough where all days are alike: ticks are not cheap
 _DAEMON_SILENT_S: Final = 300.0
@@ -42,9 +43,9 @@ def diagnose(
     """Examine the pipeline `config` of a jobs directory.
 
     Args:
-        every_s: longest time between two runs, in place of what the schedule says.
+        every_s: longest time between two runs; overrides the schedule.
         with_spark: also start a Spark session.
-        areas: what is looked at.
+        areas: what to examine.
     """
     reason = "--every" if every_s is not None else ""
     if every_s is None and config.schedule is not None:
@@ -95,9 +96,10 @@ def _settings(instance: dg.DagsterInstance) -> Iterator[Told]:
 
 
 def longest_gap_s(schedule: ScheduleConfig) -> float | None:
-    """The largest gap between ticks in the days to come; None where there are fewer than two in two years."""
+    """Return the largest gap between upcoming ticks; None if there are fewer than two in two
+    years."""
     now = datetime.now(UTC)
-    # Windows between ticks are what Dagster makes partitions of; it offers no list of ticks.
+    # Dagster offers no list of ticks, but builds partitions from the windows between them.
     windows = dg.TimeWindowPartitionsDefinition(
         start=now, fmt=_KEY_FORMAT, cron_schedule=schedule.cron, timezone=schedule.timezone
     )
@@ -111,7 +113,7 @@ def longest_gap_s(schedule: ScheduleConfig) -> float | None:
 
 
 def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None) -> Iterator[Told]:
-    """Whether somebody starts runs."""
+    """Yield findings about whether anything starts runs."""
     schedule = config.schedule
     if schedule is None:
         yield note(
@@ -125,7 +127,7 @@ def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: Load
         return
     name = f"{loaded.job.name}_schedule"
     states = [state for state in instance.all_instigator_state() if state.instigator_name == name]
-    # One that nobody has switched in Dagit is as the file says.
+    # A schedule that nobody has switched in Dagit has the state that the file sets.
     by_hand = [state for state in states if state.status.value in ("RUNNING", "STOPPED")]
     runs = by_hand[-1].status.value == "RUNNING" if by_hand else schedule.enabled
     if not runs:

@@ -1,9 +1,10 @@
-"""Runs a source's Dagster job in this process, as a run that Dagster's pages show like any other.
+"""Runs a source's Dagster job in this process; Dagster's pages show it like any other run.
 
 Rules:
-- The project's own ``jobs/definitions.py`` decides, if there is one: its translator gives the keys, so that the command
-  line and Dagster read the same cursor.
-- No server and no second process is started: a run that finds nothing new costs little more than importing Dagster.
+- If the project has a ``jobs/definitions.py``, its translator determines the keys, so that the
+  command line and Dagster read the same cursor.
+- No server and no second process is started: a run that finds nothing new costs little more than
+  importing Dagster.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class LoadedSource:
     table_keys: Mapping[str, dg.AssetKey] = field(default_factory=dict)
 
     def keys_of(self, tables: Sequence[str]) -> list[dg.AssetKey]:
-        """Keys of some of the source's tables, by ``schema.table``.
+        """Return the asset keys of the named tables (``schema.table``).
 
         Raises:
-            ConfigError: a table that is not known.
+            ConfigError: a table is not known.
         """
         unknown = [table for table in tables if table not in self.table_keys]
         if unknown:
@@ -57,13 +58,13 @@ class LoadedSource:
         return [self.table_keys[table] for table in tables]
 
     def cursors(self, instance: dg.DagsterInstance) -> DagsterCursorStore:
-        """The source's cursor store, for reading only."""
+        """Return the source's cursor store, for reading only."""
         return DagsterCursorStore(instance, asset_key=self.cursor_key, source=self.source)
 
 
 @dataclass(frozen=True)
 class CaptureRun:
-    """A finished run: its id in Dagster, and the capture's report or what made it fail."""
+    """A finished run: its id in Dagster, and the capture's report or the error."""
 
     run_id: str
     succeeded: bool
@@ -72,7 +73,7 @@ class CaptureRun:
 
 
 def open_instance(home: Path | None = None) -> dg.DagsterInstance:
-    """Dagster's instance in `home`, or in DAGSTER_HOME. Use it as a context manager.
+    """Return Dagster's instance in `home` or DAGSTER_HOME, to be used as a context manager.
 
     Raises:
         ConfigError: there is no such directory, or its dagster.yaml is wrong.
@@ -104,12 +105,13 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
 
 
 def _is_no_advice(record: logging.LogRecord) -> bool:
-    """A home without dagster.yaml is no mistake: `cdc-pipeline doctor` says what it means, once and in our words."""
+    """Return whether a log record is not Dagster's warning about a home without dagster.yaml: such a
+    home is allowed, and `cdc-pipeline doctor` explains what it means."""
     return not record.getMessage().startswith("No dagster instance configuration file")
 
 
 def load_source(jobs_directory: Path, source: str) -> LoadedSource:
-    """Job and cursor key of one source, without a look at the other sources' files.
+    """Return the job and keys of one source without reading the other sources' files.
 
     Raises:
         ConfigError: no such source, mistakes in its file, or a definitions.py that cannot be used.
@@ -156,14 +158,14 @@ def execute_capture(
 ) -> CaptureRun:
     """Execute the source's job as a run of `instance`, in this process and thread.
 
-    A run of the same source that died is marked failed first; one that lives is waited for.
+    Dead runs of the same source are marked failed first; a live one is waited for.
 
     Args:
-        bound: in place of the YAML file's.
-        tables: only catch these up (K4); all of the source is captured without any.
-        observer: hears of the capture's progress.
-        log_level: from which level on Dagster logs to the console.
-        on_waiting: is told the ids of the runs that hold the source now, or who has its lock.
+        bound: overrides the YAML file's.
+        tables: catch up only these (K4); without any, the whole source is captured.
+        observer: receives the capture's progress.
+        log_level: lowest level that Dagster logs to the console.
+        on_waiting: called with the ids of the runs that hold the source, or the holder of its lock.
     """
     keys = loaded.keys_of(tables)
     _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
@@ -197,7 +199,8 @@ def execute_capture(
 
 
 def _load_definitions(file: Path) -> dg.Definitions:
-    """The `Definitions` object of a Python file, imported with the folder above it on the path, as Dagster does."""
+    """Return the `Definitions` object of a Python file, imported with its parent folder on the
+    path, as Dagster does."""
     spec = importlib.util.spec_from_file_location("cdc_pipeline_jobs_definitions", file)
     assert spec is not None
     assert spec.loader is not None

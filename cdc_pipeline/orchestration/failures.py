@@ -1,4 +1,5 @@
-"""How an error ends a step of Dagster: with words that may be kept, and no cause that Dagster would record (K26)."""
+"""Step failures whose text Dagster may store, without a cause that it would record (K26: no row
+values in logs)."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from cdc_pipeline.text.server_messages import said_by
 
 
 def unexpected(error: Exception) -> dg.Failure:
-    """Return the failure for an error without a name of its own: what it is, and where this package met it.
+    """Return the failure for an unexpected error: its type, and where this package met it.
 
-    Raise it `from None`: the words of a library may quote values, and its traceback would be kept with them.
+    Raise it `from None`: a library's message may quote row values, and Dagster would store them
+    with the traceback.
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "cdc_pipeline" in frame.filename]
     places = [f"{frame.filename.rpartition('cdc_pipeline')[2].lstrip('/')}:{frame.lineno}" for frame in frames[-3:]]

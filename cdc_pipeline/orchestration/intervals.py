@@ -1,10 +1,10 @@
-"""Whether what the runs of a source have read joins without a gap, from the cursor's own events.
+"""Check that the intervals read by a source's runs join without a gap, from the cursor's events.
 
 Rules:
-- Each event tells the contiguous part of the log that its batch covered; the next one's begins where it ended. A batch
-  that moved no cursor covers nothing, at the place where the cursor stands.
-- Where a person has moved the cursor the chain begins anew: that is told, and is no gap. So it does in another epoch:
-  the offsets of two servers have nothing to do with each other.
+- Each event records the contiguous part of the log that its batch covered; the next one's begins
+  where it ended. A batch that moved no cursor covers an empty interval at the cursor.
+- When a person has moved the cursor, the chain starts again: that is reported and is not a gap. The
+  same holds for another epoch, because offsets of two servers are unrelated.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NAMED_MAX: Final = 20
 
 @dataclass(frozen=True)
 class Joined:
-    """What was found.
+    """Result of the check.
 
     Attributes:
-        passed: None where there are not two events to compare.
+        passed: None if there are fewer than two events to compare.
         text: one sentence.
         values: figures and the gaps, for people.
     """
@@ -65,7 +65,7 @@ def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) 
 
 
 def _covered(materialization: dg.AssetMaterialization | None) -> _Covered | None:
-    """What one event tells; None where it tells no interval."""
+    """Return the interval that one event records; None if it has none."""
     entries = {} if materialization is None else materialization.metadata
     interval, cursor = entries.get("interval"), entries.get("cursor")
     if not isinstance(interval, dg.TextMetadataValue) or not isinstance(cursor, dg.JsonMetadataValue):

@@ -1,8 +1,9 @@
-"""Which tables of a source are known before anything runs.
+"""The tables of a source that are known before anything runs.
 
 Rules:
 - A table is known by its exact name in `tables.include`, or from the newest cut in the lake.
-- Only files are read, of at most a few kilobytes: this runs each time Dagster loads the definitions.
+- Only files of at most a few kilobytes are read, because this runs each time Dagster loads the
+  definitions.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from cdc_pipeline.text.table_names import split_table_name
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:
-    """The newest cut of the source's lake that can be read; None where there is none.
+    """Return the newest readable cut of the source's lake, or None.
 
-    An unreadable cut is not reported here, so that Dagster's pages still load: the next run stops on it by name.
+    An unreadable cut is not reported here, so that Dagster's pages still load: the next run stops
+    and names it.
     """
     paths = LakePaths(config.sink.lake_path, config.name)
     try:
@@ -40,7 +42,7 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
 
 
 def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
-    """The targets of the captured tables that are known now: name of each, and of its source tables, sorted."""
+    """Return the known targets: the name of each and of its source tables, sorted."""
     tables = TableFilter(config.tables)
     names = set(tables.exact_names)
     for state in cut.cursor.targets.values() if cut is not None else ():

@@ -1,13 +1,14 @@
 """First loads and re-loads as an asset whose partitions are the source's tables.
 
 Rules:
-- A backfill of some partitions is one run: their tables are loaded together and enter the lake at one cut. So is the
-  launchpad's *Materialize*.
-- It takes no slot of the source's pool: captures go on beside it. The lake's own lock keeps both right (K16), and the
-  load takes it for its captures and for the swap alone.
-- What it publishes is logged like a capture's batches: the tables that changed, then the cursor, neither with a
-  partition; each loaded table also as a partition of this asset, with the figures of its load.
-- Only a live server can be asked for its tables: sources of archived journals have no such asset.
+- A backfill of several partitions is one run: their tables are loaded together and enter the lake
+  at one cut. The same holds for *Materialize* in the launchpad.
+- It takes no slot of the source's pool, so captures continue meanwhile. The lake's lock protects
+  both (K16: one writer at a time); the load takes it only for its captures and the swap.
+- What it publishes is logged like a capture's batches: the changed tables, then the cursor, both
+  without a partition. Each loaded table is also logged as a partition of this asset, with its
+  load's figures.
+- Only live servers have such an asset: archived journals cannot be queried for tables.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
@@ -60,14 +61,14 @@ class LoadRunConfig(dg.Config):
 
 
 def _load_step_name(source: str) -> str:
-    """Name of the one step that loads tables of a source."""
+    """Return the name of the one step that loads tables of a source."""
     return f"snapshot_{source}"
 
 
 def build_load(
     pipeline: PipelineConfig, *, translator: CdcTranslator, load: Load | None = None
 ) -> dg.AssetsDefinition | None:
-    """The asset that loads tables of `pipeline`; None where nothing can be loaded: the source is an archive, or none of
+    """Return the asset that loads tables of `pipeline`; None if the source is an archive or none of
     its tables is known yet."""
     sources = _loadable(pipeline)
     if not sources:
@@ -130,7 +131,7 @@ def load_description(source: str) -> str:
 
 
 def _loadable(pipeline: PipelineConfig) -> list[str]:
-    """Known source tables that a load can read, sorted."""
+    """Return the known source tables that a load can read, sorted."""
     if not isinstance(pipeline.source, LiveSourceConfig):
         return []
     of_targets = known_tables(pipeline, newest_cut(pipeline)).values()

@@ -1,9 +1,9 @@
-"""Shows a load's progress in its Dagster run: what it does as lines of the log, how far it is as observations.
+"""Shows a load's progress in its Dagster run: steps as log lines, counts as observations.
 
 Rules:
-- Captures of the main lake within a load are shown as any capture is.
-- Progress is told at most every `_OBSERVED_EVERY_S` seconds: Dagster keeps every event for good. Numbers stand under
-  their own names, so that Dagster plots them.
+- Captures of the main lake during a load are shown like any capture.
+- Progress is reported at most every `_OBSERVED_EVERY_S` seconds, because Dagster keeps every event
+  forever. Each number has its own metadata entry, so that Dagster plots it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OBSERVED_EVERY_S: Final = 20.0
 
 
 class LoadRecorder(RunObserver):
-    """Writes to the run of `context`; captures are told to `recorder`."""
+    """Writes to the run of `context`; forwards captures to `recorder`."""
 
     def __init__(
         self, context: dg.AssetExecutionContext, recorder: MaterializationRecorder, *, asset_key: dg.AssetKey
@@ -43,17 +43,17 @@ class LoadRecorder(RunObserver):
         self._recorder.published(cut)
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:
-        """Say which load it is."""
+        """Log which load this is."""
         self._began_s, self._rows_before = time.monotonic(), -1
         what = "goes on" if resumed else "begins"
         self._context.log.info(f"load {state.load_id} {what}: {', '.join(state.sources)} from {state.cursor.position}")
 
     def load_stepped(self, text: str) -> None:
-        """Say what the load does now."""
+        """Log what the load is doing now."""
         self._context.log.info(text)
 
     def load_progressed(self, state: LoadState, progress: Progress) -> None:
-        """Observe how far each table is."""
+        """Log the progress of each table as an observation."""
         now_s = time.monotonic()
         rows = sum(table.rows for table in progress.tables.values())
         if self._rows_before < 0:

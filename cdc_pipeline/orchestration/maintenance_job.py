@@ -1,9 +1,12 @@
-"""Maintenance of a source's tables as a Dagster job, with a schedule of its own.
+"""Maintenance of a source's tables as a Dagster job with its own schedule.
 
 Rules:
-- It is there where the YAML file has a section ``maintenance``; a schedule where that has a ``cron``.
-- It takes no slot of the source's pool: captures go on beside it, and the lake's own rules keep both right.
-- What was done at each table is an observation of its asset; a table that failed fails the run, after all others.
+- It exists if the YAML file has a section ``maintenance``; its schedule, if that section has a
+  ``cron``.
+- It takes no slot of the source's pool: captures continue meanwhile, and the lake's locks protect
+  both.
+- The work on each table is an observation of its asset. A failed table fails the run, but only
+  after all others are done.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
@@ -21,14 +24,14 @@ from cdc_pipeline.sink.read.cuts import paths_of
 
 
 def _maintenance_job_name(source: str) -> str:
-    """Name of a source's maintenance job."""
+    """Return the name of a source's maintenance job."""
     return f"{source}_maintenance"
 
 
 def build_maintenance(
     pipeline: PipelineConfig, *, translator: CdcTranslator
 ) -> tuple[dg.JobDefinition | None, dg.ScheduleDefinition | None]:
-    """The job and its schedule; None for what the configuration does not ask for."""
+    """Return the job and its schedule; None for each that the configuration does not request."""
     settings = pipeline.maintenance
     if settings is None:
         return None, None
@@ -86,6 +89,6 @@ def build_maintenance(
 
 
 def metadata_of(done: TableMaintenance) -> dict[str, Any]:
-    """What was found and done at one table, as Dagster shows it."""
+    """Return what was found and done at one table, as Dagster metadata."""
     found = done.model_dump(exclude={"table", "properties"})
     return {name: value for name, value in found.items() if value != ""} | {"properties_set": sorted(done.properties)}

@@ -1,9 +1,10 @@
 """Cuts and cursors as Dagster metadata.
 
 Rules:
-- Entries stand in the order in which a person wants them: Dagster shows them so.
-- What a person may want to see over time is a number under its own name, so that Dagster plots it.
-- The cursor is stored whole under `cursor`: the other entries of its event are for people and are never read back.
+- Entries are ordered by interest to a reader: Dagster keeps that order.
+- Each figure worth following over time is a number in its own entry, so that Dagster plots it.
+- The whole cursor is stored under `cursor`; the other entries of its event are for people and are
+  never read back.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
 Metadata = dict[str, dg.MetadataValue]
 
 CURSOR_ENTRY = "cursor"
-# Entries of the capture that the cut's own entries say in another form.
+# Entries of the capture that repeat the cut's own entries in another form.
 _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows", "ddl"})
 
 
@@ -43,7 +44,8 @@ _CDC_DESCRIPTIONS = {
 def column_schema(
     columns: Sequence[TargetColumn], *, key: Sequence[str] = (), mode: Mode = "mirror", rescues: bool = False
 ) -> dg.TableSchema:
-    """All columns of the Delta table: those of the source, then the pipeline's; key columns are never null."""
+    """Return all columns of the Delta table: the source's, then the pipeline's. Key columns are
+    never null."""
     descriptions = dict.fromkeys(key, "part of the key") | _CDC_DESCRIPTIONS
     columns = (*columns, RESCUED) if rescues else columns
     return dg.TableSchema(
@@ -60,7 +62,8 @@ def column_schema(
 
 
 def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | None) -> Metadata:
-    """What one batch did to one table: a statement and what became of it, and the rows that changed."""
+    """Return what one batch did to one table: statements with their outcome, and the rows
+    changed."""
     of_table = cut.tables[table]
     metadata: Metadata = {
         **_ddl_metadata(ddl_of(cut, table)),
@@ -88,7 +91,8 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
 
 
 def ddl_of(cut: Cut, table: str) -> list[DdlDecision]:
-    """Decisions on statements of the source tables of target `table` in the cut's batch."""
+    """Return the decisions on statements of the source tables of target `table` in the cut's
+    batch."""
     sources = set(cut.cursor.targets[table].source_names)
     return [decision for decision in cut.ddl if not sources.isdisjoint(decision.tables)]
 
@@ -105,11 +109,12 @@ def _ddl_metadata(decisions: Sequence[DdlDecision]) -> Metadata:
 
 
 def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mapping[str, object]) -> Metadata:
-    """Where reading goes on, the counts of the batch where its cut is known, and last the cursor whole.
+    """Return where reading resumes, the batch's counts if its cut is known, and last the whole
+    cursor.
 
     Args:
         cut: the cut of the cursor's own batch, if it is at hand.
-        given: what the capture adds; shown as it is, never in place of an entry made here.
+        given: what the capture adds, unchanged; it never replaces an entry built here.
     """
     metadata: Metadata = {
         "position": dg.MetadataValue.text(str(cursor.position)),
@@ -145,7 +150,7 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
 
 
 def suspended_entry(table: str, held: Suspension) -> dict[str, str]:
-    """A suspended target for people: cause, where it stands, the way out."""
+    """Describe a suspended target for people: cause, position, and how to resolve it."""
     return {
         "cause": f"{held.error}: {held.what}",
         "stands_at": str(held.position),
@@ -154,7 +159,7 @@ def suspended_entry(table: str, held: Suspension) -> dict[str, str]:
 
 
 def _plain_value(value: object) -> dg.MetadataValue:
-    """A plain Python or pydantic value as the metadata value that shows it best."""
+    """Return the metadata value that shows a plain Python or pydantic value best."""
     if isinstance(value, BaseModel):
         return dg.MetadataValue.json(value.model_dump(mode="json"))
     if isinstance(value, bool):
@@ -203,7 +208,7 @@ def _cut_metadata(cut: Cut) -> Metadata:
 
 
 def changed_by(cut: Cut, table: str) -> bool:
-    """Whether the cut's own batch changed `table`."""
+    """Return whether the cut's own batch changed `table`."""
     target = cut.cursor.targets.get(table)
     return target is not None and target.applied_batch == cut.batch_number
 

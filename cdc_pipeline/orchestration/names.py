@@ -1,11 +1,14 @@
-"""How names of the source are written where Dagster has rules of its own: parts of asset keys, partitions, job names.
+"""Escaping of source names for Dagster's asset keys, partitions and job names.
 
 Rules:
-- Any legal name of a schema or table has a form in Dagster, different names have different forms, and `plain_name`
-  gives the name back (K20). Names of letters, digits, ``_``, ``-``, ``$`` and ``.`` are written as they are.
-- Anything else is written as ``~`` and two hex digits per UTF-8 byte, as in the lake's folders: Dagster splits texts at
-  ``/``, ``,`` and ``...``, its pages take ``*``, quotes and brackets for operators, and a browser resolves ``..``.
-- Inputs and outputs of steps are numbered instead: Dagster allows them ``[A-Za-z0-9_]`` alone, and never shows them.
+- Any legal schema or table name has a form in Dagster, different names have different forms, and
+  `plain_name` restores the name (K20: a name is text, whatever it contains). Names of letters,
+  digits, ``_``, ``-``, ``$`` and ``.`` are written as they are.
+- Anything else is written as ``~`` and two hex digits per UTF-8 byte, as in the lake's folders:
+  Dagster splits texts at ``/``, ``,`` and ``...``, its pages read ``*``, quotes and brackets as
+  operators, and browsers resolve ``..``.
+- Inputs and outputs of steps are numbered instead: Dagster allows only ``[A-Za-z0-9_]`` there, and
+  never shows them.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from typing import Final
 
 from cdc_pipeline.text.printable import printable
 
-# A dot at the begin or behind another one is no part of a name to browsers ("..") and Dagster ("...").
+# A leading or repeated dot means something else to browsers ("..") and to Dagster ("...").
 _ODD: Final = re.compile(r"[^\w$.-]|(?<![^.])\.")
 _ESCAPED: Final = re.compile(r"(?:~[0-9a-f]{2})+")
-# What Markdown may obey: an underscore within a word and a dot within a name are plain text.
+# Characters that Markdown may interpret; an underscore or dot inside a word is plain text.
 _MARKDOWN: Final = re.compile(
     r"([\\`*{}\[\]()<>#!|&~@:]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?i:(?<=www))\.|^\s*[-+=]|(?<=\d)[.)](?=\s))"
 )
@@ -35,9 +38,10 @@ def plain_name(part: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """Return `name` as a text of ``[A-Za-z0-9_]`` alone, for jobs, steps and groups.
+    """Return `name` in ``[A-Za-z0-9_]`` only, for jobs, steps and groups.
 
-    The name of a source is one already. That of a file that is none begins with ``_``, so that the two never meet.
+    A source's name has that form already. A file name that has not gets a leading ``_``, so that
+    the two never collide.
     """
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         return name
@@ -45,5 +49,5 @@ def identifier(name: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return `text` as Markdown that shows it as it is, line by line."""
+    """Return `text` escaped for Markdown, line by line."""
     return "  \n".join(_MARKDOWN.sub(r"\\\1", printable(line)) for line in text.split("\n"))

@@ -1,8 +1,8 @@
-"""Lets a caller in the same process watch a capture that Dagster runs, and take its report.
+"""Lets a caller in the same process watch a capture that Dagster runs, and receive its report.
 
 Rules:
-- The caller listens for one job execution; the asset's body finds it through a context variable, so that definitions
-  that were loaded from a project's own file need not know of it.
+- The caller listens for one job execution; the asset's body finds it through a context variable, so
+  that definitions loaded from a project's own file need not know about it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cdc_pipeline.pipeline.report import CaptureReport
 
 @dataclass
 class Listener:
-    """What the caller hears with, and what it gets back: the report, or the error of the last attempt.
+    """The caller's callbacks, and the result: the report, or the error of the last attempt.
 
-    `waits` is told who holds the source's lock, when that is waited for.
+    `waits` is called with the holder of the source's lock while the capture waits for it.
     """
 
     observer: RunObserver = field(default_factory=RunObserver)
@@ -34,7 +34,7 @@ _listener: ContextVar[Listener | None] = ContextVar("cdc_listener", default=None
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[Listener]:
-    """Let `listener` hear captures that run inside this block."""
+    """Pass captures that run inside this block to `listener`."""
     token = _listener.set(listener)
     try:
         yield listener
@@ -43,5 +43,5 @@ def listening(listener: Listener) -> Iterator[Listener]:
 
 
 def current_listener() -> Listener:
-    """Who listens now; a silent one outside of `listening`."""
+    """Return the current listener; a no-op one outside `listening`."""
     return _listener.get() or Listener()

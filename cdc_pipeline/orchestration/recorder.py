@@ -1,10 +1,11 @@
 """Turns a capture's progress into Dagster events.
 
 Rules:
-- Order per batch (K2): the tables that the batch changed, then the cursor.
-- A table that a batch suspends gets an observation: nothing of it was materialized (K4).
-- A cursor that moves to a cut of an earlier run (killed between cut and cursor) first logs what that run could not: the
-  tables whose newest event is of an earlier batch, and no others, so that no batch shows twice.
+- Order per batch (K2: an event must be true when it is logged): changed tables, then the cursor.
+- A table that a batch suspends gets an observation, because nothing of it was materialized (K4).
+- A cursor that moves to a cut of an earlier run (killed between cut and cursor) first logs what
+  that run could not: only the tables whose newest event is of an earlier batch, so no batch appears
+  twice.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.position.cursor import CursorState
 
-# Rows of the table at a Delta version, where that is known without a JVM.
+# Counts the rows of a table at a Delta version, if that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]
 
 _TABLES_NAMED_MAX = 20
 
 
 def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | None:
-    """Rows of a table of the lake at a Delta version, as its log tells; None where it does not.
+    """Return a table's rows at a Delta version from its log; None if the log has no counts.
 
     Raises:
         LakeStateError: the table's log is damaged.
     """
-    # Late: definitions are loaded often, and runs that log no table need none of it.
+    # Imported late: definitions are loaded often, and runs that log no table need none of it.
     from cdc_pipeline.sink.delta.row_count import row_count
 
     return row_count(LakePaths(config.sink.lake_path, config.name).table(table), version=version)
@@ -54,7 +55,7 @@ class MaterializationRecorder(RunObserver):
         translator: CdcTranslator,
         row_counter: RowCounter | None = None,
     ) -> None:
-        """Row counts are of `row_counter`, of the tables' logs by default."""
+        """Take row counts from `row_counter`, by default from the tables' logs."""
         self._context = context
         self._config = config
         self._translator = translator
@@ -92,7 +93,7 @@ class MaterializationRecorder(RunObserver):
             else:
                 cut = None
         if cut is not None and cut.cursor.position.order != cursor.position.order:
-            cut = None  # the position alone has moved: the cut's counts are not this event's
+            cut = None  # only the position moved: the cut's counts are not this event's
         self._context.log_event(
             dg.AssetMaterialization(
                 asset_key=self._translator.cursor_key(self._config.name),
@@ -124,7 +125,8 @@ class MaterializationRecorder(RunObserver):
         return value.value or 0 if isinstance(value, dg.IntMetadataValue) else 0
 
     def _count(self, table: str, version: int) -> int | None:
-        """The table's rows. A log that cannot be read fails no run here: the batch is published already."""
+        """Return the table's row count. An unreadable log does not fail the run here: the batch is
+        already published."""
         try:
             return self._row_counter(self._config, table, version)
         except CdcError as error:
@@ -144,7 +146,7 @@ class MaterializationRecorder(RunObserver):
 
 
 def tables_text(tables: tuple[str, ...]) -> str:
-    """Which tables a plan knows, in words."""
+    """Describe which tables a plan covers."""
     if not tables:
         return "no table is known before the log is read"
     more = f" and {len(tables) - _TABLES_NAMED_MAX:,} more" if len(tables) > _TABLES_NAMED_MAX else ""

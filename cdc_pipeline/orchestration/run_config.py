@@ -1,4 +1,4 @@
-"""What a person may set for one run, in Dagster's launchpad or on the command line.
+"""Settings of one run, in Dagster's launchpad or on the command line.
 
 Rules:
 - Everything is optional: a run without settings does what the YAML file says.
@@ -71,7 +71,7 @@ class CaptureRunConfig(dg.Config):
     )
 
     def bound(self) -> Bound | None:
-        """The run's own bound; None where the YAML file decides."""
+        """Return the run's own bound; None if the YAML file decides."""
         return bound_of(
             journal=self.bound_journal,
             offset=self.bound_offset,
@@ -85,7 +85,7 @@ class CaptureRunConfig(dg.Config):
 
 
 def run_config_of(bound: Bound | None) -> dict[str, object]:
-    """The fields of `CaptureRunConfig` that say `bound`."""
+    """Return the fields of `CaptureRunConfig` that express `bound`."""
     if isinstance(bound, PositionConfig):
         return {"bound_journal": bound.journal, "bound_offset": bound.offset}
     if isinstance(bound, TransactionsBoundConfig):

@@ -1,8 +1,10 @@
-"""Captures and changes of the lake as Dagster runs of their own, so that the cursor's events are valid (K3).
+"""Captures and changes of the lake as separate Dagster runs, because only a run's event is a valid
+cursor (K3).
 
 Rules:
-- Each capture is a run of the source's job as any other; a change is one like a person's change of the cursor.
-- What goes on between them is in no run: it holds no slot of the source's pool.
+- Each capture is an ordinary run of the source's job; a change is a run like a person's change of
+  the cursor.
+- Work between them belongs to no run, so it holds no slot of the source's pool.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ class SourceRuns:
     """Starts runs of one source (see `pipeline.runs.Runs`).
 
     Args:
-        kind: what a change of the lake is called.
-        on_waiting: is told the ids of the runs that hold the source.
+        kind: name of a change of the lake.
+        on_waiting: called with the ids of the runs that hold the source.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class SourceRuns:
         self._on_waiting = on_waiting
 
     def capture(self, bound: Bound, observer: RunObserver) -> None:
-        """A run of the source's job. Raises what it failed with."""
+        """Run the source's job; raise the error it failed with."""
         run = execute_capture(
             self._loaded,
             instance=self._instance,
@@ -60,7 +62,7 @@ class SourceRuns:
             raise run.error
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """A run of its own in which the lake is changed."""
+        """Open a separate run for a change of the lake."""
         found: list[T] = []
         execute_cursor_change(
             self._loaded,
@@ -74,5 +76,5 @@ class SourceRuns:
         return found[0]
 
     def cursor(self) -> CursorState | None:
-        """The latest cursor in Dagster."""
+        """Return the latest cursor in Dagster."""
         return self._loaded.cursors(self._instance).read()

@@ -1,11 +1,13 @@
-"""How a source, its tables and its cursor appear in Dagster. Override a method of `CdcTranslator` to change it.
+"""How a source, its tables and its cursor appear in Dagster. Override a method of `CdcTranslator`
+to change it.
 
 Rules:
-- Keys depend on the names of source, schema and table alone: the same table has the same key in definitions and events.
-  Names that Dagster cannot carry are escaped by `dagster_name`, one-to-one.
-- The kinds of keys never meet: ``[source, "source", schema, table]``, ``[source, schema, table]``, ``[source,
-  "cursor"]`` and ``[source, "snapshot"]``.
-- Changing a cursor's key loses nothing: the next run finds no cursor and rebuilds it from the lake's last cut (K3).
+- Keys depend only on the names of source, schema and table: a table has the same key in definitions
+  and events. Names that Dagster cannot carry are escaped by `dagster_name`, one-to-one.
+- The kinds of keys never collide: ``[source, "source", schema, table]``, ``[source, schema,
+  table]``, ``[source, "cursor"]`` and ``[source, "snapshot"]``.
+- Changing a cursor's key loses nothing: the next run finds no cursor and rebuilds it from the
+  lake's last cut (K3).
 """
 
 from __future__ import annotations
@@ -38,47 +40,48 @@ class CdcTranslator:
     """Keys, groups and metadata of a pipeline's assets. `table` is always ``schema.table`` (see `table_names`)."""
 
     def source_table_key(self, source: str, table: str) -> dg.AssetKey:
-        """Key of a table in the database."""
+        """Return the key of a table in the database."""
         return dg.AssetKey([source, "source", *map(dagster_name, split_table_name(table))])
 
     def table_key(self, source: str, table: str) -> dg.AssetKey:
-        """Key of a Delta table."""
+        """Return the key of a Delta table."""
         return dg.AssetKey([source, *map(dagster_name, split_table_name(table))])
 
     def cursor_key(self, source: str) -> dg.AssetKey:
-        """Key of the source's cursor."""
+        """Return the key of the source's cursor."""
         return dg.AssetKey([source, "cursor"])
 
     def snapshot_key(self, source: str) -> dg.AssetKey:
-        """Key of the asset whose partitions are loads of the source's tables."""
+        """Return the key of the asset whose partitions are loads of the source's tables."""
         return dg.AssetKey([source, "snapshot"])
 
     def group_name(self, source: str) -> str:
-        """Asset group of a source's Delta tables and its cursor."""
+        """Return the asset group of a source's Delta tables and its cursor."""
         return source
 
     def source_group_name(self, source: str) -> str:
-        """Asset group of the tables in the database."""
+        """Return the asset group of the tables in the database."""
         return f"{source}_source"
 
     def job_name(self, source: str) -> str:
-        """Name of the job that captures a source."""
+        """Return the name of the job that captures a source."""
         return f"{source}_capture"
 
     def snapshot_job_name(self, source: str) -> str:
-        """Name of the job that loads tables of a source."""
+        """Return the name of the job that loads tables of a source."""
         return f"{source}_snapshot"
 
     def owners(self, source: str) -> Sequence[str]:  # noqa: ARG002
-        """Owners of a source's assets: mail addresses, or ``team:name``."""
+        """Return the owners of a source's assets: email addresses, or ``team:name``."""
         return ()
 
     def table_path(self, config: PipelineConfig, table: str) -> Path:
-        """Where the Delta table lies."""
+        """Return the location of the Delta table."""
         return LakePaths(config.sink.lake_path, config.name).table(table)
 
     def source_kind(self, config: PipelineConfig, cut: Cut | None) -> str:
-        """``mysql`` or ``mariadb``: from the last cut, else from the configuration, else ``mysql``."""
+        """Return ``mysql`` or ``mariadb``: from the last cut, else the configuration, else
+        ``mysql``."""
         if cut is not None:
             return cut.cursor.flavor
         if isinstance(config.source, LiveSourceConfig) and config.source.flavor != "auto":
@@ -86,7 +89,7 @@ class CdcTranslator:
         return "mysql"
 
     def source_table_spec(self, config: PipelineConfig, table: str, cut: Cut | None) -> dg.AssetSpec:
-        """The upstream table, external to Dagster."""
+        """Return the spec of the upstream table, external to Dagster."""
         return dg.AssetSpec(
             self.source_table_key(config.name, table),
             description=f"{markdown(table)} in {_origin(config)}.",
@@ -100,8 +103,8 @@ class CdcTranslator:
     def table_spec(
         self, config: PipelineConfig, table: str, cut: Cut | None, *, sources: Sequence[str] = ()
     ) -> dg.AssetSpec:
-        """The Delta table, with its columns once a cut has told them; `sources` are its source tables: one of its name
-        by default."""
+        """Return the spec of the Delta table, with its columns once a cut has recorded them.
+        `sources` are its source tables; by default the one of the same name."""
         path = self.table_path(config, table)
         of_table = cut.tables.get(table) if cut is not None else None
         mode = of_table.mode if of_table is not None else config.sink.mode
@@ -126,7 +129,7 @@ class CdcTranslator:
         )
 
     def cursor_spec(self, config: PipelineConfig, tables: Sequence[str]) -> dg.AssetSpec:
-        """The cursor: its events are what the next run goes on from."""
+        """Return the spec of the cursor; the next run resumes from its newest event."""
         return dg.AssetSpec(
             self.cursor_key(config.name),
             deps=[self.table_key(config.name, table) for table in tables],
@@ -143,11 +146,12 @@ class CdcTranslator:
         )
 
     def table_event_metadata(self, config: PipelineConfig, cut: Cut, table: str, row_count: int | None) -> Metadata:
-        """Metadata of one table's event after the batch of `cut`."""
+        """Return the metadata of one table's event after the batch of `cut`."""
         return table_event_metadata(cut, table, path=self.table_path(config, table), row_count=row_count)
 
     def cursor_event_metadata(self, cursor: CursorState, cut: Cut | None, given: dict[str, object]) -> Metadata:
-        """Metadata of the cursor's event. It must keep the entry `cursor`: the next run reads it."""
+        """Return the metadata of the cursor's event. It must keep the entry `cursor`: the next run
+        reads it."""
         return cursor_event_metadata(cursor, cut=cut, given=given)
 
 
@@ -156,7 +160,7 @@ def _origin(config: PipelineConfig) -> str:
 
 
 def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
-    """The address of a live server, or the directory of archived journals."""
+    """Return the address of a live server, or the directory of archived journals."""
     source = config.source
     if isinstance(source, LiveSourceConfig):
         return {"server": dg.MetadataValue.text(f"{source.host}:{source.port}")}

@@ -1,11 +1,11 @@
-"""A server's catalog as table schemas: what information_schema says of columns, keys and default charsets.
+"""A server's catalog as table schemas: columns, keys and default charsets from information_schema.
 
 Rules:
-- Plain rows in, plain values out; reading them is the source's business.
-- A table with a column whose type is not known is left out: its table maps must then tell everything.
+- Plain rows in, plain values out; the source reads them.
+- A table with a column of unknown type is left out: only its table maps can describe it.
 
-Source: MySQL 9.7 manual, 28.3 (COLUMNS, STATISTICS, TABLES, SCHEMATA); MariaDB 10.11 marks its old temporal format with
-a comment behind COLUMN_TYPE.
+Source: MySQL 9.7 manual, 28.3 (COLUMNS, STATISTICS, TABLES, SCHEMATA); MariaDB 10.11 marks its old
+temporal format with a comment behind COLUMN_TYPE.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMMENT_AT_END: Final = re.compile(r"\s*/\*[^']*\*/\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What a server's tables are at one moment.
+    """A server's tables at one moment.
 
     Attributes:
         tables: schema and default charset by (database, table).
@@ -47,7 +47,7 @@ def catalog(
     databases: Mapping[str, str],
     is_mariadb: bool,
 ) -> Catalog:
-    """The catalog from rows with names in lower case.
+    """Return the catalog from rows with names in lower case.
 
     Args:
         columns: of information_schema.COLUMNS, by table in the order of ORDINAL_POSITION.
@@ -78,7 +78,8 @@ def catalog(
 
 
 def _is_generated(row: Mapping[str, Any]) -> bool:
-    """EXTRA has ``VIRTUAL GENERATED`` or ``STORED GENERATED``; MySQL's ``DEFAULT_GENERATED`` is a default."""
+    """Return whether EXTRA marks a generated column: ``VIRTUAL GENERATED`` or ``STORED GENERATED``;
+    MySQL's ``DEFAULT_GENERATED`` is only a default."""
     return "GENERATED" in str(row["extra"] or "").upper().replace(",", " ").split()
 
 
@@ -92,7 +93,7 @@ def _generated(row: Mapping[str, Any], columns: list[Column]) -> GeneratedColumn
 
 
 def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
-    """A column of information_schema.COLUMNS; None where its type is not known."""
+    """Return a column of information_schema.COLUMNS; None if its type is unknown."""
     tokens = TokenReader(_COMMENT_AT_END.sub("", str(row["column_type"])), modes=_MODES, is_mariadb=is_mariadb)
     declared = read_type(tokens)
     if declared is None or not tokens.at_end():
@@ -110,5 +111,5 @@ def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
 
 
 def server_charset(name: str) -> str:
-    """A charset's own name: some servers call utf8mb3 utf8."""
+    """Return a charset's own name: some servers call utf8mb3 utf8."""
     return "utf8mb3" if name.lower() == "utf8" else name.lower()

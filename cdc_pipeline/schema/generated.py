@@ -1,16 +1,18 @@
-"""What the generated columns of a table are computed from, and which DDL may therefore change their values (K23).
+"""What the generated columns of a table are computed from, and which DDL may change their values
+(K23: whatever decides a value is followed).
 
 Rules:
-- A server computes generated columns again when a column of their expression changes, and says nothing of it in the
-  log. What the new values are is the server's to compute: such a statement needs a re-load.
-- A name counts as a column of an expression if it stands anywhere in its text, in a literal too. A name that can be
-  written in several ways (quotes, other scripts) counts in every expression.
-- STORED values are computed again by any ALTER TABLE that copies the table, in that statement's session. Only what is
-  made of functions that ask nothing but their arguments is the same afterwards (`is_steady`).
-- Expressions may hold secrets: only the names of columns are kept.
+- A server recomputes generated columns when a column of their expression changes, and does not log
+  that. Only the server can compute the new values: such a statement needs a re-load.
+- A name counts as a column of an expression if it stands anywhere in its text, in a literal too. A
+  name that can be written in several ways (quotes, other scripts) counts in every expression.
+- STORED values are computed again by any ALTER TABLE that copies the table, in that statement's
+  session. Only an expression whose functions depend on nothing but their arguments keeps its value
+  (`is_steady`).
+- Expressions may contain secrets: only column names are kept.
 
-Source: MySQL 9.7 manual, 15.1.24.8 (generated columns), 15.1.11; MariaDB 10.11, "Generated (Virtual and
-Persistent/Stored) Columns"; what both servers do was tried.
+Source: MySQL 9.7 manual, 15.1.24.8 (generated columns), 15.1.11; MariaDB 10.11, "Generated (Virtual
+and Persistent/Stored) Columns"; what both servers do was tried.
 """
 
 from __future__ import annotations
@@ -52,10 +54,10 @@ class GeneratedColumn:
 
 
 def generated_column(name: str, expression: str, columns: Collection[Column], *, is_stored: bool) -> GeneratedColumn:
-    """Return what is to be known of a generated column of a table.
+    """Return the facts about one generated column of a table.
 
     Args:
-        expression: its text, as a statement or the catalog has it.
+        expression: its text from a statement or the catalog.
         columns: all columns of the table.
     """
     words = {word.lower() for word in _WORD.findall(expression)}
@@ -89,7 +91,7 @@ def renamed(generated: Iterable[GeneratedColumn], names: Mapping[str, str]) -> t
 
 
 def looks_the_same(old: Column, new: Column) -> bool:
-    """Return whether every expression gives the same for a column's values after its definition became `new`."""
+    """Return whether every expression keeps its value after a column's definition became `new`."""
     # Expressions see more of texts, whose collation decides comparisons; of unsigned numbers, which ZEROFILL pads; of
     # FLOAT(m,d); of bytes, whose declared type shows.
     sees = old.type.expressions_see

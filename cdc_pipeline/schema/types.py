@@ -1,11 +1,13 @@
 """From a source column to its Delta column, and the names that Delta can hold.
 
 Rules:
-- `delta_type` depends on nothing but the column, whether a table map or a DDL text told it: K13 compares both.
-- Every Delta column is nullable; a type is Spark DDL text in lower case without blanks: ``decimal(10,2)``.
-- Names go to Delta as they are. One that Delta cannot hold, or that collides with another, stops its table by name:
-  a renamed column would be a silent second truth.
-- Which type it is says the column's row of `binlog.column_types.TYPES`.
+- `delta_type` depends only on the column, whether it comes from a table map or a DDL text: K13
+  compares both.
+- Every Delta column is nullable; a type is Spark DDL text in lower case without blanks:
+  ``decimal(10,2)``.
+- Names go to Delta as they are. One that Delta cannot hold, or that collides with another, stops
+  its table by name: a renamed column would be a silent second truth.
+- The column's row of `binlog.column_types.TYPES` determines the type.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _EXCLUDE: Final = "rename the column at the source, or add the table to tables.e
 
 
 class TargetColumn(BaseModel):
-    """One column of a target as it is recorded: Delta type as DDL text, such as ``decimal(10,2)``."""
+    """One recorded column of a target: Delta type as DDL text, such as ``decimal(10,2)``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,16 +38,18 @@ class TargetColumn(BaseModel):
 
 
 def delta_type(column: Column) -> str:
-    """Delta (Spark DDL) type of a source column, in lower case: ``int``, ``decimal(20,0)``, ``array<float>``.
+    """Return the Delta (Spark DDL) type of a source column, in lower case: ``int``,
+    ``array<float>``.
 
     Raises:
-        SchemaError: a column whose size lies outside of what MySQL and MariaDB have (a damaged table map).
+        SchemaError: a column's size is impossible in MySQL and MariaDB (a damaged table map).
     """
     return column.type.delta(column)
 
 
 def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
-    """The target's source columns (without ``_cdc_`` columns), in the order of the row image.
+    """Return the target's source columns (without ``_cdc_`` columns), in the order of the row
+    image.
 
     Raises:
         SchemaError: a column name that Delta cannot hold as it is (see `check_column_names`).
@@ -55,7 +59,7 @@ def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
 
 
 def keyless(table: str) -> KeylessTableError:
-    """The error for a captured table without a primary key."""
+    """Return the error for a captured table without a primary key."""
     return KeylessTableError(
         "a mirror needs a primary key to find the rows that change",
         table=table,
@@ -103,10 +107,10 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
 
 
 def quoted_table(full_name: str) -> str:
-    """The name of a table, or of a schema alone, quoted for SQL (see `table_names`)."""
+    """Return the name of a table, or of just a schema, quoted for SQL (see `table_names`)."""
     return ".".join(quoted_name(part) for part in split_table_name(full_name) if part)
 
 
 def quoted_name(name: str) -> str:
-    """One name, quoted for SQL."""
+    """Return one name, quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"

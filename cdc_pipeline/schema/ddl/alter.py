@@ -1,8 +1,9 @@
 """The actions of ALTER TABLE.
 
 Rules:
-- Every action of the list is named; one that is not recognised to its end is UNKNOWN, with its text.
-- An action is told apart by what it does to rows and columns of a Delta table, not by the server's syntax.
+- Every action of the list is named; one that cannot be read to its end is UNKNOWN, with its text.
+- Actions are classified by their effect on rows and columns of a Delta table, not by the server's
+  syntax.
 
 Source: MySQL 9.7 manual, 15.1.11 (ALTER TABLE); MariaDB 10.11, ALTER TABLE.
 """
@@ -53,7 +54,7 @@ class Action:
     Attributes:
         kind: what it does.
         text: as it is written.
-        name: column, index, engine or table concerned, where one is; "" else.
+        name: the column, index, engine or table concerned; "" if none.
         new_name: of RENAME COLUMN and CHANGE.
         column: of ADD COLUMN.
         if_exists: IF EXISTS or IF NOT EXISTS is written.
@@ -87,7 +88,7 @@ def alter_actions(
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> tuple[Action, ...]:
-    """The actions of an ALTER TABLE statement, in order; () for any other statement."""
+    """Return the actions of an ALTER TABLE statement, in order; () for any other statement."""
     tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
     if classify_tokens(tokens, default_database).kind is not StatementKind.ALTER_TABLE:
         return ()
@@ -112,7 +113,7 @@ def _text(tokens: TokenReader, start: int) -> str:
 
 
 def _unknown(tokens: TokenReader, start: int) -> Action:
-    """Everything up to the next comma, as UNKNOWN; where the text breaks off, all of it."""
+    """Pass over everything up to the next comma, or to the end of a truncated text, as UNKNOWN."""
     if not tokens.skip_to_comma():
         while not tokens.at_end():
             tokens.next()
@@ -126,7 +127,7 @@ def _may_follow_without_comma(tokens: TokenReader, last: Action) -> bool:
 
 
 def _one(tokens: TokenReader) -> list[Action]:
-    """Pass over the action at which the reader stands; ADD (a .., b ..) gives several."""
+    """Pass over the action at the reader's position; ADD (a .., b ..) yields several."""
     start = tokens.peek().start
     here = tokens.index
     actions = _known(tokens, start)
@@ -161,7 +162,8 @@ def _known(tokens: TokenReader, start: int) -> list[Action] | None:
 
 
 def _all(tokens: TokenReader, start: int, kind: ActionKind) -> Action:
-    """Everything to the end: actions whose lists hold commas (names of partitions, columns to order by)."""
+    """Pass over everything to the end: actions whose lists contain commas (partition names, columns
+    to order by)."""
     while not tokens.at_end():
         tokens.next()
     return Action(kind, _text(tokens, start))
@@ -172,7 +174,7 @@ def _rest(tokens: TokenReader, start: int, kind: ActionKind, name: str = "") -> 
 
 
 def at_key_part(tokens: TokenReader) -> bool:
-    """True where an index, a key or a constraint is defined, and not a column."""
+    """Return whether an index, a key or a constraint is defined, and not a column."""
     if tokens.peek().key in _INDEX_WORDS or tokens.at_any("PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT", "CHECK"):
         return True
     if tokens.at("PERIOD", "FOR"):
@@ -181,7 +183,8 @@ def at_key_part(tokens: TokenReader) -> bool:
 
 
 def added_key(tokens: TokenReader) -> Action | None:
-    """Pass over the definition of an index, key or constraint; None where it cannot be read to its end."""
+    """Pass over the definition of an index, key or constraint; None if it cannot be read to its
+    end."""
     start = tokens.peek().start
     kind = _A.CONSTRAINT
     if tokens.at("PERIOD", "FOR"):

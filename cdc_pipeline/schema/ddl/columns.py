@@ -1,10 +1,10 @@
 """Column definitions of CREATE TABLE and ALTER TABLE ... ADD COLUMN.
 
 Rules:
-- A definition counts only if it was read to its end: an attribute that is not known makes it None, since it may be one
-  that changes values (K13).
-- What a default is, is kept as it is written; which value old rows get is `cdc_pipeline.schema.evolution.backfill`'s
-  business.
+- A definition counts only if it was read to its end: an unknown attribute makes it None, since it
+  may change values (K13: only what is certain is applied).
+- A default is kept as written; `cdc_pipeline.schema.evolution.backfill` determines the value of old
+  rows.
 
 Source: MySQL 9.7 manual, 15.1.24 (CREATE TABLE, column_definition); MariaDB 10.11, CREATE TABLE.
 """
@@ -52,15 +52,16 @@ class ColumnDefinition:
 
     Attributes:
         name: column name.
-        sql_type: the type as it is written, with sign and charset; `?` for the labels of ENUM and SET.
+        sql_type: the type as it is written, with sign and charset; `?` for the labels of ENUM and
+            SET.
         declared: the type's name in upper case.
         column: kind, sign, sizes, charset and labels, for `schema.types.delta_type`.
         is_char: CHAR(n), whose values have no trailing blanks.
-        nullable: None where neither NULL nor NOT NULL is written.
+        nullable: None if neither NULL nor NOT NULL is written.
         default: DEFAULT's kind; `literal` is its constant.
         expression: of a generated column, as it is written.
-        stored: of a generated column: its values are kept, and not computed by who reads them.
-        after: column that it is placed behind; "" where `first` or nothing is written.
+        stored: of a generated column: its values are stored, not computed by the reader.
+        after: column that it is placed after; "" if `first` or nothing is written.
     """
 
     name: str
@@ -84,14 +85,16 @@ class ColumnDefinition:
 
     @property
     def not_null(self) -> bool:
-        """True where the column cannot be NULL (keys and SERIAL included)."""
+        """Return whether the column cannot be NULL (including keys and SERIAL)."""
         return self.nullable is False or self.primary_key or self.auto_increment or self.declared == "SERIAL"
 
 
 def column_definition(tokens: TokenReader, *, table_charset: str = "") -> ColumnDefinition | None:
-    """Pass over ``name type attributes [FIRST | AFTER column]``; None where it cannot be read with certainty.
+    """Pass over ``name type attributes [FIRST | AFTER column]``; None if it cannot be read with
+    certainty.
 
-    The reader then stands at a comma, a closing parenthesis or the end (or at what ALTER TABLE allows behind its list).
+    The reader is then at a comma, a closing parenthesis or the end (or at what ALTER TABLE allows
+    after its list).
     """
     name = tokens.name()
     if name is None:
@@ -123,7 +126,7 @@ def _attributes(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefi
 
 
 def _attribute(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    """Pass over one attribute; None where it is not known."""
+    """Pass over one attribute; None if it is unknown."""
     if tokens.take("NOT", "NULL"):
         return replace(definition, nullable=False)
     if tokens.take("NULL"):
@@ -252,7 +255,7 @@ _AFTER_DEFAULT: Final = frozenset(
 
 
 def _ends_default(tokens: TokenReader) -> bool:
-    """True where a new attribute or the end follows: what was read is the whole default."""
+    """Return whether a new attribute or the end follows, so that the whole default was read."""
     return tokens.at_end() or tokens.peek().key in _AFTER_DEFAULT
 
 
@@ -272,7 +275,7 @@ def _skip_expression(tokens: TokenReader) -> bool:
 
 
 def _read_literal(tokens: TokenReader) -> Literal | None:
-    """Pass over a constant; None where none stands here."""
+    """Pass over a constant; None if there is none here."""
     token = tokens.peek()
     if token.key in ("NULL", "TRUE", "FALSE"):
         tokens.next()

@@ -1,8 +1,8 @@
 """Columns and primary key of a plain CREATE TABLE.
 
 Rules:
-- All or nothing: a column, key or option that is not certain from the text makes the answer None, and the target waits
-  for its first table map.
+- All or nothing: if a column, key or option is uncertain from the text, the result is None, and the
+  target waits for its first table map.
 
 Source: MySQL 9.7 manual, 15.1.24 (CREATE TABLE); MariaDB 10.11, CREATE TABLE.
 """
@@ -24,8 +24,9 @@ class CreatedTable:
     """Columns and key of a plain CREATE TABLE.
 
     Attributes:
-        primary_key: column names as they are written in the columns' own definitions; () without a primary key.
-        charset: the table's own default charset; "" where none is written.
+        primary_key: column names as they are written in the columns' own definitions; () without a
+            primary key.
+        charset: the table's own default charset; "" if none is written.
     """
 
     columns: tuple[ColumnDefinition, ...]
@@ -40,7 +41,8 @@ def create_columns(
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> CreatedTable | None:
-    """Columns and primary key of a plain CREATE TABLE; None where its text does not tell them with certainty."""
+    """Return columns and primary key of a plain CREATE TABLE; None if its text leaves them
+    uncertain."""
     tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
     if classify_tokens(tokens, default_database).kind is not StatementKind.CREATE_TABLE or not tokens.at("("):
         return None
@@ -77,7 +79,8 @@ def create_columns(
 
 
 def _table_charset(tokens: TokenReader) -> str | None:
-    """The table's own charset, "" where none is written; None where an option adds columns (system versioning)."""
+    """Return the table's own charset, "" if none is written; None if an option adds columns (system
+    versioning)."""
     here = tokens.index
     if not tokens.skip_group():
         return None
@@ -87,7 +90,8 @@ def _table_charset(tokens: TokenReader) -> str | None:
 
 
 def table_charset(tokens: TokenReader) -> str | None:
-    """The charset among the options up to the end, "" where none is told; None where an option adds columns."""
+    """Return the charset among the options up to the end, "" if there is none; None if an option
+    adds columns."""
     charset = ""
     while not tokens.at_end():
         if tokens.at("WITH", "SYSTEM", "VERSIONING"):
@@ -105,7 +109,8 @@ def table_charset(tokens: TokenReader) -> str | None:
 
 
 def key_columns(text: str, *, modes: SqlModes, is_mariadb: bool) -> tuple[str, ...]:
-    """Columns of ``[ADD] PRIMARY KEY [name] [USING ..] (a, b(10) DESC)``; () where one is not a column."""
+    """Columns of ``[ADD] PRIMARY KEY [name] [USING ..] (a, b(10) DESC)``; () if one is not a
+    column."""
     reader = TokenReader(text, modes=modes, is_mariadb=is_mariadb)
     while not reader.at_end() and not reader.at("("):
         reader.next()

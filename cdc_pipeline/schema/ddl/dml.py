@@ -1,8 +1,9 @@
 """Tables that a logged data-changing statement may change.
 
 Rules:
-- A table too many is a stop that names it; a table too few is a lost change. So joined tables all count, and where the
-  text does not tell (CALL, SELECT of a function, IMPORT) the answer is (): any table.
+- One table too many is a stop that names it; one too few is a lost change. So all joined tables
+  count, and if the text does not show them (CALL, SELECT of a function, IMPORT) the result is ():
+  any table.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _ENDS_REFERENCES: Final = frozenset({"SET", "WHERE", "ORDER", "LIMIT", "RETURNIN
 
 
 def dml_tables(tokens: TokenReader, default_database: str) -> tuple[TableName, ...]:
-    """Tables of the DML statement at which the reader stands; () where its text does not tell them all."""
+    """Return the tables of the DML statement at the reader's position; () if its text does not show
+    all."""
     if tokens.take("WITH") and not _skip_common_tables(tokens):
         return ()
     verb = tokens.next().key
@@ -69,7 +71,7 @@ def _delete_tables(tokens: TokenReader, default_database: str) -> tuple[TableNam
 
 
 def _references(tokens: TokenReader, default_database: str) -> tuple[TableName, ...]:
-    """All tables named in table references, up to the clause that follows them; sub-queries only read."""
+    """Return all tables named in table references, up to the next clause; subqueries only read."""
     tables: dict[TableName, None] = {}
     expected = True
     while not tokens.at_end():

@@ -1,12 +1,15 @@
-"""A statement of the log as errors, records, cuts, notes and Dagster may hold it: without any of its literals (K26).
+"""A statement of the log as errors, records, cuts, notes and Dagster may hold it: without any of
+its literals (K26).
 
 Rules:
-- This is the one way out for a statement's text. Only the binlog inspector prints texts as they are, to the person at
-  the terminal.
-- Of DDL of tables the words, names and types stay; strings, numbers outside of a type's length, and whatever stands in
-  double quotes (a name or a string, depending on the session) are `?`; comments go.
-- Of all other statements (rows as text, accounts, servers, what cannot be classified) the verb, the tables and the
-  length stay. So it is with a text that breaks off: what looks like a name there may be the inside of a string.
+- A statement's text leaves the process only through here. Only the binlog inspector prints texts
+  unchanged, to the person at the terminal.
+- Of DDL of tables the words, names and types stay; strings, numbers outside of a type's length, and
+  anything in double quotes (a name or a string, depending on the session) become `?`; comments are
+  removed.
+- Of all other statements (rows as text, accounts, servers, what cannot be classified) only the
+  verb, the tables and the length stay. The same holds for a truncated text: what looks like a name
+  there may be inside a string.
 """
 
 from __future__ import annotations
@@ -38,11 +41,11 @@ _WITH_TEXT: Final = frozenset(
         _K.DROP_DATABASE,
     }
 )
-# Words besides the names of types behind which numbers in parentheses are sizes.
+# Words other than type names after which numbers in parentheses are sizes.
 _SIZED_WORDS: Final = frozenset({
     "NUMBER", "PRECISION", "VARCHAR2", "VARYING", "RAW", "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP",
 })  # fmt: skip
-# Behind these a string is a name.
+# After these a string is a name.
 _NAMED: Final = frozenset({"CHARSET", "SET", "COLLATE", "ENGINE"})
 _OPAQUE: Final = frozenset({TokenKind.STRING, TokenKind.QUOTED, TokenKind.HEX, TokenKind.BITS})
 
@@ -100,7 +103,8 @@ def without_literals(
 
 
 class _Sizes:
-    """Whether a number is the length or precision of a type: `VARCHAR(100)`, `DECIMAL(10,2)`."""
+    """Return whether a number is the length or precision of a type: `VARCHAR(100)`,
+    `DECIMAL(10,2)`."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -118,11 +122,13 @@ class _Sizes:
 
 
 def needed_later(sql: str, masked: Collection[str], *, modes: SqlModes, is_mariadb: bool) -> str:
-    """Return an ALTER TABLE as it is kept until it is carried out: with defaults and labels, without other strings.
+    """Return an ALTER TABLE in the form kept until it is executed: with defaults and labels,
+    without other strings.
 
     Args:
-        masked: names of columns whose values are masked. If the statement names one, its defaults go as well; it cannot
-            be carried out then, nor could it be with them: a default of a masked column is never filled in.
+        masked: names of columns whose values are masked. If the statement names one, its defaults
+            go as well; it cannot be executed then, but neither could it be with them: a default of
+            a masked column is never filled in.
     """
     hidden = {name.lower() for name in masked}
     tokens = list(tokenize(sql, modes=modes, is_mariadb=is_mariadb))
@@ -139,7 +145,7 @@ def needed_later(sql: str, masked: Collection[str], *, modes: SqlModes, is_maria
             in_labels = False
         is_default = last == "DEFAULT"
         is_name = (before if last == "=" else last) in _NAMED
-        # An introducer (`_utf8mb4'...'`), a sign or a parenthesis belongs to the default behind it.
+        # An introducer (`_utf8mb4'...'`), a sign or a parenthesis belongs to the default after it.
         if not (is_default and (token.key.startswith("_") or token.key in ("-", "+", "("))):
             before, last = last, token.key
         if is_default and not keeps_defaults and token.kind in (*_OPAQUE, TokenKind.NUMBER):

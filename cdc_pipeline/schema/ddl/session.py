@@ -81,7 +81,7 @@ def canonical_xid(text: str) -> str:
 
 
 def _xid(tokens: TokenReader) -> str:
-    """global part [, branch [, format id]]; "" where it cannot be read with certainty."""
+    """global part [, branch [, format id]]; "" if it cannot be read with certainty."""
     parts: list[bytes] = []
     while len(parts) < 2:
         token = tokens.next()

@@ -1,4 +1,4 @@
-"""What `cdc_pipeline.schema.ddl.ddl` says of a statement: plain values."""
+"""Plain values: the classification of a statement by `cdc_pipeline.schema.ddl.ddl`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StatementKind(StrEnum):
     XA_PREPARE = "xa_prepare"
     XA_COMMIT = "xa_commit"
     XA_ROLLBACK = "xa_rollback"
-    DML = "dml"  # changes of rows as text; `tables` is empty where the text does not tell them (CALL, SELECT f())
+    DML = "dml"  # changes of rows as text; `tables` is empty if the text does not show them (CALL, SELECT f())
     UNKNOWN = "unknown"
 
 
@@ -55,14 +55,14 @@ class Statement:
     Attributes:
         kind: what it is.
         verb: its leading words for people: ``DROP TEMPORARY TABLE``.
-        tables: tables that it creates, changes or removes; never those that it only reads, but for DML, where a joined
-            table counts too.
+        tables: tables that it creates, changes or removes; never those that it only reads, except
+            that a table joined in DML counts too.
         renames: (old, new) of RENAME TABLE and ALTER TABLE ... RENAME; both are in `tables` too.
         reads: tables that CREATE TABLE ... LIKE takes its columns from.
         database: of CREATE, ALTER and DROP DATABASE.
         index: name of the index of DROP INDEX.
-        name: of the savepoint of SAVEPOINT, ROLLBACK TO and RELEASE; canonical xid of XA statements; "" where it cannot
-            be read.
+        name: of the savepoint of SAVEPOINT, ROLLBACK TO and RELEASE; canonical xid of XA
+            statements; "" if it cannot be read.
         temporary: of CREATE and DROP TEMPORARY TABLE.
         ignore: ALTER IGNORE TABLE (MariaDB), which drops rows that a new unique index refuses.
     """

@@ -1,15 +1,17 @@
 """Tokens of MySQL and MariaDB statements, as far as DDL needs them.
 
 Rules:
-- Tolerant: a text that breaks off inside a string or a comment gives a BAD token instead of an error; who reads tokens
-  treats what he does not expect as unknown, and never as harmless.
-- Lazy: a statement of many MiB (a logged INSERT) is only read as far as someone asks.
-- What the server ran counts: versioned comments (``/*!50100 ... */``, MariaDB's ``/*M! ... */``) are read as code where
-  the server reads them so. Both servers blank the mark of those that they skipped before they log a statement.
-- A double-quoted text is a name in ANSI_QUOTES and a string otherwise; while the mode is not known, the grammar at its
-  place decides (``Kind.QUOTED``).
+- Tolerant: a text that breaks off inside a string or a comment yields a BAD token instead of an
+  error; callers treat unexpected tokens as unknown, never as harmless.
+- Lazy: a statement of many MiB (a logged INSERT) is read only as far as needed.
+- What the server ran counts: versioned comments (``/*!50100 ... */``, MariaDB's ``/*M! ... */``)
+  are read as code where the server reads them so. Before logging a statement, both servers blank
+  the marks of those that they skipped.
+- A double-quoted text is a name in ANSI_QUOTES and a string otherwise; while the mode is not known,
+  the grammar at its place decides (``Kind.QUOTED``).
 
-Source: MySQL 9.7 manual, 11.1.1 (string literals), 11.2 (names), 11.7 (comments); MariaDB, comment syntax.
+Source: MySQL 9.7 manual, 11.1.1 (string literals), 11.2 (names), 11.7 (comments); MariaDB, comment
+syntax.
 """
 
 from __future__ import annotations
@@ -47,17 +49,18 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class SqlModes:
-    """What of a session changes the meaning of its DDL; the QUERY event's status variables tell it.
+    """The session settings that change the meaning of DDL, from the QUERY event's status variables.
 
     Attributes:
         ansi_quotes: None while not known.
-        explicit_defaults_for_timestamp: None while not known; where it is off, a TIMESTAMP is NOT NULL by itself.
+        explicit_defaults_for_timestamp: None while not known; if it is off, a TIMESTAMP is NOT NULL
+            by default.
         time_zone: of the session, for constant defaults of TIMESTAMP columns; "" while not known.
         oracle: MariaDB's sql_mode=ORACLE, where DATE is a DATETIME.
-        strict: STRICT_TRANS_TABLES or STRICT_ALL_TABLES: a value that its new type does not hold fails the ALTER; False
-            while not known.
-        trims_char: PAD_CHAR_TO_FULL_LENGTH is off: a CHAR is read, and copied, without its trailing blanks; False while
-            not known.
+        strict: STRICT_TRANS_TABLES or STRICT_ALL_TABLES: a value that its new type does not hold
+            fails the ALTER; False while not known.
+        trims_char: PAD_CHAR_TO_FULL_LENGTH is off: a CHAR is read, and copied, without its trailing
+            blanks; False while not known.
     """
 
     ansi_quotes: bool | None = None
@@ -206,7 +209,7 @@ def respelled(sql: str, tokens: Iterable[Token], spelling: Callable[[Token], str
 
 
 class TokenReader:
-    """Reads a statement's tokens forward, with as much look-ahead as is asked for.
+    """Reads a statement's tokens forward, with any look-ahead.
 
     `index` may be kept and set back: tokens once read stay.
     """
@@ -231,18 +234,18 @@ class TokenReader:
         return self.read[wanted]
 
     def next(self) -> Token:
-        """This token; the reader then stands at the following one."""
+        """Return this token and move to the next one."""
         token = self.peek()
         if token is not self._end:
             self.index += 1
         return token
 
     def at(self, *keys: str) -> bool:
-        """True where exactly these keywords or marks follow."""
+        """Return whether exactly these keywords or marks follow."""
         return all(self.peek(ahead).key == key for ahead, key in enumerate(keys))
 
     def at_any(self, *keys: str) -> bool:
-        """True where one of these keywords or marks follows."""
+        """Return whether one of these keywords or marks follows."""
         return self.peek().key in keys
 
     def take(self, *keys: str) -> bool:
@@ -253,7 +256,7 @@ class TokenReader:
         return False
 
     def take_any(self, *keys: str) -> str:
-        """Pass over one of these; it, or "" where none follows."""
+        """Pass over one of these and return it; "" if none follows."""
         key = self.peek().key
         if key in keys:
             self.index += 1
@@ -261,12 +264,13 @@ class TokenReader:
         return ""
 
     def at_end(self) -> bool:
-        """True at the end of the statement (a closing semicolon counts as the end)."""
+        """Return whether this is the end of the statement (a closing semicolon counts as the
+        end)."""
         token = self.peek()
         return token.kind is TokenKind.END or (token.key == ";" and self.peek(1).kind is TokenKind.END)
 
     def name(self) -> str | None:
-        """Pass over a name; None where none stands here."""
+        """Pass over a name; None if there is none here."""
         token = self.peek()
         if token.kind in (TokenKind.WORD, TokenKind.NAME, TokenKind.QUOTED):
             self.index += 1
@@ -287,12 +291,13 @@ class TokenReader:
         return "".join(parts)
 
     def name_or_string(self) -> str | None:
-        """Pass over a name or a string, as charsets and option values are written; None where none stands here."""
+        """Pass over a name or a string, as charsets and option values are written; None if there is
+        none here."""
         text = self.string()
         return self.name() if text is None else text
 
     def table(self, default_database: str) -> tuple[str, str] | None:
-        """Pass over ``[database .] table``; None where no name stands here."""
+        """Pass over ``[database .] table``; None if there is no name here."""
         if self.take("."):  # ODBC's form: .table
             name = self.name()
             return None if name is None else (default_database, name)
@@ -306,7 +311,8 @@ class TokenReader:
         return default_database, first
 
     def skip_group(self) -> bool:
-        """Pass over ``( ... )`` with what is nested in it; False where none stands here or it does not end."""
+        """Pass over ``( ... )`` including nested ones; False if there is none here or it does not
+        end."""
         if not self.at("("):
             return False
         depth = 0

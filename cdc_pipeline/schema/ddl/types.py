@@ -1,13 +1,14 @@
 """Type names of MySQL 9.7 and MariaDB 10.11 in column definitions.
 
 Rules:
-- The answer equals what the table map of the same column says (K13): synonyms, implied signs, default sizes, and text
-  in charset ``binary``, which the server stores as bytes.
-- Which names a type has, and how what stands behind them is read, says its row of `binlog.column_types.TYPES`.
-- A table map that calls a type BINARY(n) is told by the schema history which of its columns are of that type.
-- A type that is not known is None: its statement stops, or the target waits for its first table map.
+- The result equals what the table map of the same column says (K13: both are compared): synonyms,
+  implied signs, default sizes, and text in charset ``binary``, which the server stores as bytes.
+- A type's row of `binlog.column_types.TYPES` has its names and the syntax that follows them.
+- For types that a table map reports as BINARY(n), the schema history says which columns have them.
+- An unknown type is None: its statement stops, or the target waits for its first table map.
 
-Source: MySQL 9.7 manual, chapter 13 and 13.9 (types of other products); MariaDB 10.11, "Data types".
+Source: MySQL 9.7 manual, chapter 13 and 13.9 (types of other products); MariaDB 10.11, "Data
+types".
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NO_WIRE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class DeclaredType:
-    """A type as it is declared.
+    """A declared type.
 
     Attributes:
         column: name "", kind, sign, sizes, charset and labels; `wire_type` is -1: there is no wire.
@@ -43,7 +44,8 @@ class DeclaredType:
 
 
 def read_type(tokens: TokenReader) -> DeclaredType | None:
-    """Pass over a type with its size, sign and charset; None where it is not known (the reader may have moved)."""
+    """Pass over a type with its size, sign and charset; None if it is unknown (the reader may have
+    moved)."""
     if tokens.peek().key in ("MARIADB_SCHEMA", "ORACLE_SCHEMA") and tokens.peek(1).key == ".":
         oracle = tokens.peek().key == "ORACLE_SCHEMA"
         tokens.next()
@@ -76,7 +78,7 @@ def _types_by_name(is_mariadb: bool) -> dict[str, tuple[Kind, str]]:
 
 @cache
 def sized_names() -> frozenset[str]:
-    """Names of types behind which numbers in parentheses are sizes."""
+    """Return the type names after which numbers in parentheses are sizes."""
     return frozenset(name.name for spec in TYPES.values() for name in spec.ddl if name.syntax in _SIZED_SYNTAXES)
 
 
@@ -85,7 +87,7 @@ def _column(kind: Kind, **sizes: object) -> Column:
 
 
 def _numbers(tokens: TokenReader) -> list[int] | None:
-    """``(n)`` or ``(n, m)``; [] where none stands here, None where it is anything else."""
+    """``(n)`` or ``(n, m)``; [] if there is none here, None if it is anything else."""
     if not tokens.take("("):
         return []
     numbers: list[int] = []
@@ -232,14 +234,15 @@ def take_compressed(tokens: TokenReader) -> bool:
 
 
 def bytes_of_text(column: Column, *, is_char: bool) -> Column:
-    """A TEXT column as it is stored: bytes where its charset is ``binary``; CHAR(n) then becomes BINARY(n)."""
+    """A TEXT column as it is stored: bytes if its charset is ``binary``; CHAR(n) then becomes
+    BINARY(n)."""
     if column.kind is not Kind.TEXT or column.charset != "binary":
         return column
     return replace(column, kind=Kind.BINARY, charset="", pad_bytes=column.char_length_max if is_char else 0)
 
 
 def _charset(tokens: TokenReader) -> str:
-    """Charset attributes directly behind a text type; "" where none tells it."""
+    """Pass over charset attributes directly after a text type; "" if none names one."""
     charset = ""
     while True:
         if tokens.take("BYTE"):
@@ -301,7 +304,7 @@ def _blob(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     return None if _numbers(tokens) is None else DeclaredType(_column(kind), name)
 
 
-# By `DdlName.syntax`: each passes over what belongs to the type, and is given the type's name and kind.
+# By `DdlName.syntax`: each gets the type's name and kind and passes over what belongs to the type.
 SYNTAXES: Final[dict[str, Callable[[TokenReader, str, Kind], DeclaredType | None]]] = {
     "integer": _integer,
     "decimal": _decimal,

@@ -1,11 +1,16 @@
-"""What an ALTER TABLE does to a target, by its policies: steps, or why it cannot be applied (K13).
+"""What an ALTER TABLE does to a target under its policies: steps, or why it cannot be applied (K13:
+no DDL passes in silence).
 
 Rules:
-- An ALTER TABLE is one change: every action names columns as they were before it, and one that is refused refuses all.
-- What is applied is certain from the text and from the columns before it. What rewrites values without row events
-  is applied only where the new values are certain, and policy asks for it; else the table stops for a re-load.
-- A column that was dropped and kept gives way: to a new one of its name it is renamed, where the lake allows that.
-- Which Delta features the steps need is looked at here: where one is not allowed the next best is done, and told.
+- An ALTER TABLE is one change: every action names columns as they were before it, and if one action
+  is refused, all are.
+- Only changes that are certain from the text and the previous columns are applied. A change that
+  rewrites values without row events is applied only if the new values are certain and the policy
+  requests it; otherwise the table stops for a re-load.
+- A column that was dropped and kept is renamed when a new one takes its name, if the lake allows
+  that.
+- This module checks which Delta features the steps need: if one is not allowed, it does the next
+  best thing and reports that.
 """
 
 from __future__ import annotations
@@ -60,23 +65,23 @@ _COLUMN_ACTIONS: Final = frozenset(
 )  # fmt: skip
 
 _OF_OLD_COLUMNS: Final = frozenset({_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY})
-# What servers do without copying the table, if it can be done so at all.
+# Actions that servers perform without copying the table whenever that is possible.
 _IN_PLACE: Final = frozenset({_A.INDEX, _A.UNIQUE_INDEX, _A.COLUMN_VISIBILITY, _A.RENAME_COLUMN, _A.RENAME_TABLE})
 _ALGORITHMS_IN_PLACE: Final = frozenset({"INPLACE", "INSTANT", "NOCOPY"})
 
 
 @dataclass(slots=True)
 class _Reading:
-    """The actions of one statement, sorted by what they do; columns by their old names as they are recorded."""
+    """The actions of one statement, sorted by effect; columns by their old recorded names."""
 
     dropped: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
     changed: dict[str, ColumnDefinition] = field(default_factory=dict)
     added: list[ColumnDefinition] = field(default_factory=list)
     converts: bool = False
-    key: tuple[str, ...] | None = None  # by new names; None while nothing touches it
+    key: tuple[str, ...] | None = None  # by new names; None if unchanged
     partition_rows: bool = False
-    recomputes: bool = False  # generated columns of unchanged columns may be computed again
+    recomputes: bool = False  # generated columns over unchanged columns may be recomputed
     notes: dict[str, None] = field(default_factory=dict)
 
 
@@ -90,7 +95,7 @@ class Alteration:
 
 
 class Unreadable(Exception):
-    """The text cannot be read; `error` is what to raise where nothing else tells what it did."""
+    """The text cannot be read; `error` is what to raise if nothing else shows what it did."""
 
     def __init__(self, error: UnsupportedDdlError) -> None:
         super().__init__(error.what)
@@ -98,16 +103,16 @@ class Unreadable(Exception):
 
 
 def read_alteration(scene: Scene, statement: Statement, known: KnownTable, *, shadow: bool = False) -> Alteration:
-    """What an ALTER TABLE does to its target.
+    """Return what an ALTER TABLE does to its target.
 
     Args:
-        shadow: the statement was run on a shadow table whose rows were copied after it: what a copy may lose is
-            refused.
+        shadow: the statement ran on a shadow table and rows were copied afterwards: whatever a copy
+            may lose is refused.
 
     Raises:
-        UnsupportedDdlError: an action that cannot be applied.
-        Unreadable: an action that cannot be read.
-        SchemaError: a column that exists already, or whose name Delta cannot hold.
+        UnsupportedDdlError: an action cannot be applied.
+        Unreadable: an action cannot be read.
+        SchemaError: a column already exists, or Delta cannot hold its name.
     """
     return _Alter(scene, statement, known, shadow=shadow).run()
 
@@ -147,7 +152,7 @@ class _Alter:
         return Alteration(change, reason, ", ".join(self._used))
 
     def _use(self, kind: str) -> str:
-        """The policy of a kind of change, kept for the record."""
+        """Return the policy of a kind of change and note it for the record."""
         value = str(getattr(self._policy, kind))
         self._used[f"{kind}={value}"] = None
         return value
@@ -221,7 +226,7 @@ class _Alter:
             self._read_existing(action, reading)
 
     def _read_existing(self, action: Action, reading: _Reading) -> None:
-        """DROP, RENAME, MODIFY and CHANGE of a column."""
+        """Read DROP, RENAME, MODIFY and CHANGE of a column."""
         name = self._source_name(action.name)
         definition: ColumnDefinition | None = None
         if_exists = action.if_exists
@@ -259,7 +264,7 @@ class _Alter:
         )
 
     def _source_name(self, name: str) -> str | None:
-        """A recorded source column's name as it is recorded."""
+        """Return a source column's name in the recorded spelling."""
         return next((c.name for c in self._known.columns if c.name.lower() == name.lower()), None)
 
     def _check_recorded(self, action: Action) -> None:
@@ -328,7 +333,8 @@ class _Alter:
         )
 
     def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
-        """A primary key's columns are NOT NULL from then on: outside of strict mode NULLs become another value."""
+        """Handle that a primary key's columns become NOT NULL: outside strict mode, NULLs become
+        another value."""
         old_names = {new.lower(): old for old, new in reading.renamed.items()}
         old_name = self._source_name(old_names.get(name.lower(), name))
         if old_name is None or old_name in self._known.key:
@@ -338,11 +344,12 @@ class _Alter:
             edit.check(old_name, "{c} IS NOT NULL", "NULLs became another value")
 
     def _is_strict(self) -> bool:
-        # Copied by INSERT ... SELECT, a shadow's values are bent as in a session that is not strict.
+        # INSERT ... SELECT into a shadow adjusts values as in a non-strict session.
         return self._scene.modes.strict and not self._statement.ignore and not self._shadow
 
     def _check_generated(self, reading: _Reading) -> None:
-        """Refuse what gives generated columns other values (K23)."""
+        """Refuse actions that change the values of generated columns (K23: the log does not show
+        new values)."""
         changed: dict[str, None] = {}
         for old_name, definition in reading.changed.items():
             old, new = self._old_column(old_name), resolved_column(definition, self._charset)
@@ -408,7 +415,8 @@ class _Alter:
         reading.notes[f"texts are Unicode here: the conversion to {self._charset} loses none of them"] = None
 
     def _keeps_text(self, column: Column) -> bool:
-        """Whether CONVERT TO keeps a column's values, or fails. Labels are converted in silence, in strict mode too."""
+        """Return whether CONVERT TO keeps a column's values or fails. Labels are converted in
+        silence, even in strict mode."""
         if column.type.has_labels:
             return is_lossless(column.charset, self._charset) or all(label.isascii() for label in column.labels)
         return keeps_text(column.charset, self._charset, strict=self._is_strict())
@@ -463,7 +471,8 @@ class _Alter:
         return name if key == old_name else key
 
     def _old_column(self, name: str) -> Column | None:
-        """The column before the statement, where the schema history agrees with what is recorded of the target."""
+        """Return the column before the statement, if the schema history agrees with the recorded
+        target."""
         if self._before is None:
             return None
         column = next((c for c in self._before.columns if c.name.lower() == name.lower()), None)

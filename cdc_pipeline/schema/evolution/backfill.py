@@ -1,11 +1,12 @@
-"""Which value existing rows get when a column is added, as a Spark SQL literal (K13).
+"""The value that existing rows get when a column is added, as a Spark SQL literal (K13).
 
 Rules:
-- Only a value that is certain from the text is given: a constant that the type holds exactly, the type's implicit
-  default of a NOT NULL column, or NULL. Everything else (rounded, converted, computed, dependent on session or clock)
-  is refused with its reason: the table needs a re-load.
-- The literal is what the row decoder would give for the same value: CHAR without trailing blanks, BINARY(n) padded with
-  zero bytes, an ENUM label as it is defined, TIME as text with its fraction digits.
+- Only a value that is certain from the text is used: a constant that the type holds exactly, the
+  implicit default of a NOT NULL column, or NULL. Anything else (rounded, converted, computed,
+  dependent on session or clock) is refused with its reason: the table needs a re-load.
+- The literal equals what the row decoder returns for the same value: CHAR without trailing blanks,
+  BINARY(n) padded with zero bytes, an ENUM label as it is defined, TIME as text with its fraction
+  digits.
 
 Source: MySQL 9.7 manual, 13.6 (data type default values); Spark 4.2 SQL literals.
 """
@@ -35,7 +36,8 @@ _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d\d)")
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """Value of existing rows: `sql` is a Spark SQL literal, or, where `refused` says why, there is none."""
+    """Value of existing rows: `sql` is a Spark SQL literal; if there is none, `refused` says
+    why."""
 
     sql: str = ""
     refused: str = ""
@@ -45,7 +47,7 @@ NULL: Final = Backfill("NULL")
 
 
 def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -> Backfill:
-    """What rows that exist get in an added column."""
+    """Return the value that existing rows get in an added column."""
     refused = _computed(definition, modes)
     if refused:
         return Backfill(refused=refused)
@@ -60,7 +62,7 @@ def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -
 
 
 def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
-    """Why the value of old rows is not in the text; "" where it is."""
+    """Return why the text does not determine the value of old rows; "" if it does."""
     if definition.generated:
         return "a generated column has a value of its own in each existing row"
     if definition.auto_increment:
@@ -97,7 +99,8 @@ class _Default:
 
 
 def _by_text(write: Callable[[Column, str], str | None]) -> Callable[[ColumnDefinition, Literal, SqlModes], Backfill]:
-    """A constant that is certain only as a string; `write` gives None for a string that is not."""
+    """Return a writer for constants that are certain only as strings; `write` returns None for an
+    uncertain one."""
 
     def constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> Backfill:
         sql = write(definition.column, literal.text) if literal.kind is LiteralKind.STRING else None
@@ -149,7 +152,8 @@ def _number_of(literal: Literal) -> Decimal | None:
 
 
 def _number(definition: ColumnDefinition, value: Decimal) -> Backfill:
-    """A number as its type holds it exactly; refused where it would be rounded or lies outside."""
+    """Return a number if its type holds it exactly; refuse one that would be rounded or is out of
+    range."""
     column = definition.column
     refused = Backfill(refused=f"{definition.sql_type} does not hold the default as it is")
     if column.unsigned and value < 0:
@@ -319,7 +323,8 @@ def _text_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlMo
 
 
 def _plain_text(literal: Literal) -> str | None:
-    """A string, or the text of a whole number; None for what the server would format or decode."""
+    """Return a string, or the text of a whole number; None for what the server would format or
+    decode."""
     if literal.kind is LiteralKind.STRING:
         return literal.text
     if literal.kind is LiteralKind.BOOLEAN:
@@ -347,7 +352,8 @@ def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlM
 
 
 def _label(column: Column, text: str) -> str | None:
-    """The label that a text stands for: exactly, or by case where that is one label only."""
+    """Return the label that a text denotes: the exact one, or the only one that differs just in
+    case."""
     text = text.rstrip(" ")
     if text in column.labels:
         return text

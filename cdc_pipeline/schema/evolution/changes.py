@@ -1,14 +1,18 @@
-"""What a statement of the binlog means for the targets: the decision for every DDL (K13: none is
-passed over in silence, and none of a table that is not captured stops a run).
+"""What a binlog statement means for the targets: a decision for every DDL (K13: none passes in
+silence, and DDL of a table that is not captured never stops a run).
 
 Rules:
-- Every statement ends in a decision with its reason: applied (a target is created or gets columns), recorded (no target
-  changes), ignored (not captured), or an error that names the way out. Nothing falls through.
-- A captured table without a target has nothing to lose: its DDL is recorded, and its first table map tells its columns.
-- Applied is only what the text tells with certainty; the table's next table map must confirm it (`confirm`).
+- Every statement ends in a decision with its reason: applied (a target is created or gets columns),
+  recorded (no target changes), ignored (not captured), or an error that names the way out. Nothing
+  falls through.
+- A captured table without a target has nothing to lose: its DDL is recorded, and its first table
+  map defines its columns.
+- Only what is certain from the text is applied; the table's next table map must confirm it
+  (`confirm`).
 - A statement that cannot be classified may touch a captured table: it stops the run.
-- BEGIN, COMMIT, ROLLBACK, savepoints and XA statements are ignored here: they change no table by themselves. Who
-  applies rows looks at them by kind and name (`pipeline/decode/transaction_control.py`).
+- BEGIN, COMMIT, ROLLBACK, savepoints and XA statements are ignored here: they change no table by
+  themselves. `pipeline/decode/transaction_control.py` handles them by kind and name when rows are
+  applied.
 """
 
 from __future__ import annotations
@@ -70,7 +74,7 @@ _SESSION_KINDS: Final = frozenset(
 _WORD: Final = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
 _QUOTED: Final = re.compile(r"`[^`]+`|\"[^\"]+\"")
 _WORDS_MAX: Final = 300
-# What each of them must name.
+# What each of these statements must name.
 _NAMED: Final = {
     _K.ROLLBACK_TO_SAVEPOINT: "a savepoint",
     _K.SAVEPOINT: "a savepoint",
@@ -116,20 +120,23 @@ def decide(
     offset: int = -1,
     **surroundings: Unpack[Surroundings],
 ) -> Decision:
-    """The decision for one statement of the binlog.
+    """Decide about one statement of the binlog.
 
     Args:
         sql: the QUERY event's text.
         default_database: its database.
         captured: whether (database, table) is captured.
-        known: the recorded target of (database, table), None while it has none.
-        targets_in: names of the tables of a database that have a target; without it DROP DATABASE always stops.
+        known: the recorded target of (database, table), or None.
+        targets_in: names of a database's tables that have a target; without it DROP DATABASE always
+            stops.
         journal, offset: place of the event, for errors and the decision's record.
         surroundings: policies, and what else is known; see `Surroundings`.
 
     Raises:
-        UnsupportedDdlError: a DDL of a captured table that cannot be applied, or a text that cannot be classified.
-        UnsupportedEventError: a change of rows as text, XA PREPARE as text, an XA statement whose xid cannot be read.
+        UnsupportedDdlError: DDL of a captured table cannot be applied, or a text cannot be
+            classified.
+        UnsupportedEventError: a change of rows as text, XA PREPARE as text, an XA statement whose
+            xid cannot be read.
         SchemaError: a column name that Delta cannot hold.
     """
     scene = Scene(
@@ -189,7 +196,8 @@ def _decide(scene: Scene, statement: Statement) -> Decision:
 
 
 def _unknown(scene: Scene, statement: Statement) -> Decision:
-    """A text that cannot be classified: passed where it names no captured table, nor a database that has one."""
+    """Pass an unclassifiable text if it names neither a captured table nor a database that has
+    one."""
     if not _may_reach(scene):
         return scene.decided(statement, "ignored", "it cannot be classified, and names no captured table")
     raise scene.unsupported(
@@ -200,7 +208,8 @@ def _unknown(scene: Scene, statement: Statement) -> Decision:
 
 
 def _may_reach(scene: Scene) -> bool:
-    """Whether any word of the text, or any two, can name a captured table or its database."""
+    """Return whether any word of the text, or any two, may name a captured table or its
+    database."""
     words = list(dict.fromkeys(_WORD.findall(scene.sql.replace("``", "`"))))
     words += [part for quoted in _QUOTED.findall(scene.sql) for part in (quoted[1:-1],) if part not in words]
     if scene.targets_in is None or not scene.default_database or len(words) > _WORDS_MAX:
@@ -256,7 +265,7 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
         alteration = read_alteration(scene, statement, known)
     except (Unreadable, UnsupportedDdlError) as error:
         if statement.renames and not known.follows and scene.policy_of(table).rename_table == "by_name":
-            # What it did to the rows matters to the new name alone, whose target cannot take them over.
+            # The effect on the rows concerns only the new name, whose target cannot take them over.
             left = renamed(scene, statement)
             return replace(left, changes=tuple(change for change in left.changes if not change.is_carried))
         if isinstance(error, Unreadable):
@@ -295,8 +304,8 @@ _NO_TARGET: Final = "no target yet: its first table map tells its columns"
 
 
 def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
-    """An ALTER TABLE that cannot be read: passed where the catalog proves that columns and key are what they were, and
-    no word of it can give rows other values."""
+    """Pass an unreadable ALTER TABLE if the catalog proves that columns and key are unchanged and
+    no word of it can change row values."""
     table = statement.tables[0]
     if scene.policy_of(table).unreadable == "stop":
         raise unreadable.error
@@ -319,7 +328,7 @@ def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadabl
 
 
 def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
-    """What decides of the values of each column."""
+    """Return what determines the values of each column."""
     return {
         c.name: (
             c.kind, c.unsigned and c.type.has_sign, c.charset, c.labels, c.precision, c.scale, c.fraction_digits,
@@ -347,7 +356,8 @@ def is_isolated(
     is_mariadb: bool = False,
     modes: SqlModes = UNKNOWN_MODES,
 ) -> bool:
-    """True where the statement must be alone in its batch (SPEC S7, K9): DDL of a captured table, and the unknown."""
+    """Return whether the statement must be alone in its batch (SPEC S7, K9): DDL of a captured
+    table, and unknown statements."""
     if first_word(sql) in _NEVER_ISOLATED_WORDS:
         return False
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
@@ -359,10 +369,11 @@ def is_isolated(
 
 
 def confirm(recorded: tuple[TargetColumn, ...], key: tuple[str, ...], schema: TableSchema) -> None:
-    """Check that a table map says what is recorded of its target (K13); the order of columns may differ.
+    """Check that a table map agrees with its recorded target (K13); the order of columns may
+    differ.
 
     Raises:
-        SchemaError: another type, a column too many or too few, or another key; with both versions.
+        SchemaError: a type, the set of columns or the key differs; the error shows both versions.
     """
     actual = {column.name: column.delta_type for column in target_columns(schema)}
     expected = {column.name: column.delta_type for column in recorded}

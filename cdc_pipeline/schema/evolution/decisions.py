@@ -1,4 +1,4 @@
-"""Plain values that a DDL leaves behind: what was decided, and the columns that it adds (K13)."""
+"""Plain values recorded for a DDL: the decision, and the columns that it adds (K13)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class DdlDecision(BaseModel):
-    """What was decided of one statement; shown in the run's metadata."""
+    """The decision on one statement; shown in the run's metadata."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -19,15 +19,16 @@ class DdlDecision(BaseModel):
     tables: tuple[str, ...]
     decision: Literal["applied", "recorded", "ignored"]
     reason: str
-    policy: str = ""  # the policies that decided, as ``drop_column=keep``; "" where there was nothing to choose
+    policy: str = ""  # the policies that decided, as ``drop_column=keep``; "" if there was no choice
 
 
 class AddedColumn(BaseModel):
-    """A column that a DDL adds to a target: Delta type as DDL text, and the constant that old rows get."""
+    """A column that a DDL adds to a target: its Delta type as DDL text, and the constant for old
+    rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     delta_type: str
-    # Value of existing rows as a Spark SQL literal; "NULL" where they get NULL.
+    # Value of existing rows as a Spark SQL literal; "NULL" if they get NULL.
     backfill_sql: str = "NULL"

@@ -1,7 +1,9 @@
-"""Whether a statement leaves a table's rows to the row events: none comes, goes or gets another key without one (K12).
+"""Whether row events record all row changes of a statement: no row is added, removed or given
+another key without one (K12: only then may rows be appended without MERGE).
 
 Rules:
-- Asked is for what is certain: a statement of an unknown shape counts as one that changes rows in silence.
+- Only certainty counts: a statement of an unknown shape is treated as one that changes rows in
+  silence.
 - A foreign key may delete or change rows of the child without row events (cascades): a statement
   that names one counts, in the text as a whole, so that no comment or version mark hides it.
 - Rows of a table of another engine than InnoDB can go with a restart or a repair.
@@ -30,7 +32,7 @@ _REWRITES: Final = re.compile(
 
 
 def is_told_by_rows(decision: Decision, sql: str) -> bool:
-    """Whether all that a statement does to rows of captured tables is in row events. `sql` is its whole text."""
+    """Return whether row events record every row change of a statement. `sql` is its whole text."""
     kind = decision.statement.kind
     if decision.ignored:
         return True

@@ -2,11 +2,11 @@
 them in.
 
 Rules:
-- A shadow's rows are never captured: they are those of its table, copied. What is kept of it is the statements that
-  made it differ from its table.
-- At the swap these statements are decided as if they had been run on the table itself. What could have been lost in the
-  copy (a renamed column, rows that a new unique key refuses) is not certain then.
-- Plain values that outlive a run: they lie in the cursor.
+- A shadow's rows are never captured: they are copies of its table's rows. Only the statements that
+  made it differ from its table are kept.
+- At the swap these statements are decided as if they had run on the table itself. Whatever the copy
+  could have lost (a renamed column, rows that a new unique key refuses) counts as uncertain.
+- These are plain values that outlive a run: the cursor stores them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _STATEMENTS_MAX = 100
 
 
 class ShadowStatement(BaseModel):
-    """A statement that changed a shadow, with what its meaning depends on, and its place in the log."""
+    """A statement that changed a shadow, with the context its meaning depends on, and its log
+    position."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,9 +34,9 @@ class Shadow(BaseModel):
     """A shadow table.
 
     Attributes:
-        of: the table that it began as a copy of, ``schema.table``.
+        of: the table that it was copied from, ``schema.table``.
         statements: what changed it since, in order.
-        doubt: why its columns are not known with certainty; "" where they are.
+        doubt: why its columns are uncertain; "" if they are certain.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +46,7 @@ class Shadow(BaseModel):
     doubt: str = ""
 
     def then(self, statement: ShadowStatement) -> Shadow:
-        """The shadow after another statement."""
+        """Return the shadow after another statement."""
         if any(statement.place == known.place for known in self.statements if known.place):
             return self  # read again
         if len(self.statements) >= _STATEMENTS_MAX:

@@ -1,4 +1,4 @@
-"""Plain values: what `changes` is given of a statement's context, and what it answers."""
+"""Plain values: the context of a statement that `changes` receives, and the decision it returns."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ class KnownTable:
     Attributes:
         columns: of the source table, which its table maps must confirm.
         key: names among them.
-        target: the target's columns, `columns` where that is empty. Dropped ones that are kept are there too, and types
-            may be wider than the source's.
-        names: source column -> target column, where the two differ.
-        gone: the source table was dropped: the target stands as it was left, and a table of that name begins anew.
+        target: the target's columns; if empty, `columns`. Includes dropped columns that are kept;
+            types may be wider than the source's.
+        names: source column -> target column, if the two differ.
+        gone: the source table was dropped: the target stays as it was, and a new table of that name
+            starts from scratch.
         shared: other source tables have rows in the target.
-        name: of the target, where the source table has several.
+        name: of the target, if the source table has several.
         by_key: the target finds its rows by the source's key.
-        follows: an earlier RENAME has parted the target's name from its table's: it goes on with that table (K28).
+        follows: an earlier RENAME separated the target's name from its table's, and the target
+            still follows that table (K28: a name shows its table).
     """
 
     columns: tuple[TargetColumn, ...]
@@ -60,11 +62,11 @@ class KnownTable:
 
     @property
     def target_columns(self) -> tuple[TargetColumn, ...]:
-        """The target's columns, source's and kept ones."""
+        """Return the target's columns, both the source's and kept ones."""
         return self.target or self.columns
 
     def target_name(self, column: str) -> str:
-        """The target's column that holds a source column's values."""
+        """Return the target's column that holds a source column's values."""
         return dict(self.names).get(column, column)
 
 
@@ -73,10 +75,10 @@ class TableState:
     """A source table as the schema history knows it before a statement.
 
     Attributes:
-        charset: default charset of its text columns; "" where it is not known.
+        charset: default charset of its text columns; "" if unknown.
         database_charset: of its database, likewise.
-        generated: its generated columns, None where they are not known. Where only the catalog knows them, as they are
-            after the statement.
+        generated: its generated columns, None if unknown. If only the catalog knows them, their
+            state after the statement.
     """
 
     schema: TableSchema
@@ -87,11 +89,12 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class CreateTarget:
-    """A target that a CREATE TABLE makes.
+    """A target that a CREATE TABLE creates.
 
     Attributes:
-        may_exist: IF NOT EXISTS: the source's table may be older than the statement, so that the target may be partial
-            (K19); its first table map confirms the columns or stops the table.
+        may_exist: IF NOT EXISTS: the source's table may be older than the statement, so that the
+            target may be partial (K19); its first table map confirms the columns or stops the
+            table.
     """
 
     table: TableName
@@ -107,13 +110,15 @@ class TableChange:
     Attributes:
         table: the source table's name before the statement.
         known: what is recorded of the target afterwards.
-        steps: what brings the target there, in order.
+        steps: steps that lead to that state, in order.
         name: the source table's name afterwards; `table` unless it was renamed.
-        inexact: the target may hold rows that the source has not (K12).
-        before: what was recorded of the target before; the rules that decide for a pipeline fill it in.
-        replaces: another table has taken the name: the target is made anew, empty.
-        empties: the same, with columns that only its first table map will tell: until then the target is emptied.
-        is_carried: the target's rows go to the target of the new name; `steps` are for that one (K28).
+        inexact: the target may hold rows that the source does not have (K12).
+        before: the recorded target before the statement; filled in by the pipeline's rules.
+        replaces: another table has taken the name: the target is recreated empty.
+        empties: the same, but only its first table map will define the columns; until then the
+            target is just emptied.
+        is_carried: the target's rows move to the target of the new name; `steps` apply to that one
+            (K28).
     """
 
     table: TableName
@@ -128,17 +133,17 @@ class TableChange:
 
     @property
     def new_name(self) -> TableName:
-        """The source table's name afterwards."""
+        """Return the source table's name after the statement."""
         return self.name if self.name[1] else self.table
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowChange:
-    """What a statement does to a table that an online schema change works on.
+    """What a statement does to the shadow table of an online schema change.
 
     Attributes:
         name: the shadow's name.
-        shadow: what it is afterwards; None where it is gone.
+        shadow: its state afterwards; None if it is gone.
     """
 
     name: TableName
@@ -160,15 +165,18 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done about one statement.
+    """What to do about one statement.
 
     Attributes:
         statement: kind and tables.
-        ddl: the decision for the run's metadata: `decision`, `reason`, `tables` (those captured, or all if none is).
-        creates, changes: what to do, in order; `changes` may be there for a recorded one too, without steps.
-        arrivals: tables that take captured names; the rows of those without a carried change are not known.
-        shadows: what is to be kept of shadow tables.
-        told_by_rows: no row of a captured table comes, goes or changes its key by it without a row event (K12).
+        ddl: the decision for the run's metadata: `decision`, `reason`, `tables` (those captured, or
+            all if none is).
+        creates, changes: what to do, in order; a recorded statement may have `changes` too, without
+            steps.
+        arrivals: tables that take captured names; rows of those without a carried change are
+            unknown.
+        shadows: what to record of shadow tables.
+        told_by_rows: row events record every row that it adds, removes or gives another key (K12).
     """
 
     statement: Statement
@@ -181,13 +189,14 @@ class Decision:
 
     @property
     def ignored(self) -> bool:
-        """True where no captured table is concerned: the statement is counted and not shown."""
+        """Return whether no captured table is concerned: the statement is counted but not shown."""
         return self.ddl.decision == "ignored"
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Place of the statement in the order of all changes (`binlog.seq`), its commit time, its GTID or place."""
+    """The statement's position in the order of all changes (`binlog.seq`), its commit time, and its
+    GTID or position."""
 
     seq: int = 0
     ts_us: int = -1
@@ -195,15 +204,15 @@ class RowPlace:
 
 
 class Surroundings(TypedDict, total=False):
-    """What `decide` may be told besides.
+    """Optional context for `decide`.
 
     policy: of the target of (database, table).
-    before: (database, table) as the schema history knows it before the statement.
-    catalog_after: as the server's catalog tells it right behind the statement, None where it does not.
-    shadow: what is kept of a shadow table.
+    before: (database, table) in the schema history before the statement.
+    catalog_after: (database, table) in the server's catalog right after the statement, or None.
+    shadow: what is recorded of a shadow table.
     shadowed: the table that a shadow's name belongs to.
     masked: columns of (database, table) whose values are masked in the lake.
-    is_name_captured: whether (database, table) is captured, also if its targets are suspended.
+    is_name_captured: whether (database, table) is captured, even if its targets are suspended.
     features: Delta features that the lake's tables may have.
     place: of rows that the statement itself removes.
     """
@@ -221,7 +230,7 @@ class Surroundings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What `decide` is told: where the statement stands, and what is captured and known."""
+    """Context of `decide`: the statement's position, and what is captured and known."""
 
     sql: str
     default_database: str
@@ -234,10 +243,11 @@ class Scene:
     offset: int
     policy: Callable[[str, str], SchemaChangePolicy] = lambda _database, _table: DEFAULT_POLICY
     before: Callable[[str, str], TableState | None] = lambda _database, _table: None
-    # What the server's catalog says of a table right behind the statement; None where no catalog tells that place.
+    # A table in the server's catalog right after the statement; None if no catalog covers that
+    # position.
     catalog_after: Callable[[str, str], TableSchema | None] = lambda _database, _table: None
     shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None
-    # The table that a shadow's name belongs to, "" for other names.
+    # The table that a shadow's name belongs to; "" for other names.
     shadowed: Callable[[str], str] = _SHADOW_NAMES.table_of
     masked: Callable[[str, str], Collection[str]] = lambda _database, _table: ()
     # Captured, also if suspended; None: as `captured`.
@@ -246,15 +256,16 @@ class Scene:
     place: RowPlace = RowPlace()
 
     def takes_name(self, table: TableName) -> bool:
-        """Whether a table of this name is captured, also if its targets are suspended."""
+        """Return whether a table of this name is captured, even if its targets are suspended."""
         return (self.is_name_captured or self.captured)(*table)
 
     def policy_of(self, table: TableName) -> SchemaChangePolicy:
-        """The policies of a captured table."""
+        """Return the policies of a captured table."""
         return self.policy(*table)
 
     def shadow_statement(self, table: TableName) -> ShadowStatement:
-        """The statement, to be read again when the shadow takes the place of `table`."""
+        """Return the statement for the record, to be read again when the shadow replaces
+        `table`."""
         sql = needed_later(self.sql, self.masked(*table), modes=self.modes, is_mariadb=self.is_mariadb)
         place = f"{self.journal}:{self.offset}"
         return ShadowStatement(sql=sql, database=self.default_database, modes=self.modes, place=place)
@@ -273,7 +284,7 @@ class Scene:
         *,
         policy: str = "",
     ) -> Decision:
-        """A decision, with the names of the tables that are concerned."""
+        """Return a decision with the names of the tables concerned."""
         touched = self.touched(statement) or statement.tables
         tables = tuple(table_name(*table) for table in touched)
         ddl = DdlDecision(
@@ -289,11 +300,11 @@ class Scene:
         return Decision(statement, ddl)
 
     def touched(self, statement: Statement) -> tuple[TableName, ...]:
-        """The statement's tables that are captured."""
+        """Return the captured tables of the statement."""
         return tuple(table for table in statement.tables if self.captured(*table))
 
     def unsupported(self, what: str, table: TableName | None, next_step: str = RELOAD) -> UnsupportedDdlError:
-        """The error for a DDL that cannot be applied, with its place."""
+        """Return the error for a DDL that cannot be applied, with its log position."""
         return UnsupportedDdlError(
             what,
             journal=self.journal or None,

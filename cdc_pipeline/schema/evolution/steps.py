@@ -1,12 +1,15 @@
-"""Steps that bring a target from one recorded version to the next: plain values, in the batch's record (K13).
+"""Steps that bring a target from one recorded version to the next: plain values, in the batch's
+record (K13).
 
 Rules:
-- A step says what is to be there afterwards. Who executes them compares with what is there, so that a step done twice,
-  or a batch that was killed between two of them, ends the same.
-- Structure (`AddColumn`, `DropColumn`, `RenameColumn`, `WidenColumn`) leads from one list of columns to the next one,
-  all of them different. Rows (`FillColumns`, `RemoveRows`) change under numbers of their own. `CheckRows` changes
-  nothing: it proves what the text of the statement could not.
-- Values are Spark SQL expressions over the target's columns, made of quoted names and literals only.
+- A step describes the state afterwards. Its executor compares that with the present state, so
+  repeating a step, or a batch killed between two steps, ends in the same state.
+- Structure (`AddColumn`, `DropColumn`, `RenameColumn`, `WidenColumn`) leads from one list of
+  columns to the next one, all of them different. Row steps (`FillColumns`, `RemoveRows`) have their
+  own transaction numbers. `CheckRows` changes nothing: it proves what the statement's text could
+  not.
+- Values are Spark SQL expressions over the target's columns, built only from quoted names and
+  literals.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ class _Step(BaseModel):
 
 
 class AddColumn(_Step):
-    """A column behind all that there are."""
+    """Adds a column after all existing ones."""
 
     kind: Literal["add_column"] = "add_column"
     name: str
@@ -56,8 +59,9 @@ class WidenColumn(_Step):
 class FillColumns(_Step):
     """One UPDATE of all rows: column -> its new value, cast to the type beside it.
 
-    `defaults` names those that were added with it: their value is what the server gave to existing rows. The others are
-    made of columns that were there. `seq` is the statement's place in the order of changes; "" in older records.
+    `defaults` names the columns added with it: their value is the one the server gave to existing
+    rows. The others are computed from existing columns. `seq` is the statement's place in the order
+    of changes; "" in older records.
     """
 
     kind: Literal["fill_columns"] = "fill_columns"
@@ -67,10 +71,10 @@ class FillColumns(_Step):
 
 
 class RemoveRows(_Step):
-    """All rows leave the source without row events; each mode has its own way to tell it.
+    """All rows leave the source without row events; each mode records that in its own way.
 
-    `seq` and `ts_us` are the statement's place in the order of changes and its commit time, `transaction` its GTID or
-    ``journal:offset``.
+    `seq` and `ts_us` are the statement's place in the order of changes and its commit time,
+    `transaction` its GTID or ``journal:offset``.
     """
 
     kind: Literal["remove_rows"] = "remove_rows"
@@ -81,7 +85,7 @@ class RemoveRows(_Step):
 
 
 class CheckRows(_Step):
-    """No row may fail `condition`, else the table needs a re-load, for `reason`."""
+    """No row may fail `condition`; otherwise the table needs a re-load, for `reason`."""
 
     kind: Literal["check_rows"] = "check_rows"
     condition: str
@@ -95,7 +99,7 @@ Step = Annotated[
 
 
 def columns_after(columns: tuple[TargetColumn, ...], step: Step) -> tuple[TargetColumn, ...]:
-    """A target's columns after a step."""
+    """Return a target's columns after a step."""
     if isinstance(step, AddColumn):
         return (*columns, TargetColumn(name=step.name, delta_type=step.delta_type))
     if isinstance(step, DropColumn):

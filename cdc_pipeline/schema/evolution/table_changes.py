@@ -1,13 +1,18 @@
-"""CREATE, DROP, TRUNCATE and RENAME of whole tables, and the swap of online schema changes, by policy (K13).
+"""CREATE, DROP, TRUNCATE and RENAME of whole tables, and the swap of online schema changes, by
+policy (K13).
 
 Rules:
-- A dropped table's target stays (or is emptied), marked gone: whatever comes later under its name begins anew.
-- A target shows the table of its name (K28): a RENAME carries the rows of each captured table to the target of the new
-  name. A name that is left without a table is as one whose table was dropped. Which rows a table brings that takes a
-  captured name is not decided here: `Decision.arrivals` names it, and the targets tell whether its rows are known.
-- By policy, and if an earlier version did so, a target goes on with its table instead, under the old name.
-- A shadow that takes its table's place brings the same rows: its target gets what was made of the shadow since it was
-  created, statement by statement. What a copy may lose is not certain and stops (`alterations`, `shadow=True`).
+- A dropped table's target stays (or is emptied), marked gone: a later table of that name starts
+  from scratch.
+- A target shows the table of its name (K28): a RENAME carries the rows of each captured table to
+  the target of the new name. A name left without a table is treated as if its table was dropped. If
+  a table takes a captured name, this module does not decide which rows it brings:
+  `Decision.arrivals` names it, and the targets show whether its rows are known.
+- By policy, or if an earlier version did so, a target follows its table instead and keeps the old
+  name.
+- A shadow that replaces its table brings the same rows: the target replays the shadow's statements
+  since its creation. Whatever a copy may lose is uncertain and stops the table (`alterations`,
+  `shadow=True`).
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ _CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TA
 
 
 def create(scene: Scene, statement: Statement) -> Decision:
-    """CREATE TABLE of a captured table."""
+    """Decide about CREATE TABLE of a captured table."""
     table = statement.tables[0]
     known = scene.known(*table)
     if known is not None and not known.gone:
@@ -77,7 +82,7 @@ def create(scene: Scene, statement: Statement) -> Decision:
 
 
 def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
-    """The target that the statement makes, or why its text does not tell it."""
+    """Return the target that the statement creates, or why its text does not determine it."""
     table = statement.tables[0]
     if statement.kind is _K.CREATE_TABLE_LIKE:
         like = scene.before(*statement.reads[0]) if statement.reads else None
@@ -101,7 +106,7 @@ def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
 
 
 def truncated(scene: Scene, statement: Statement) -> Decision:
-    """TRUNCATE TABLE of a captured table."""
+    """Decide about TRUNCATE TABLE of a captured table."""
     table = statement.tables[0]
     known = scene.known(*table)
     if known is None or known.gone:
@@ -134,12 +139,12 @@ def _emptied(scene: Scene, table: TableName, known: KnownTable, op: str) -> Tabl
 
 
 def dropped(scene: Scene, statement: Statement) -> Decision:
-    """DROP TABLE of captured tables."""
+    """Decide about DROP TABLE of captured tables."""
     return _dropped(scene, statement, scene.touched(statement))
 
 
 def dropped_database(scene: Scene, statement: Statement) -> Decision:
-    """DROP DATABASE: as DROP TABLE of each of its tables."""
+    """Treat DROP DATABASE as DROP TABLE of each of its tables."""
     if scene.targets_in is None:
         raise scene.unsupported(f"DROP DATABASE `{statement.database}` may remove captured tables", None)
     tables = tuple((statement.database, name) for name in sorted(scene.targets_in(statement.database)))
@@ -183,8 +188,8 @@ def _dropped(scene: Scene, statement: Statement, tables: tuple[TableName, ...]) 
 
 
 def renamed(scene: Scene, statement: Statement) -> Decision:
-    """RENAME TABLE, and ALTER TABLE ... RENAME."""
-    came_from: dict[TableName, TableName | None] = {}  # final name -> original name, None where nothing is left
+    """Decide about RENAME TABLE and ALTER TABLE ... RENAME."""
+    came_from: dict[TableName, TableName | None] = {}  # final name -> original name, None if nothing is left
     for old, new in statement.renames:  # in order: RENAME TABLE a TO b, c TO a
         came_from[new] = came_from.get(old, old)
         came_from[old] = None
@@ -256,8 +261,9 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
 
 
 def _left(scene: Scene, table: TableName, known: KnownTable, used: dict[str, None]) -> TableChange:
-    """What a name's target becomes when its table leaves the name and no other takes it: as after DROP TABLE, though
-    the policy ``stop`` of that stops no RENAME."""
+    """Return what a name's target becomes if its table leaves the name and no other takes it: the
+    same as after DROP TABLE, except that the policy ``stop`` of DROP TABLE does not stop a
+    RENAME."""
     gone = replace(known, gone=True)
     if scene.policy_of(table).drop_table != "apply":
         return TableChange(table, gone)
@@ -273,7 +279,7 @@ def _is_shadow_of(scene: Scene, name: TableName, table: TableName) -> bool:
 
 
 def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ...]:
-    """What a statement does to the shadow tables that it names."""
+    """Return what a statement does to the shadow tables that it names."""
     changes: list[ShadowChange] = []
     renamed_away = {old for old, _ in statement.renames}
     for name in statement.tables:
@@ -299,10 +305,10 @@ def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ..
 
 
 def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable) -> TableChange:
-    """What the statements of a shadow do to its table's target.
+    """Return what a shadow's statements do to its table's target.
 
     Raises:
-        UnsupportedDdlError: what was made of the shadow is not known with certainty.
+        UnsupportedDdlError: the changes to the shadow are not known with certainty.
     """
     shadow = scene.shadow(*name)
     why = ""
@@ -330,7 +336,8 @@ def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable)
 def _as_if_altered(
     scene: Scene, table: TableName, made: ShadowStatement, known: KnownTable, state: TableState | None
 ) -> tuple[TableChange, TableState | None]:
-    """One statement of a shadow, as if it had been run on its table; and what the source's table is then."""
+    """Decide about one shadow statement as if it had run on the table; also return the source table
+    afterwards."""
     modes, is_mariadb = made.modes, scene.is_mariadb
     statement = classify(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
     inner = replace(scene, sql=made.sql, default_database=made.database, modes=modes, before=lambda *_: state)
@@ -354,7 +361,8 @@ def _as_if_altered(
 
 
 def _check_path(scene: Scene, table: TableName, known: KnownTable, change: TableChange) -> None:
-    """Several statements may come back to columns that were there before: how far a batch came could not be told."""
+    """Refuse statements that return to earlier columns: the state would not show how far a killed
+    batch came."""
     seen = [known.target_columns]
     for step in change.steps:
         columns = reduce(columns_after, (step,), seen[-1])

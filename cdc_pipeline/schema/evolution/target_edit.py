@@ -1,10 +1,11 @@
-"""One statement's edits of a target, gathered and put in an order that can be repeated (K13).
+"""One statement's edits of a target, collected and put in a repeatable order (K13).
 
 Rules:
-- Checks come first and see the columns as they were; then columns are renamed, widened and dropped, then added; then
-  one UPDATE gives all new values; last, converted columns take their old ones' places.
-- No two states of the columns on the way are alike, so that what is there tells how far a killed batch came.
-- Names are compared without case, as Delta does.
+- Checks come first and see the columns as they were; then columns are renamed, widened and dropped,
+  then added; then one UPDATE sets all new values; last, converted columns replace their old ones.
+- All intermediate states of the columns differ, so that the present state shows how far a killed
+  batch came.
+- Names are compared case-insensitively, as Delta does.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class TargetEdit:
     Attributes:
         columns: the source's, as they are after the edits so far.
         key: likewise.
-        told: what was done, for people.
+        told: descriptions of the edits, for people.
     """
 
     def __init__(self, known: KnownTable, *, features: Collection[str]) -> None:
@@ -67,7 +68,7 @@ class TargetEdit:
     # -- what comes out -----------------------------------------------------------------------------------------------
 
     def steps(self, *, seq: str = "") -> tuple[Step, ...]:
-        """All steps, in order.
+        """Return all steps, in order.
 
         Args:
             seq: the statement's place in the order of changes.
@@ -77,7 +78,7 @@ class TargetEdit:
         return (*self._checks, *self._first, *self._adds, *fills, *self._last)
 
     def result(self) -> KnownTable:
-        """What is recorded of the target afterwards."""
+        """Return the target to record afterwards."""
         here = {column.name for column in self.columns}
         names = tuple((source, name) for source, name in self._names.items() if source in here and source != name)
         target = reduce(columns_after, self.steps(), self._known.target_columns)
@@ -86,7 +87,7 @@ class TargetEdit:
         return replace(self._known, columns=tuple(self.columns), key=self.key, target=kept, names=names)
 
     def _target(self) -> dict[str, TargetColumn]:
-        """The target's columns before its last places are taken, by folded name."""
+        """Return the target's columns before the final renames, by folded name."""
         steps: list[Step] = [*self._first, *self._adds]
         return {c.name.lower(): c for c in reduce(columns_after, steps, self._known.target_columns)}
 
@@ -97,7 +98,7 @@ class TargetEdit:
         return self._target()[self._name(column).lower()].delta_type
 
     def _free(self, name: str) -> str:
-        """`name`, or the first ``name_2``, ``name_3`` ... that no column has or had."""
+        """Return `name`, or the first of ``name_2``, ``name_3`` ... that no column has or had."""
         number, found = 1, name
         while found.lower() in self._taken:
             number += 1
@@ -115,7 +116,7 @@ class TargetEdit:
     # -- columns come and go ------------------------------------------------------------------------------------------
 
     def drop(self, name: str, *, keep: bool) -> None:
-        """The source has the column no more."""
+        """Drop a column that the source no longer has."""
         target = self._name(name)
         self._forget(name)
         if keep:
@@ -131,7 +132,7 @@ class TargetEdit:
         self._names.pop(name, None)
 
     def add(self, name: str, delta_type: str, value: str) -> None:
-        """The source has a new column; `value` is that of existing rows, a literal."""
+        """Add a new source column; `value` is the literal for existing rows."""
         there = self._target().get(name.lower())
         target = name
         dropped = next((s for s in self._first if isinstance(s, DropColumn) and s.name.lower() == name.lower()), None)
@@ -142,7 +143,8 @@ class TargetEdit:
             and old is not None
             and (old.name, old.delta_type) == (name, delta_type)
         ):
-            # Dropped and added by one statement: the columns afterwards could not be told from those before.
+            # Dropped and added by one statement: the columns afterwards would look the same as
+            # before.
             self._first.remove(dropped)
             self._default(name, delta_type, value)
         elif there is not None and COLUMN_MAPPING in self._features:
@@ -181,7 +183,7 @@ class TargetEdit:
     # -- names --------------------------------------------------------------------------------------------------------
 
     def rename(self, renamed: Mapping[str, str], *, as_new: bool) -> None:
-        """Columns get new names, all at once."""
+        """Rename columns, all at once."""
         if not as_new and COLUMN_MAPPING not in self._features:
             self.told.append(f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns are new ones")
             as_new = True
@@ -209,7 +211,7 @@ class TargetEdit:
             if ready is None:
                 old, new = next(iter(moves.items()))
                 holder = present[new.lower()].name
-                if holder in moves:  # in a circle: one of them steps aside first
+                if holder in moves:  # in a cycle: one is renamed out of the way first
                     aside = self._free(f"{old}__renaming")
                     self._first.append(RenameColumn(name=old, new_name=aside))
                     moves = {aside if name == old else name: to for name, to in moves.items()}
@@ -228,22 +230,24 @@ class TargetEdit:
     # -- types and values ---------------------------------------------------------------------------------------------
 
     def check(self, name: str, condition: str, reason: str) -> None:
-        """All rows must fulfil `condition` (``{c}`` is the column), by the column's name before the statement."""
+        """Require that all rows satisfy `condition` (``{c}`` is the column), under the column's
+        name before the statement."""
         old = quoted(self._known.target_name(name))
         self._checks.append(CheckRows(condition=condition.replace("{c}", old), reason=f"`{name}`: {reason}"))
         self.told.append(f"existing rows are checked: none where {reason}")
 
     def holds(self, name: str, delta_type: str) -> bool:
-        """Whether the target's column holds all values of a type as it is."""
+        """Return whether the target's column holds all values of a type as it is."""
         there = self._type(name)
         return common_type(there, delta_type) == there
 
     def could_widen(self, name: str, delta_type: str) -> bool:
-        """Whether it can be widened so that it does, where type widening is allowed."""
+        """Return whether it can be widened to do so, if type widening is allowed."""
         return common_type(self._type(name), delta_type) is not None
 
     def retype(self, name: str, delta_type: str) -> None:
-        """The source's column has another type, its values stay; the target's column is widened as needed."""
+        """Change the source column's type but keep its values; widen the target's column as
+        needed."""
         there = self._type(name)
         common = common_type(there, delta_type)
         assert common is not None
@@ -255,7 +259,7 @@ class TargetEdit:
             self.told.append(f"`{self._name(name)}` keeps {there}, which holds {delta_type}")
 
     def rewrite(self, name: str, delta_type: str, value: str) -> None:
-        """Existing values are converted; `value` is made of ``{c}``, the column before."""
+        """Convert existing values; `value` is an expression over ``{c}``, the previous column."""
         target, there = self._name(name), self._type(name)
         before = next((s.name for s in self._first if isinstance(s, RenameColumn) and s.new_name == target), target)
         self._set_type(name, delta_type)
@@ -274,7 +278,7 @@ class TargetEdit:
         self.told.append(f"the values of `{target}` are converted to {delta_type}")
 
     def new_version(self, name: str, delta_type: str) -> None:
-        """From now on the values go to a column of their own; the old one keeps what it has."""
+        """Write values to a separate column from now on; the old column keeps its values."""
         target = self._name(name)
         self._set_type(name, delta_type)
         self._names[name] = made = self._version(name)

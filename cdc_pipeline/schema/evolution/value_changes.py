@@ -1,12 +1,15 @@
-"""What a new type does to the values of a column: nothing, a wider type, a certain conversion, or not known (K13, K23).
+"""What a new type does to a column's values: nothing, a wider type, a certain conversion, or
+unknown (K13, K23: the log does not show it).
 
 Rules:
-- The question is about values as the lake holds them, not about the server's storage: VARCHAR(10) to TEXT is no change,
-  ENUM to VARCHAR neither, TIME to TIME(3) rewrites every value.
-- In strict mode a value that its new type does not hold fails the statement; else the server bends it in silence, and a
-  check over the rows has to prove that there was none. What strict mode lets pass in silence is checked there, too:
-  blanks behind texts, NULLs that get a value, labels in another charset.
-- What is not in this table is not known. `make torture-values` asks both servers about each pair of types.
+- The question is about values as the lake holds them, not about the server's storage: VARCHAR(10)
+  to TEXT is no change, ENUM to VARCHAR neither, TIME to TIME(3) rewrites every value.
+- In strict mode a value that the new type cannot hold fails the statement; otherwise the server
+  adjusts it in silence, and a check over the rows must prove that there was none. Silent changes in
+  strict mode are checked as well: trailing blanks, NULLs that get a value, labels in another
+  charset.
+- What is not in this table is unknown. `make torture-values` tests each pair of types on both
+  servers.
 
 Source: MySQL 9.7 manual, 13 and 15.1.11 (conversions by ALTER TABLE); Delta 4.4, type widening.
 """
@@ -26,13 +29,14 @@ from cdc_pipeline.schema.types import delta_type
 from cdc_pipeline.text.spark_sql import text_literal
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
-# Decimal digits that Delta wants of a decimal that an integer column is widened to.
+# Decimal digits that Delta requires of a decimal that an integer column is widened to.
 _DIGITS: Final = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
 _RANKS: Final = {"tinyint": 0, "smallint": 1, "int": 2, "bigint": 3}
 _WHOLE_UNICODE: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _BASIC_PLANE: Final = frozenset({"utf8mb3", "utf8", "ucs2"})
 _UNICODE: Final = "utf8mb4"
-# Their tables give a character another one's code, which strict mode lets pass: U+6661 becomes U+6659.
+# Their tables map a character to another one's code, which strict mode accepts: U+6661 becomes
+# U+6659.
 _BENDING: Final = frozenset({"cp932"})
 _NOT_ASCII: Final = frozenset({"swe7"})
 _LENGTH_BYTES: Final = {"TINY": 255, "": 65_535, "MEDIUM": 16_777_215, "LONG": 4_294_967_295}
@@ -58,9 +62,9 @@ class ValueChange:
 
     Attributes:
         effect: of all rows that pass `checks`.
-        value: of REWRITTEN: the new value as Spark SQL, ``{c}`` for the old one.
-        checks: conditions (``{c}``) that all rows have to fulfil, each with what it would mean if one did not.
-        reason: of UNKNOWN.
+        value: the new value as Spark SQL if REWRITTEN; ``{c}`` is the old one.
+        checks: conditions (``{c}``) that all rows must satisfy, each with the meaning of a failure.
+        reason: why it is UNKNOWN.
     """
 
     effect: Effect
@@ -73,8 +77,9 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
     """Return what MODIFY or CHANGE to `new` does to the values of `old`.
 
     Args:
-        new: with its charset resolved (a table's default where none is written).
-        modes: of the session; `strict` only if the server refuses what the new type does not hold.
+        new: with its charset resolved (the table's default if none is written).
+        modes: of the session; `strict` only if the server refuses values that the new type cannot
+            hold.
     """
     if new.generated:
         return _unknown("a generated column computes its values")
@@ -153,7 +158,7 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
 
 
 def _range(column: Column) -> tuple[int, int] | None:
-    """Lowest and highest value of a column of whole numbers."""
+    """Return the lowest and highest value of an integer column."""
     if bits := column.type.integer_bits:
         return (0, 2**bits - 1) if column.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if column.kind is Kind.BIT:
@@ -207,7 +212,7 @@ def _integer_to_decimal(new: Column, whole: tuple[int, int], *, strict: bool) ->
 
 
 def is_lossless(old: str, new: str) -> bool:
-    """Whether every text of charset `old` is one of charset `new`."""
+    """Return whether every text of charset `old` is also one of charset `new`."""
     old, new = old.lower(), new.lower()
     if old == new or new in _WHOLE_UNICODE:
         return True
@@ -230,7 +235,8 @@ def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
 
 
 def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> ValueChange:
-    """Add the checks that no text was cut: in strict mode, too, where blanks at the end may be."""
+    """Return the change with checks that no text was cut; strict mode needs them too, because it
+    cuts trailing blanks in silence."""
     checks = list(change.checks)
     text = change.value or "{c}"
     longest = _longest(old)
@@ -248,7 +254,7 @@ def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> Value
 
 
 def _longest(column: Column) -> int:
-    """Return the characters of the longest text that a column can have; 0 where that is not known."""
+    """Return the length in characters of the longest text that a column can hold; 0 if unknown."""
     if column.kind is Kind.ENUM:
         return max((len(label) for label in column.labels), default=1)
     if column.kind is Kind.SET:
@@ -267,7 +273,8 @@ def _bytes_max(new: ColumnDefinition) -> int:
 
 
 def _holds_labels(column: Column, old: Column) -> bool:
-    """Whether a charset has all characters of the labels: others become question marks, in strict mode too."""
+    """Return whether a charset has all characters of the labels: others become question marks, even
+    in strict mode."""
     if is_lossless(_UNICODE, column.charset) or all(label.isascii() for label in column.labels):
         return True
     return old.kind is column.kind and old.charset == column.charset and set(column.labels) <= set(old.labels)
@@ -279,7 +286,7 @@ def _in_labels(labels: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _labels(old: Column, new: Column) -> ValueChange:
-    """Labels are kept by their text; those of a SET stand in the order of the definition."""
+    """Compare labels by their text; a SET's labels follow the order of the definition."""
     removed = [label for label in old.labels if label not in new.labels]
     if old.kind is Kind.SET:
         kept = [label for label in new.labels if label in old.labels]
@@ -325,8 +332,8 @@ def _fractions(old: Column, new: Column) -> ValueChange:
 
 
 def common_type(target: str, new: str) -> str | None:
-    """The type to which a column of type `target` can be widened so that it holds all values of `new` too; `target`
-    itself where it holds them already; None where there is none."""
+    """Return the type to which a column of type `target` can be widened to hold all values of `new`
+    too: `target` itself if it holds them already, None if there is none."""
     if target == new:
         return target
     if target in _RANKS and new in _RANKS:
@@ -349,7 +356,7 @@ def common_type(target: str, new: str) -> str | None:
 
 
 def _sizes(delta: str) -> tuple[int, int] | None:
-    """Digits before and after the point."""
+    """Return the digits before and after the decimal point."""
     if delta in _DIGITS:
         return _DIGITS[delta], 0
     found = _DECIMAL.fullmatch(delta)

@@ -1,15 +1,18 @@
 """What a DDL of the log does to the schema history.
 
 Rules:
-- Only what the text tells with certainty makes a schema; anything else makes a version that says why nothing is known
-  from there on. What the pipeline does with the statement is decided elsewhere (`schema/evolution/changes.py`).
-- An ALTER TABLE is one change, in the server's order: first every column that exists is dropped, renamed or replaced in
-  its place; then added and moved ones are placed, one by one, in the order of the text.
-- A statement that was applied at its place already is not applied again.
-- Names are taken as they are written. A statement about a table that is known only under another case may be about that
-  one (lower_case_table_names): it is unknown from there on.
+- Only what is certain from the text produces a schema; anything else produces a version that says
+  why nothing is known from there on. `schema/evolution/changes.py` decides what the pipeline does
+  with the statement.
+- An ALTER TABLE is one change, in the server's order: first every column that exists is dropped,
+  renamed or replaced in its place; then added and moved ones are placed, one by one, in the order
+  of the text.
+- A statement that was already applied at its position is not applied again.
+- Names are used as written. If a table is known only under another case, a statement may mean that
+  one (lower_case_table_names): the table is unknown from there on.
 
-Source: MySQL 9.7 manual, 15.1.11 and 15.1.24; `mysql_prepare_alter_table` of both servers for the order of columns.
+Source: MySQL 9.7 manual, 15.1.11 and 15.1.24; `mysql_prepare_alter_table` of both servers for the
+order of columns.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ TOUCHING: Final = frozenset(
     {_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT, _K.ALTER_TABLE, _K.DROP_TABLE, _K.RENAME_TABLE,
      _K.CREATE_INDEX, _K.DROP_INDEX, _K.DROP_DATABASE, _K.UNKNOWN}
 )  # fmt: skip
-# All that `apply` takes anything from.
+# All kinds that `apply` reads.
 SCHEMA_KINDS: Final = TOUCHING | {_K.CREATE_DATABASE, _K.ALTER_DATABASE}
 _KEEPS_COLUMNS: Final = frozenset(
     {_A.INDEX, _A.UNIQUE_INDEX, _A.CONSTRAINT, _A.COLUMN_DEFAULT, _A.ENGINE, _A.ORDER_BY, _A.PARTITION,
@@ -48,17 +51,17 @@ _CHARSETS: Final = {"utf8": "utf8mb3"}
 
 
 class Uncertain(Exception):
-    """The text does not tell the columns with certainty."""
+    """The text does not determine the columns with certainty."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
-    """A statement of the log, with what its event says of the session.
+    """A statement of the log, with the session settings of its event.
 
     Attributes:
-        error_code: error that it ended with at the source: it may have done a part only.
-        server_charset: of `collation_server` in its session; "" where the event does not tell.
-        time_us: its commit time, microseconds since 1970; -1 where that is not known.
+        error_code: the error it ended with at the source; it may be only partly done.
+        server_charset: of `collation_server` in its session; "" if the event does not say.
+        time_us: its commit time, microseconds since 1970; -1 if unknown.
     """
 
     sql: str
@@ -72,7 +75,7 @@ class LoggedStatement:
 
 
 def apply(history: SchemaHistory, logged: LoggedStatement, captured: Callable[[str, str], bool]) -> None:
-    """Take over what a statement does to captured tables and to the default charset of databases."""
+    """Apply a statement to the history: captured tables and the default charset of databases."""
     statement = classify(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
     if statement.temporary:
         return
@@ -123,7 +126,7 @@ class _Applied:
     # -- versions -----------------------------------------------------------------------------------------------------
 
     def _before(self, table: TableName) -> Version | None:
-        """What holds right before the statement."""
+        """Return what holds right before the statement."""
         place = self._logged.place
         return self._history.at(*table, Place(place.epoch, place.journal, place.offset - 1))
 
@@ -151,7 +154,7 @@ class _Applied:
             return
         known = self._history.at(*table, logged.place)
         if known is not None and known.place == logged.place and (known.schema is not None or schema is None):
-            return  # seen before, or the catalog told it
+            return  # seen before, or known from the catalog
         version = Version(logged.place, Origin.DDL, schema, charset, why, logged.time_us, generated)
         self._history.add(*table, version)
 
@@ -176,7 +179,7 @@ class _Applied:
         known = self._before(table)
         exists = known is not None and known.schema is not None
         if statement.if_not_exists and (exists or known is None or known.why != DROPPED):
-            # Also logged where the table was there before.
+            # Also logged if the table existed before.
             if known is None:
                 self._set(table, None, why="CREATE TABLE IF NOT EXISTS does not tell whether there was a table before")
             return
@@ -205,7 +208,7 @@ class _Applied:
     # -- RENAME, ALTER ------------------------------------------------------------------------------------------------
 
     def _rename(self, renames: tuple[tuple[TableName, TableName], ...]) -> None:
-        # In order: RENAME TABLE a TO b, c TO a passes tables on within one statement.
+        # In order: RENAME TABLE a TO b, c TO a hands names over within one statement.
         now: dict[TableName, Version | None] = {}
         for old, new in renames:
             moved = now[old] if old in now else self._before(old)
@@ -305,12 +308,12 @@ def altered(
             visible[old] = "INVISIBLE" not in action.text.upper().split()
         elif action.kind is _A.DROP_PRIMARY_KEY:
             key = []
-    for action in actions:  # behind DROP PRIMARY KEY, wherever it stands
+    for action in actions:  # after DROP PRIMARY KEY, wherever it is written
         if action.kind is _A.ADD_PRIMARY_KEY:
             key = list(key_columns(action.text, modes=logged.modes, is_mariadb=logged.is_mariadb))
             if not key:
                 raise Uncertain(action.text)
-        elif action.kind not in _KEEPS_COLUMNS | _READ:  # system versioning, and what is not known
+        elif action.kind not in _KEEPS_COLUMNS | _READ:  # system versioning, and unknown actions
             raise Uncertain(action.text)
     missing = (renamed.keys() | visible.keys()) - there
     if missing:
@@ -378,7 +381,7 @@ def _place(columns: list[Column], definition: ColumnDefinition, charset: str) ->
 
 
 def resolved_column(definition: ColumnDefinition, charset: str) -> Column:
-    """A column as its definition and the table's default charset make it."""
+    """Return a column from its definition and the table's default charset."""
     column = definition.column
     if column.type.has_charset:
         own = _CHARSETS.get(column.charset, column.charset) or charset
@@ -387,7 +390,7 @@ def resolved_column(definition: ColumnDefinition, charset: str) -> Column:
 
 
 def _holds_labels(column: Column, *, is_mariadb: bool) -> bool:
-    """Whether a column has its labels as its statement writes them, and not with question marks."""
+    """Return whether a column keeps its labels as written, without question marks."""
     if not column.charset or all(label.isascii() for label in column.labels):
         return True
     from cdc_pipeline.binlog.tables.charsets import holds_text  # numba, which few statements need
@@ -402,7 +405,7 @@ def _converted(column: Column, charset: str) -> Column:
 
 
 def changed_definition(action: Action, logged: LoggedStatement) -> tuple[ColumnDefinition, bool]:
-    """The definition of MODIFY and CHANGE, and whether IF EXISTS is written."""
+    """Return the definition of MODIFY or CHANGE, and whether IF EXISTS is written."""
     tokens = _reader(logged, action.text)
     changes = tokens.take("CHANGE")
     if not changes:
@@ -418,7 +421,7 @@ def changed_definition(action: Action, logged: LoggedStatement) -> tuple[ColumnD
 
 
 def told_charset(action: Action, logged: LoggedStatement, database_charset: str) -> str:
-    """The charset that an option or CONVERT TO names; "" for options of another kind."""
+    """Return the charset that an option or CONVERT TO names; "" for other options."""
     tokens = _reader(logged, action.text)
     charset = ""
     while not tokens.at_end():

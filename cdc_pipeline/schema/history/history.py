@@ -1,14 +1,14 @@
 """The schema history of one source: which columns a table has at which place of its log.
 
 Rules:
-- A version holds from its place (epoch, journal number, offset) up to the table's next one. It is asked for by place,
-  so that what comes later never changes an answer.
-- It says where it came from: a table map with full metadata, a DDL, or the server's catalog. A version without a schema
-  says why nothing is known from there on; it is never skipped over.
-- Places of two servers cannot be compared: what an earlier epoch knew holds from where the new one begins, if it begins
-  at the very transaction where the old one ended; else it knows nothing.
+- A version holds from its place (epoch, journal number, offset) up to the table's next one. Lookups
+  are by place, so later versions never change an answer.
+- It records its origin: a table map with full metadata, a DDL, or the server's catalog. A version
+  without a schema says why nothing is known from there on; it is never skipped over.
+- Places of two servers cannot be compared: an earlier epoch's versions hold at the start of the new
+  one only if it begins at the transaction where the old one ended; otherwise it starts empty.
 - A schema from DDL or catalog has no wire types: what the wire holds comes from each table map.
-- It is plain values: `to_json` and `from_json` are inverse; storing it is the sink's business.
+- It consists of plain values: `to_json` and `from_json` are inverse; the sink stores it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, epoch: int, journal: str, offset: int) -> Place:
-        """The place of an event by its journal's name."""
+        """Return the place of an event by its journal's name."""
         return cls(epoch, journal_number(journal), offset)
 
 
@@ -53,11 +53,11 @@ class Version:
     Attributes:
         place: from where it holds.
         origin: where it came from.
-        schema: its columns and key; None where they are not known (`why`), or there is no table.
-        charset: default charset of the table's text columns; "" where it is not known.
+        schema: its columns and key; None if they are unknown (`why`) or there is no table.
+        charset: default charset of the table's text columns; "" if unknown.
         why: why there is no schema.
-        time_us: commit time at the source of what made it, microseconds since 1970; -1 where that is not known.
-        generated: its generated columns, which no table map tells; None where they are not known.
+        time_us: commit time of its origin at the source, microseconds since 1970; -1 if unknown.
+        generated: its generated columns, which no table map shows; None if unknown.
     """
 
     place: Place
@@ -77,7 +77,7 @@ class SchemaHistory:
     """Versions of all tables of a source, each table's in the order of their places.
 
     Attributes:
-        begins: where each later epoch took over from the one before; one that did not is not in it.
+        begins: where each later epoch continued the previous one; epochs that did not are absent.
         changed: whether anything was added since it was read or saved.
     """
 
@@ -86,7 +86,7 @@ class SchemaHistory:
     _versions: dict[TableKey, list[Version]] = field(default_factory=dict)
 
     def at(self, database: str, table: str, place: Place) -> Version | None:
-        """The version that holds at `place`; None where none is known."""
+        """Return the version that holds at `place`, or None."""
         versions = self._versions.get((database, table), ())
         index = bisect_right(versions, place, key=lambda version: version.place)
         if not index:
@@ -99,7 +99,7 @@ class SchemaHistory:
         return version
 
     def add(self, database: str, table: str, version: Version) -> None:
-        """A table's version from its place on; one that is there for this very place is replaced."""
+        """Add a table's version from its place on; replace one for the same place."""
         versions = self._versions.setdefault((database, table), [])
         index = bisect_right(versions, version.place, key=lambda known: known.place)
         if index and versions[index - 1].place == version.place:
@@ -111,7 +111,8 @@ class SchemaHistory:
         self.changed = True
 
     def know_generated(self, database: str, table: str, place: Place, generated: tuple[GeneratedColumn, ...]) -> None:
-        """Take over which columns of a table are generated from `place` on, where no DDL of it lies behind that."""
+        """Record which columns of a table are generated from `place` on, unless a later DDL of it
+        is known."""
         in_force = self.at(database, table, place)
         later = [version for version in self.versions(database, table) if version.place > place]
         for version in (() if in_force is None else (in_force,)) + tuple(later):
@@ -119,28 +120,29 @@ class SchemaHistory:
                 self.add(database, table, replace(version, place=max(place, version.place), generated=generated))
 
     def versions(self, database: str, table: str) -> tuple[Version, ...]:
-        """All versions of a table, oldest first."""
+        """Return all versions of a table, oldest first."""
         return tuple(self._versions.get((database, table), ()))
 
     def tables(self) -> Iterator[TableKey]:
-        """Tables with at least one version."""
+        """Yield the tables with at least one version."""
         return (key for key in self._versions if key[1])
 
     def begin_epoch(self, place: Place) -> None:
-        """What held at the end of the epoch before holds at `place`: the same transaction in another log."""
+        """Continue the previous epoch at `place`, which is the same transaction in another log."""
         if place.epoch not in self.begins:
             self.begins[place.epoch] = place
             self.changed = True
 
     def up_to(self, place: Place) -> SchemaHistory:
-        """Without what a run saw behind `place`: those versions are made again."""
+        """Return the history without versions after `place`; reading will add them again."""
         return self._rebuilt({key: [v for v in known if v.place <= place] for key, known in self._versions.items()})
 
     def compacted(self, oldest: Place, *, keep_since_us: int) -> SchemaHistory:
-        """Without versions that nothing asks for any more.
+        """Return the history without versions that are no longer needed.
 
         Args:
-            oldest: the earliest place that is read again (cursor, suspended targets, open XA transactions).
+            oldest: the earliest place that is read again (cursor, suspended targets, open XA
+                transactions).
             keep_since_us: commit time since which all versions are kept (fallback interval).
 
         Of each table the version that holds at `oldest` stays, and whatever is later.
@@ -162,7 +164,7 @@ class SchemaHistory:
         return SchemaHistory(dict(self.begins), self.changed or lost > 0, kept)
 
     def to_json(self) -> str:
-        """The history as JSON text; `from_json` is its inverse."""
+        """Return the history as JSON text; `from_json` is its inverse."""
         tables = [
             {
                 "database": database,
@@ -189,7 +191,8 @@ class SchemaHistory:
 
     @classmethod
     def from_json(cls, text: str) -> SchemaHistory:
-        """A history from its text. Raises KeyError, TypeError or ValueError on any other."""
+        """Return a history from its JSON text. Raises KeyError, TypeError or ValueError on any
+        other text."""
         plain = json.loads(text)
         if plain["format"] != _FORMAT:
             raise ValueError(f"format {plain['format']}")
@@ -214,7 +217,7 @@ class SchemaHistory:
 
 
 def _generated(plain: list[dict[str, Any]] | None) -> tuple[GeneratedColumn, ...] | None:
-    if plain is None:  # also of earlier versions of the file
+    if plain is None:  # also in files of earlier versions
         return None
     return tuple(GeneratedColumn(**{**column, "bases": tuple(column["bases"])}) for column in plain)
 
