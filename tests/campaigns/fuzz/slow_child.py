@@ -25,7 +25,12 @@ from tests.campaigns.fuzz.judge import JOURNAL, slices
 # Where 64 bits without a sign are meant to wrap: hashes, 128-bit products, negation.
 MODULAR = tuple(
     rf"cdc_pipeline\.binlog\.{name}"
-    for name in ("table_map_resolution", "content_hash_kernel", r"kernels\.shortest", r"kernels\.numbers")
+    for name in (
+        r"tables\.table_map_resolution",
+        r"transactions\.content_hash_kernel",
+        r"kernels\.text\.shortest",
+        r"kernels\.numbers",
+    )
 )
 
 
