@@ -72,6 +72,7 @@ def test_k3_the_state_of_an_older_version_is_read(old: PipelineConfig) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(old: PipelineConfig, spark: Any) -> None:
     lake, before = old.sink.lake_path, cdc_pipeline.cuts(old.sink.lake_path, "shop")
     report = capture(old, cursors=_cursors(old))

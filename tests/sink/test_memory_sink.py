@@ -54,7 +54,9 @@ def shop_of(folder: Path, rules: str) -> MemoryShop:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize(
+    "rules", [rules if rules == "mirror" else pytest.param(rules, marks=pytest.mark.whole) for rules in RULES]
+)
 def test_a_captured_journal_is_the_same_in_memory_as_in_delta(
     tmp_path: Path, sink_provider: SparkProvider, rules: str
 ) -> None:

@@ -133,6 +133,7 @@ class Watcher(RunObserver):
             self._reader.look()
 
 
+@pytest.mark.whole
 def test_k3_cuts_hold_the_sum(
     server: Server, fresh_database: str, torture_config: Callable[..., PipelineConfig], tmp_path: Path, spark: Any
 ) -> None:
