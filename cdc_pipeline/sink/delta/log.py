@@ -38,7 +38,7 @@ _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 # Operations that change how rows are stored and not which rows there are.
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
-_PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
+PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def maintenance_note(app_id: str) -> str:
 def is_maintenance(commit: Commit, *, app_id: str) -> bool:
     """Return whether a commit changed no row: Delta's own maintenance, or our change of
     properties."""
-    if commit.operation == _PROPERTIES_OPERATION:
+    if commit.operation == PROPERTIES_OPERATION:
         return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
     return commit.operation in MAINTENANCE
 
