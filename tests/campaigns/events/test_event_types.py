@@ -87,7 +87,7 @@ def test_b03_b04_an_incident_stops_with_its_number_and_message() -> None:
     short.event(26, b"\x07\x00")
     _, _, error = _framed(short)
     assert error is not None
-    assert "incident 7 (not known), message ''" in str(error.got)
+    assert "incident 7 (unknown), message ''" in str(error.got)
 
 
 def test_b04_unknown_types_stop_or_are_counted_by_type_up_to_the_report(tmp_path: Path) -> None:
