@@ -121,7 +121,7 @@ class LakePaths:
 
     @property
     def cursors(self) -> Path:
-        """Return the folder of the cursors' table, in which a backfill's side lake keeps them."""
+        """Return the folder of the table in which a `DeltaCursorStore` keeps cursors."""
         return self.state / "cursors"
 
     @property

@@ -101,7 +101,7 @@ def build_sink(config: PipelineConfig, *, on_joint: Callable[[str], None] | None
 
 
 def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
-    """Return the count of failed dumps."""
+    """Return the file that counts failed dumps."""
     return DumpErrorFile(LakePaths(config.sink.lake_path.absolute(), config.name).dump_errors)
 
 

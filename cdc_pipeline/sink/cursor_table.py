@@ -1,4 +1,4 @@
-"""A cursor stored as rows of a small Delta table, ``_cdc/<source>/cursors`` (K3).
+"""A cursor stored as rows of a small Delta table, ``_cdc/<source>/cursors`` (SPEC P2, K3).
 
 Rules:
 - The table is plain: no reader features, so that any engine can read it, and this module can

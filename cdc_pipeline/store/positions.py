@@ -86,15 +86,10 @@ def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Positi
     return Position(chunk.journal, event[_OFFSET], event[_TIMESTAMP], event[_SERVER_ID], gtid_set, False)
 
 
-def _resume_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
-    """Return where reading continues after the event at `row`;
+def resume_after(position: Position, part: EventSlice, row: int) -> Position:
+    """Return where reading continues after the event at `row`, whose position is `position`;
     for a transaction's begin, the begin itself.
     """
-    return resume_after(event_position(part, row, open_gtid=open_gtid), part, row)
-
-
-def resume_after(position: Position, part: EventSlice, row: int) -> Position:
-    """Return where reading continues after the event at `row`, whose position is `position`."""
     event = part.chunk.events[part.first + row].item()
     offset = event[_OFFSET] if event[_ROLE] == _BEGIN else event[_NEXT_OFFSET]
     return Position(position.journal, offset, position.timestamp_s, position.server_id, position.gtid_set, True)

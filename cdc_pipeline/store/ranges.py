@@ -71,12 +71,6 @@ class BatchRange:
         self._look_for_ack()
         return self._resume
 
-    @property
-    def ack_sequence(self) -> int:
-        """Sequence of the event at `ack`; -1 if there is none."""
-        self._look_for_ack()
-        return self._ack_sequence
-
     def _look_for_ack(self) -> None:
         taken = self._taken
         if self._ack_sequence != _NOT_LOOKED_FOR:

@@ -91,7 +91,7 @@ class MemoryShop:
         return sorted(int(row[SEQ_COLUMN]) for row in self.lake.rows(folder)) if folder in self.lake.tables else []
 
     def all_changes(self) -> dict[str, list[int]]:
-        """Those of every table of the last cut, none of which stands still."""
+        """Those of every table of the last cut, none of which is suspended."""
         cut = self.last_cut()
         assert cut.cursor.suspended == {}
         return {name: self.changes(name) for name in cut.tables}
@@ -102,7 +102,7 @@ class MemoryShop:
         return cut
 
     def suspended(self) -> dict[str, str]:
-        """The error of each target that stands still, by the cursor."""
+        """The error of each suspended target, by the cursor."""
         assert self.cursors.cursor is not None
         return {name: held.error for name, held in self.cursors.cursor.suspended.items()}
 

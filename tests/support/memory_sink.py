@@ -65,7 +65,7 @@ class Commit:
     """A version of a table."""
 
     app_id: str
-    batch: int | None  # None: made by somebody else
+    batch: int | None  # None: made by another program
     name: str
     rows: tuple[Row, ...]
 
@@ -125,7 +125,7 @@ class MemoryLake:
         return list(table.rows if version is None else table.commits[version].rows)
 
     def write(self, folder: Path, *, rows: Sequence[Row] | None = None) -> None:
-        """Let somebody else write to a table: all that it holds then, or what it held."""
+        """Write to a table as another program would: all that it holds then, or what it held."""
         table = self.tables[folder]
         table.commits.append(Commit(table.app_id, None, "write", table.rows if rows is None else tuple(rows)))
 

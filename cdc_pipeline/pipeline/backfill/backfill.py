@@ -28,8 +28,9 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.lake.loads import now_us
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text, now_us
+from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text
 from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
 from cdc_pipeline.pipeline.capture.summary import RunSummary, batches_text
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver

@@ -23,12 +23,13 @@ from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
 from cdc_pipeline.errors import ConfigError, LoadError, TransactionError
+from cdc_pipeline.lake.loads import now_us
 from cdc_pipeline.lake.paths import read_json, replace_file
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.backfill.backfill import last_of
-from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables, now_us
+from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
 from cdc_pipeline.pipeline.backfill.rebuild import with_archive
 from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
 from cdc_pipeline.pipeline.capture.stages import Stages

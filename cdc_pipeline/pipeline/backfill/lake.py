@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -223,11 +222,6 @@ def as_text(asked: Start | Bound) -> str:
     """Return a start or a bound as JSON, in one form."""
     adapter: TypeAdapter[Start | Bound] = TypeAdapter(Start | Bound)
     return adapter.dump_json(asked).decode()
-
-
-def now_us() -> int:
-    """Return microseconds since 1970."""
-    return time.time_ns() // 1000
 
 
 def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, ...]:

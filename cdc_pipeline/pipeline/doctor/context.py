@@ -64,13 +64,13 @@ class Context:
 
     @property
     def live_config(self) -> LiveSourceConfig:
-        """Return the source's configuration."""
+        """Return the configuration of a live source."""
         assert isinstance(self.config.source, LiveSourceConfig), "checks of servers are not made of archives"
         return self.config.source
 
     @property
     def archive_config(self) -> ArchiveSourceConfig:
-        """Return the server's configuration."""
+        """Return the configuration of an archive."""
         assert isinstance(self.config.source, ArchiveSourceConfig), "checks of archives are not made of servers"
         return self.config.source
 

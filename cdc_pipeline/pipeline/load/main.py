@@ -82,7 +82,7 @@ class MainLake:
 
     @property
     def name(self) -> str:
-        """Return the source's catalog."""
+        """Return the source's name."""
         return self.config.name
 
     def _capture(self) -> None:

@@ -1,4 +1,4 @@
-"""Read purged journals from an archive, and then the live server without a gap.
+"""Read purged journals from an archive, and then the live server without a gap (SPEC P5).
 
 Rules:
 - The server is the source; the archive is used only for what the start needs and the server has

@@ -1,5 +1,5 @@
 """Choose the server that a run reads: the primary, or its standby while the primary does not
-answer.
+answer (SPEC P4, P6).
 
 Rules:
 - Only an unreachable server is skipped. One that refuses the account or has wrong settings is an

@@ -1,4 +1,4 @@
-"""Record the fuzzer's seeds anew from real servers: ``python -m tests.campaigns.fuzz.record``.
+"""Record the fuzzer's seeds again from real servers: ``python -m tests.campaigns.fuzz.record``.
 
 Each seed is one small journal, xz-compressed, named by flavor and subject. They are made once: the mutations of a case
 under crashers/ name events of these bytes, so that a new recording asks for new cases.

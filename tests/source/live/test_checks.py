@@ -1,4 +1,4 @@
-"""What `check` and the connection refuse, by name and with the statement that mends it."""
+"""What `check` and the connection refuse, by name and with the statement that fixes it."""
 
 from __future__ import annotations
 
