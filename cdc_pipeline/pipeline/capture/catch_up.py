@@ -35,8 +35,8 @@ from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.pipeline.capture.commit import Committer, Covered
-from cdc_pipeline.pipeline.capture.stages import Stages
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch, before_begin
+from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, Stretch, before_begin, open_stretch
 from cdc_pipeline.pipeline.capture.summary import RunSummary
 from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -66,27 +66,27 @@ class _LeftBehindError(CdcError):
 class CatchUp:
     """Catch-up of suspended targets, one after the other.
 
-    Attributes:
-        done: what was published.
-        cut, cursor: the last cut and the cursor at present.
+    Args:
+        server: the pipeline with the server that was chosen.
+        cut, cursor: the last cut and the cursor.
     """
 
     def __init__(self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState) -> None:
-        self.done = RunSummary()
-        self.cut = cut
-        self.cursor = cursor
+        self._done = RunSummary()
+        self._cut = cut
+        self._cursor = cursor
         self._context = context
         self._config = context.config
         self._server = server
 
-    def run(self, tables: Sequence[str]) -> None:
-        """Try each of `tables` once, unless it is not suspended.
+    def run(self, tables: Sequence[str]) -> RunSummary:
+        """Try each of `tables` once, unless it is not suspended; return what was published.
 
         Raises:
             CdcError: one that a retry may clear (the server, Spark).
         """
         for name in tables:
-            state = self.cursor.targets.get(name)
+            state = self._cursor.targets.get(name)
             if state is None or state.suspended is None:
                 continue
             try:
@@ -97,18 +97,19 @@ class CatchUp:
                 if error.retryable:
                     raise
                 self._remains(name, error)
+        return self._done
 
     def _catch_up(self, name: str, held: Suspension) -> None:
         if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
             return  # only a person can decide
         if held.error == ContentUnknownError.__name__:
             return  # only a load brings the rows
-        self._context.sink.check_target(self.cut, name)
+        self._context.sink.check_target(self._cut, name)
         source = build_source(self._server)
         try:
             source.check()
             decision = self._start(source, held)
-            start, cursor = decision.position, self.cursor
+            start, cursor = decision.position, self._cursor
             # It ends before an open prepared transaction: its rows of the target are read at its
             # commit.
             end = before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch))
@@ -120,7 +121,7 @@ class CatchUp:
                 self._publish({name: None}, [note])
                 return
             self._context.observer.planned(
-                plan_to_cursor(self._config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+                plan_to_cursor(self._config, self._cursor, identity=str(source.identity), catching_up=name, start=start)
             )
             self._read_and_drain(name, source, decision, end)
         finally:
@@ -128,9 +129,9 @@ class CatchUp:
 
     def _await_xa(self, name: str) -> None:
         """Wait: the target is just before an open prepared transaction, which must end first."""
-        held = self.cursor.targets[name].suspended
+        held = self._cursor.targets[name].suspended
         assert held is not None
-        made = held.model_copy(update=_waiting(self.cursor))
+        made = held.model_copy(update=_waiting(self._cursor))
         if made != held:
             self._publish({name: made})
 
@@ -140,7 +141,7 @@ class CatchUp:
         Raises:
             SourceError: the log does not reach back to it.
         """
-        cursor = self.cursor
+        cursor = self._cursor
         if held.epoch == cursor.epoch:
             there = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
             there_at = cursor.model_copy(
@@ -149,7 +150,7 @@ class CatchUp:
                     "last_event": None,
                 }
             )  # fmt: skip
-            rules = start_rules(self._config, cut=self.cut, dump_errors=DumpErrors())
+            rules = start_rules(self._config, cut=self._cut, dump_errors=DumpErrors())
             decision = resolve_start(cursor=there_at, start=self._config.start, source=source, rules=rules)
             if decision.epoch_grows:
                 raise ServerChangedError(
@@ -170,37 +171,32 @@ class CatchUp:
         )
 
     def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
-        config, start, cursor, cut = self._config, decision.position, self.cursor, self.cut
+        config, start, cursor, cut = self._config, decision.position, self._cursor, self._cut
         routes = Routes(config)
         plan = plan_to_cursor(config, cursor, identity=str(source.identity), catching_up=name, start=start)
-        stages = Stages(
+        run = ResolvedRun(
+            plan=plan, decision=decision, epoch=cursor.epoch, start=start, end=end, limit=None, ends_anywhere=False
+        )
+        tables = TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source])))
+        stretch = open_stretch(
             self._context,
-            resolved=ResolvedRun(
-                plan=plan, decision=decision, epoch=cursor.epoch, start=start, end=end, limit=None, ends_anywhere=False
-            ),
-            source=source,
-            tables=TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source]))),
+            LogSection(run, source, tables, cursor),
             targets=Targets(config, cut, catching_up=name, shadows=cursor.shadows),
-            cursor=cursor,
-            committing=lambda stretch, ack: Committer(
-                self._context,
-                stretch,
-                moves=CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us),
-                ack=ack,
-            ),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),
         )
+        moves = CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us)
+        committer = Committer(self._context, stretch, moves=moves)
         try:
-            stages.run()
+            Drain(self._context, stretch, committer).run()
         finally:
-            self.done.join(stages.committer.done)
-            self._go_on_from(stages.committer.done.latest)
+            self._done.join(committer.done)
+            self._go_on_from(committer.done.latest)
 
     def _remains(self, name: str, error: CdcError) -> None:
         """Keep the target suspended at its present position, and record a new cause."""
-        held = self.cursor.targets[name].suspended
+        held = self._cursor.targets[name].suspended
         assert held is not None
         made = restated(
             held,
@@ -216,13 +212,13 @@ class CatchUp:
             self._publish({name: made})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
-        made = self._context.admin_batch(self.cut, self.cursor).suspend(suspended, notes=notes)
-        self.done.add(made)
+        made = self._context.admin_batch(self._cut, self._cursor).suspend(suspended, notes=notes)
+        self._done.add(made)
         self._go_on_from(made)
 
     def _go_on_from(self, cut: Cut | None) -> None:
         if cut is not None:
-            self.cut, self.cursor = cut, cut.cursor
+            self._cut, self._cursor = cut, cut.cursor
 
 
 def _waiting(cursor: CursorState) -> dict[str, str]:
@@ -281,7 +277,7 @@ class CatchUpMoves:
         return Covered(empty_interval(self._cursor), after, self._time_us, notes=(note,))
 
     def _still_suspended(self) -> Suspension:
-        at, cursor = self._stretch.standing_place(), self._cursor
+        at, cursor = self._stretch.resume_position(), self._cursor
         waits = _waiting(cursor) if oldest_begin(cursor.open_xa, epoch=cursor.epoch) else {}
         return self._suspended.model_copy(
             update={

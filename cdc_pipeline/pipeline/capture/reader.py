@@ -5,8 +5,8 @@ Rules:
 - An error is neither lost nor early: what was read before it is put into the store, then the
   store's input ends. The drain applies that and raises the error.
 - The end of every journal is proved (K5) before anything of the next one is put. An acceptance that
-  is used is in `notes` before the next journal is in the store, so that the drain takes it at its
-  place in the log.
+  is used is noted before the next journal is in the store, so that the drain takes it at its place
+  in the log.
 - After each list that is stored, `on_joint` is called with ``put``, in the reader's thread.
 """
 
@@ -39,7 +39,6 @@ class Reader(threading.Thread):
         error: what ended the reading early; None while it runs and after a full read.
         reached_end: everything up to the planned end was read and put.
         limit_reached: the run's limit came before that end.
-        notes: decisions of the reading in the order of the log, for the drain to take.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Reader(threading.Thread):
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False
-        self.notes: deque[Note] = deque()
+        self._notes: deque[Note] = deque()
         self._run = run
         self._source = source
         self._store = store
@@ -99,6 +98,16 @@ class Reader(threading.Thread):
         share = self._run.limit.share
         return min(most, int(self._bytes_put / share)) if share else most
 
+    def take_notes(self, up_to: Position) -> list[Note]:
+        """Return the decisions of the reading up to a position, each once, in the order of the log.
+
+        The reader has written them before it puts what follows.
+        """
+        taken = []
+        while self._notes and Position(self._notes[0].journal, self._notes[0].offset).order <= up_to.order:
+            taken.append(self._notes.popleft())
+        return taken
+
     def run(self) -> None:
         """Read; this is the thread's body. Never raises: see `error`."""
         limit = self._run.limit
@@ -122,7 +131,7 @@ class Reader(threading.Thread):
             self._store.end_of_input()
 
     def _accepted(self, end: AcceptedEnd) -> None:
-        self.notes.append(Note(kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset))
+        self._notes.append(Note(kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset))
 
     def _put(self, slices: Sequence[EventSlice]) -> bool:
         if self._run.limit is None:

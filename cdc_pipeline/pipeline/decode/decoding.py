@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -51,6 +52,16 @@ class DecodedTable:
     rows: DecodedRows
     journal: str
     offset: int
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Name the place, and the table, in an error that is raised within."""
+        try:
+            yield
+        except CdcError as error:
+            error.journal, error.offset = self.journal, self.offset
+            error.table = error.table or self.rows.schema.full_name
+            raise
 
 
 @dataclass(frozen=True, slots=True)

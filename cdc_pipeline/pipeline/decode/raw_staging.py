@@ -60,20 +60,19 @@ def raw_staging(
     bytes_expected: int,
     epoch: int,
     lack: Callable[[], str],
-    note: Callable[[Note], None],
-) -> RawStaging | None:
+) -> RawStaging | Note | None:
     """Return the raw staging of a run; None if it decodes everything in the driver.
+
+    A note says why, if it should not.
 
     Args:
         lack: returns why the executors cannot decode, empty if they can; called only if that is not
             configured.
-        note: records that they cannot.
     """
     if not uses_executors(config, bytes_expected=bytes_expected):
         return None
     if config.batch.decode == "auto" and (why := lack()):
-        note(Note(kind="decoded_in_driver", text=f"{why}. All rows are decoded in the driver (batch.decode: auto)"))
-        return None
+        return Note(kind="decoded_in_driver", text=f"{why}. All rows are decoded in the driver (batch.decode: auto)")
     return RawStaging(targets, epoch=epoch)
 
 

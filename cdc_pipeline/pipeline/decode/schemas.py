@@ -105,11 +105,7 @@ def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
 
 
 class Schemas:
-    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread.
-
-    Attributes:
-        notes: decisions for the next record, for the committer to take.
-    """
+    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread."""
 
     def __init__(
         self,
@@ -124,7 +120,7 @@ class Schemas:
         kept_us: int = 0,
     ) -> None:
         """`kept_us`: how long versions stay that no position needs any more."""
-        self.notes: list[Note] = []
+        self._notes: list[Note] = []
         self._history = history
         self._file = file
         self._captured = captured
@@ -221,7 +217,7 @@ class Schemas:
         self._noted.add((schema.full_name, column))
         kind = next(known.kind for known in schema.columns if known.name == column)
         text = f"column `{column}` is {kind} at the source; its target was made with binary and keeps it"
-        self.notes.append(
+        self._notes.append(
             Note(kind=_KEPT_BINARY_NOTE, text=text, journal=journal, offset=offset, table=schema.full_name)
         )
 
@@ -258,6 +254,11 @@ class Schemas:
             self._history.add(database, table, told)
         if generated is not None:
             self._history.know_generated(database, table, place, generated)
+
+    def take_notes(self) -> list[Note]:
+        """Return the decisions since the last call, for the next record."""
+        notes, self._notes = self._notes, []
+        return notes
 
     # -- kept up ------------------------------------------------------------------------------------------------------
 
