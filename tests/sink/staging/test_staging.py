@@ -16,6 +16,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, LockError, StagingError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.schema.evolution.steps import AddColumn
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -137,10 +138,9 @@ def _record(batch: Any) -> Any:
 
 
 def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None:
-    joints: list[str] = []
-    dry_sink._on_joint = joints.append
+    points: list[str] = []
     plan = plan_of(SCHEMA, partial=True)
-    with dry_sink.lock():
+    with listening(points.append), dry_sink.lock():
         batch = dry_sink.begin(1)
         assert not batch.has_work
         batch.create(plan)
@@ -154,7 +154,7 @@ def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None
         assert dry_sink.pending_record() == record
         with pytest.raises(LakeStateError, match="cannot begin"):
             dry_sink.begin(1)
-    assert joints == ["staging"] * 3 + ["before_record", "after_record"]
+    assert points == ["staging"] * 3 + ["before_record", "after_record"]
     (target,) = record.targets
     assert [file.rows for file in target.files] == [4, 1]
     assert (target.rows_inserted, target.rows_updated, target.rows_deleted) == (2, 2, 0)
