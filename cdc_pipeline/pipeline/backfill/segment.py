@@ -118,16 +118,15 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
     cursor = CursorState.model_validate_json(given.cursor)
     start = Position(task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s)
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
-    observer = RunObserver()
-    context = CaptureContext(config, sink, MemoryCursorStore(cursor), observer, "")
+    context = CaptureContext(config, sink, MemoryCursorStore(cursor), RunObserver(), "")
     run = _resolved(config, given, start, replace(start, offset=task.stop, gtid_set=""))
     stretch = open_stretch(
         context,
         LogSection(run, _SegmentSource(given), TableFilter(config.tables), cursor),
         targets=Targets(config, cut, shadows=cursor.shadows),
-        parking=XaParking(sink.paths, epoch=given.epoch, on_joint=observer.reached),
+        parking=XaParking(sink.paths, epoch=given.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
-            number, paths=sink.paths, on_joint=observer.reached, part=f"part-{uuid.uuid4().hex}"
+            number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
         ),
     )
     committer = SegmentCommitter(stretch, source=config.name)

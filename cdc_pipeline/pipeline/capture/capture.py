@@ -93,7 +93,7 @@ def capture(
         )
     started = (time.monotonic(), time.process_time())
     observer = observer or RunObserver()
-    sink = sink or build_sink(config, on_joint=observer.reached)
+    sink = sink or build_sink(config)
     dump_errors = build_dump_errors(config)
     dumped, acked = DumpedPosition(), AckedPositions({MAIN_CONSUMER: cursors})
     context = CaptureContext(config, sink, acked.store(), observer, run_id)

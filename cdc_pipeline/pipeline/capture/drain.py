@@ -84,7 +84,6 @@ class Drain:
             slice_events_max=slice_events_max(config),
             accepted_ends=config.accept.unproved_journal_ends,
             on_position=on_position,
-            on_joint=context.observer.reached,
         )
         self._interpreter = Interpreter(
             stretch,

@@ -163,7 +163,7 @@ def open_stretch(
     return Stretch(
         section=section,
         identity=identity,
-        store=build_store(config, on_joint=context.observer.reached),
+        store=build_store(config),
         targets=targets,
         parking=parking,
         place=Place(run.start, identity.flavor, keeps_gtids=source.uses_gtids),

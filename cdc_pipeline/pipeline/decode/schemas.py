@@ -293,7 +293,7 @@ class Schemas:
             self._history = self._history.compacted(_oldest(cursor), keep_since_us=source_time_us - self._kept_us)
         if self._history.changed and self._file is not None:
             self._file.write(self._history)
-            self._history.changed = False
+            self._history = replace(self._history, changed=False)
 
 
 def _is_whole(version: Version | None) -> bool:
