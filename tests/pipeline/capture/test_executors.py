@@ -40,6 +40,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 MakeConfig = Callable[..., PipelineConfig]
 
 
+@pytest.mark.whole
 def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:

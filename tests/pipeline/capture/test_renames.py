@@ -107,6 +107,7 @@ def play(source: Source, *, points: dict[str, tuple[str, ...]]) -> None:
     assert source.cursors.cursor.suspended == {}
 
 
+@pytest.mark.whole
 @pytest.mark.mysql
 def test_k28_f26_a_name_shows_its_table_whatever_was_renamed_and_whenever_a_run_is_killed(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any

@@ -80,6 +80,7 @@ def digest(text: str | None) -> str | None:
     return None if text is None else hmac.new(SALT.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
+@pytest.mark.whole
 def test_k14_every_rule_in_one_pipeline(
     server: Server,
     fresh_database: str,

@@ -114,6 +114,7 @@ def test_k2_every_step_again_changes_nothing(sink: DeltaSink) -> None:
     assert rows_of(sink, "shop.orders", "id", "total") == [(0, 0), (3, 3), (4, 4), (9, 1), (50, None)]
 
 
+@pytest.mark.whole
 def test_k3_what_others_did_to_a_table_is_noticed(sink: DeltaSink) -> None:
     applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 10))
     path = sink.paths.table("shop.orders")

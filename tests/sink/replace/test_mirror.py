@@ -29,6 +29,7 @@ def rows(lakes: Lakes) -> list[tuple[int, int]]:
     return sorted((row["id"], row["total"]) for row in found)
 
 
+@pytest.mark.whole
 def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     open_sink: Callable[[str], DeltaSink], spark: Any
 ) -> None:
