@@ -22,6 +22,7 @@ from collections.abc import Collection, Sequence
 from cdc_pipeline.config.pipeline_config import GtidConfig, PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
+    ConfigError,
     ContentUnknownError,
     JournalMissingError,
     LakeStateError,
@@ -37,11 +38,12 @@ from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.pipeline.capture.commit import Committer, Covered
 from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, Stretch, before_begin, open_stretch
-from cdc_pipeline.pipeline.capture.summary import RunSummary
-from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor
+from cdc_pipeline.pipeline.capture.summary import RunState, RunSummary, report_of
+from cdc_pipeline.pipeline.capture.suspension import check_suspended, plan_to_cursor
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.plan.starting import start_rules
+from cdc_pipeline.pipeline.plan.starting import ChosenServer, start_rules
 from cdc_pipeline.pipeline.publish import empty_interval
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
@@ -57,6 +59,70 @@ _CAUGHT_UP_NOTE = "caught_up"
 # With these, the log does not reach back to the target, or the table is not as the pipeline left
 # it.
 _NEEDS_RELOAD = (JournalMissingError, PositionError, SourceIdentityError, LakeStateError, UnknownXaError)
+
+
+def catch_up(context: CaptureContext, state: RunState, tables: Collection[str], *, server: ChosenServer) -> RunState:
+    """Bring those of some targets that earlier runs suspended to the cursor."""
+    names = sorted(state.suspended_before.intersection(tables))
+    if not names or state.cut is None or state.cursor is None:
+        return state
+    return state.after(CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names))
+
+
+def catch_up_chosen(
+    context: CaptureContext,
+    state: RunState,
+    tables: Sequence[str],
+    *,
+    server: ChosenServer,
+    started: tuple[float, float],
+) -> CaptureReport:
+    """Run for chosen tables only: bring each of them to the cursor.
+
+    Raises:
+        ConfigError: a table that is not captured, or nothing was captured yet.
+        TargetSuspendedError: some of the tables are suspended still.
+    """
+    cursor = state.cursor
+    tables = _targets_of(context.config, cursor, tables)
+    assert cursor is not None
+    plan, end = plan_to_cursor(context.config, cursor), cursor.position
+    context.observer.planned(plan)
+    resolved = ResolvedRun(
+        plan=plan,
+        decision=StartDecision(end, ()),
+        epoch=cursor.epoch,
+        start=end,
+        end=end,
+        limit=None,
+        ends_anywhere=False,
+    )
+    state = catch_up(context, state, tables, server=server)
+    report = report_of(context, state, resolved, read=None, started=started)
+    check_suspended(state.cursor, tables)
+    if report.outcome == "nothing_new":
+        reason = f"nothing to catch up: {', '.join(tables)} stood at {end} like all others"
+        report = report.model_copy(update={"reason": reason})
+    return report
+
+
+def _targets_of(config: PipelineConfig, cursor: CursorState | None, tables: Sequence[str]) -> Sequence[str]:
+    """Return the targets of chosen tables.
+
+    Raises:
+        ConfigError: a table that is not captured, or nothing was captured yet.
+    """
+    targets = cursor.targets if cursor is not None else {}
+    captured = set(TableFilter(config.tables).captured_names([name for name in tables if "." in name]))
+    unknown = [name for name in tables if name not in captured and name not in targets]
+    if unknown or cursor is None:
+        raise ConfigError(
+            f"no such table is captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
+            setting="tables",
+            expected="captured tables of a source that was captured before",
+            next_step="name tables as schema.table, or start a run of the whole source",
+        )
+    return [name for name, state in targets.items() if not {name, *state.source_names}.isdisjoint(tables)] or tables
 
 
 class _LeftBehindError(CdcError):

@@ -16,14 +16,13 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.capture.commit import BatchCommitter
 from cdc_pipeline.pipeline.capture.interpret import Changes, Ending, Interpreter, Unit, halves, units
-from cdc_pipeline.pipeline.capture.reader import Reader
+from cdc_pipeline.pipeline.capture.reader import Reader, ReadResult
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.pipeline.capture.xa import XaPlanner, XaStaging
@@ -36,19 +35,6 @@ from cdc_pipeline.schema.ddl.session import canonical_xid
 from cdc_pipeline.schema.evolution.changes import Decision
 
 _GET_TIMEOUT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """What the reading of a stretch came to.
-
-    Attributes:
-        dropped: transactions that a journal's proved end cut off: never committed (K5).
-        limit_reached: the run's limit came before the planned end.
-    """
-
-    dropped: int = 0
-    limit_reached: bool = False
 
 
 class Drain:
@@ -113,7 +99,7 @@ class Drain:
             return None
         return found
 
-    def run(self) -> Drained:
+    def run(self) -> ReadResult:
         """Read and drain the stretch; close store and source afterwards.
 
         Raises:
@@ -128,7 +114,7 @@ class Drain:
             store.stop()
             self._stretch.section.source.close()
             reader.join()
-        return Drained(len(reader.dropped), reader.limit_reached)
+        return reader.result()
 
     def _drain(self) -> None:
         """Drain until the reader has ended and the store is empty."""

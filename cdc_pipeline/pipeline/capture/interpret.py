@@ -157,7 +157,7 @@ class Interpreter:
         self._rules = rules
         self._decoder = decoder
         self._xa = xa
-        self._raw = raw
+        self._raw = None if raw is None else raw.take
         self._controls = ControlReader()
         self._open: OpenTransaction | None = None
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreClosedError
@@ -25,11 +26,24 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
-from cdc_pipeline.transaction.buffer import DroppedTransaction, TransactionBuffer
+from cdc_pipeline.transaction.buffer import TransactionBuffer
 
 
 class _LimitReached(Exception):
     """Everything up to the run's limit is in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What the reading of a stretch came to.
+
+    Attributes:
+        dropped: transactions that a journal's proved end cut off: never committed (K5).
+        limit_reached: the run's limit came before the planned end.
+    """
+
+    dropped: int = 0
+    limit_reached: bool = False
 
 
 class Reader(threading.Thread):
@@ -77,10 +91,9 @@ class Reader(threading.Thread):
             on_accepted=self._accepted,
         )
 
-    @property
-    def dropped(self) -> list[DroppedTransaction]:
-        """Return transactions that a journal's proved end cut off: never committed (K5)."""
-        return self._buffer.dropped
+    def result(self) -> ReadResult:
+        """Return what the reading came to, after it has ended."""
+        return ReadResult(len(self._buffer.dropped), self.limit_reached)
 
     @property
     def bytes_expected(self) -> int:

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -128,3 +128,16 @@ def suspended_error(found: Mapping[str, Suspension], *, cursor: CursorState) -> 
     )
     error.retryable = all(is_retryable(held) for held in found.values())
     return error
+
+
+def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = None) -> None:
+    """Fail if tables are suspended.
+
+    Raises:
+        TargetSuspendedError: some tables, or some of those given, are suspended.
+    """
+    if cursor is None:
+        return
+    found = {name: held for name, held in cursor.suspended.items() if tables is None or name in tables}
+    if found:
+        raise suspended_error(found, cursor=cursor)

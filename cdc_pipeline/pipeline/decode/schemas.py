@@ -24,11 +24,11 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
-from cdc_pipeline.pipeline.decode.statements import session_modes
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import Origin, Place, SchemaHistory, Version
@@ -294,6 +294,18 @@ class Schemas:
         if self._history.changed and self._file is not None:
             self._file.write(self._history)
             self._history = replace(self._history, changed=False)
+
+
+def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
+    """Return the modes of the session that ran a statement, as far as its event has them."""
+    if query.sql_mode is None:
+        return UNKNOWN_MODES
+    return SqlModes.from_bits(
+        query.sql_mode,
+        is_mariadb=is_mariadb,
+        explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
+        time_zone=query.time_zone,
+    )
 
 
 def _is_whole(version: Version | None) -> bool:

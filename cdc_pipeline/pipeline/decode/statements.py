@@ -4,39 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
 from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.pipeline.decode.schemas import Schemas, session_modes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPlace, decide, is_isolated
 from cdc_pipeline.schema.evolution.shadows import Shadow
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Surroundings, TableChange
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.text.table_names import table_name
 
-if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.decode.schemas import Schemas
-
-
 _LEAVING: Final = frozenset({StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE})
-
-
-def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
-    """Return the modes of the session that ran a statement, as far as its event has them."""
-    if query.sql_mode is None:
-        return UNKNOWN_MODES
-    return SqlModes.from_bits(
-        query.sql_mode,
-        is_mariadb=is_mariadb,
-        explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
-        time_zone=query.time_zone,
-    )
 
 
 class StatementTargets(Protocol):
