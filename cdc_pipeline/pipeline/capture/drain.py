@@ -168,7 +168,7 @@ class Drain:
             self._take_unit(unit)
 
     def _take_unit(self, unit: Unit) -> None:
-        waiting = [unit]
+        waiting = [unit]  # the next one is the last
         while waiting:
             part = waiting.pop()
             try:
@@ -231,6 +231,7 @@ class Drain:
             self._stretch.stager.drop_open(name)
 
     def _apply(self, decision: Decision) -> None:
+        """Stage what a statement changes; count or keep the decision."""
         stager, targets = self._stretch.stager, self._stretch.targets
         for created in decision.creates:
             for target in targets.following(*created.table):

@@ -28,7 +28,7 @@ from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.errors import CdcError, UnsupportedDdlError
-from cdc_pipeline.lake.prepared import XaParking
+from cdc_pipeline.lake.prepared import Effect, XaParking
 from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.pipeline.capture.xa import AddPiece, CommitPieces, XaPlanner, XaStep
@@ -36,7 +36,7 @@ from cdc_pipeline.pipeline.decode.decoding import DecodedTable, RunDecoder, prep
 from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
 from cdc_pipeline.pipeline.decode.raw_staging import RawStaging
 from cdc_pipeline.pipeline.decode.statements import StatementRules
-from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, Stated
+from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, OpenTransaction, Stated
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
 from cdc_pipeline.pipeline.targets.row_images import check_rows
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
@@ -46,22 +46,6 @@ from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.text.table_names import table_name
 
 Unit = Sequence[EventSlice]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction that comes in pieces.
-
-    Attributes:
-        tx_offset: its first event.
-        gtid: "" without GTIDs.
-        is_applied: it has rows of a captured table so far.
-    """
-
-    journal: str
-    tx_offset: int
-    gtid: str
-    is_applied: bool = False
 
 
 class Ending(Enum):
@@ -226,7 +210,7 @@ class Interpreter:
         added: tuple[XaStep, ...] = ()
         if is_xa:
             self._xa.check_rows(decoded.tables)
-            added = (AddPiece(journal, at, opened.gtid, decoded.tables),)
+            added = (AddPiece(opened, decoded.tables),)
         ending, xa_end, applied = self._end_pieces(piece, opened, undone, is_xa=is_xa)
         changes = Changes(
             unit,
@@ -261,8 +245,8 @@ class Interpreter:
         if end["role"] == Role.XA_PREPARE:
             (group,) = prepared_groups(piece)
             return Ending.COMMITTED, self._xa.plan_pieces(replace(group, gtid=opened.gtid), undone), 0
-        commit = CommitPieces(piece.chunk.journal, int(end["tx_offset"]), int(end["commit_ts_us"]), undone)
-        return Ending.COMMITTED, (commit,), int(opened.is_applied)
+        effect = Effect(self._stretch.epoch, opened.journal, int(end["tx_offset"]), int(end["commit_ts_us"]))
+        return Ending.COMMITTED, (CommitPieces(effect, undone),), int(opened.is_applied)
 
     def _abandoned(self, unit: Unit) -> Changes:
         """Drop the pieces of a transaction that never ended: they never count."""

@@ -38,7 +38,7 @@ from cdc_pipeline.lake.prepared import Effect
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.decode.decoding import DecodedTable, PreparedGroup
-from cdc_pipeline.pipeline.decode.transaction_control import XaEnd
+from cdc_pipeline.pipeline.decode.transaction_control import OpenTransaction, XaEnd
 
 _GATHERED_BYTES_MAX: Final = 8 << 20
 
@@ -47,9 +47,7 @@ _GATHERED_BYTES_MAX: Final = 8 << 20
 class AddPiece:
     """Add a piece's rows to the XA transaction that comes in pieces."""
 
-    journal: str
-    tx_offset: int
-    gtid: str
+    opened: OpenTransaction
     tables: tuple[DecodedTable, ...]
 
 
@@ -61,9 +59,7 @@ class CommitPieces:
         undone: event ordinals that do not count (see `Savepoints.undone`).
     """
 
-    journal: str
-    tx_offset: int
-    commit_ts_us: int
+    effect: Effect
     undone: NDArray[np.int64]
 
 
@@ -264,15 +260,15 @@ class XaStaging:
     # -- a transaction in pieces -------------------------------------------------------------------
 
     def _add_piece(self, piece: AddPiece) -> None:
+        opened = piece.opened
         if not self._parking.has_pieces:
-            self._parking.begin(journal=piece.journal, offset=piece.tx_offset, gtid=piece.gtid)
+            self._parking.begin(journal=opened.journal, offset=opened.tx_offset, gtid=opened.gtid)
         for table in piece.tables:
             self._parking.add(table.rows)
 
     def _commit_pieces(self, end: CommitPieces) -> None:
         self._parking.undo(end.undone)
-        effect = Effect(self._stretch.epoch, end.journal, end.tx_offset, end.commit_ts_us)
-        for rows in self._parking.pieces(effect):
+        for rows in self._parking.pieces(end.effect):
             if self._stretch.applies_parked(rows.schema):
                 self._gather(rows)
         self._stage_gathered()
