@@ -18,16 +18,16 @@ Rules:
 - A changelog records changes in order, so that an old change has no place in it (K18). A key that
   occurs twice at the source, or a soft-deleted row that occurs twice, can be repaired only by a
   load.
-- A repaired target is no longer exact (K12).
+- A repaired target is no longer exact (K12), as after every batch that is not a capture's.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Final
 
@@ -51,11 +51,9 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
 from cdc_pipeline.sink.protocol import Sink
-from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.verify.compare import Found, Kind, highest_seq, read_found
 from cdc_pipeline.sink.verify.sides import Sides
 
-_REPAIRED_NOTE: Final = "repaired"
 _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
 
 
@@ -63,49 +61,33 @@ class RepairBatch:
     """A batch of repaired rows, in the source's lock.
 
     Attributes:
-        cut: the last one.
-        seq: of the first place at the cursor's position, packed.
+        batch: not recorded yet.
+        seq: of the first place at the cursor's position, packed; `last_seq` is the last one that
+            is older than any transaction.
         time_us: of the rows.
     """
 
     def __init__(self, batch: AdminBatch) -> None:
-        self._batch = batch
-        self.cut: Final = batch.last_cut()
         cursor = batch.cursor
+        known_us = max(cursor.timestamp_s * 1_000_000, batch.last_cut().source_time_us)
+        self.batch: Final = batch
         self.seq: Final = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
-        known_us = max(cursor.timestamp_s * 1_000_000, self.cut.source_time_us)
+        self.last_seq: Final = self.seq + 2 * LOAD_SEQS - 1
         self.time_us: Final = known_us if known_us > 0 else time.time_ns() // 1000
 
-    @property
-    def rows(self) -> StagedBatch:
-        """Return the staged batch."""
-        return self._batch.rows
-
-    @property
-    def last_seq(self) -> int:
-        """Return the last seq of the cursor's position that is older than any transaction's."""
-        return self.seq + 2 * LOAD_SEQS - 1
-
-    def first_place(self, highest: int | None) -> int:
-        """Return the number of the first free place at the cursor's position.
+    def first_place(self, there: Iterable[int | None]) -> int:
+        """Return the number of the first free place.
 
         Args:
-            highest: seq of the last row there; None if there is none.
+            there: the last seqs that rows of the lake have at the position, if any.
         """
-        return 0 if highest is None else (highest - self.seq) // 2 + 1
+        return max(((seq - self.seq) // 2 + 1 for seq in there if seq is not None), default=0)
 
-    def publish(self, text: str, *, table: str, targets: Collection[str]) -> Cut:
-        """Record and finish the batch, and return its cut.
-
-        Args:
-            text, table: of its note.
-            targets: names of those that it repairs.
-        """
-        at, states = self._batch.cursor.position, dict(self.cut.cursor.targets)
-        for name in targets:
-            states[name] = states[name].model_copy(update={"exact": False})
-        note = Note(kind=_REPAIRED_NOTE, text=text, journal=at.journal, offset=at.offset, table=table)
-        return self._batch.publish(kind="repair", targets=states, notes=[note])
+    def publish(self, text: str, *, table: str) -> Cut:
+        """Record and finish the batch with a note, and return its cut."""
+        at = self.batch.cursor.position
+        note = Note(kind="repaired", text=text, journal=at.journal, offset=at.offset, table=table)
+        return self.batch.publish(kind="repair", notes=[note])
 
 
 @contextmanager
@@ -208,31 +190,27 @@ def apply_repair(
     with repair_batch(sink, reading.after, cursors=cursors, run_id=run_id) as batch:
         if batch is None:
             return None
-        first = batch.first_place(_last_there(sink, sides, rows, batch))
+        first = batch.first_place(_there(sink, sides, rows, batch))
         staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
-        batch.rows.add_staged(staged, replace(plan_of(target), exact=False))
-        counts = +Counter(
-            inserted=staged.rows_inserted,
-            updated=staged.rows_updated,
-            deleted=staged.rows_deleted,
-        )
+        batch.batch.rows.add_staged(staged, plan_of(target))
+        counts = +Counter(inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted)
         done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
-        text = f"rows that differed from the source were repaired by {who}: {done}"
-        made = batch.publish(text, table=target.name, targets=[target.name])
+        made = batch.publish(f"rows that differed from the source were repaired by {who}: {done}", table=target.name)
         return made.batch_number, counts
 
 
-def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch) -> int | None:
-    """Return the last seq at this position that rows of the lake have.
+def _there(sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch) -> Iterator[int | None]:
+    """Yield seqs at the batch's position that rows of the lake have, the last one among them.
 
     Rows deleted from a mirror leave no place behind, so that only rows with the same keys
     matter.
     """
     low, high = batch.seq, batch.last_seq
     if not sides.key or MODES[sides.target.mode].keeps_past:
-        return highest_seq(sink.spark.session(), sides, low=low, high=high)
-    there = [int(seq) for seq in pc.unique(rows.column("_lake_seq")).to_pylist() if seq is not None]
-    return max((seq for seq in there if low <= seq <= high), default=None)
+        yield highest_seq(sink.spark.session(), sides, low=low, high=high)
+        return
+    seqs = pc.drop_null(pc.unique(rows.column("_lake_seq"))).to_pylist()
+    yield from (int(seq) for seq in seqs if low <= seq <= high)
 
 
 def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) -> StagedRows:

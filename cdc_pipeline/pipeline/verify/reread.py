@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from shlex import quote
 from typing import Final
 
@@ -33,7 +35,7 @@ from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.verify.captures import Captures, Standing
-from cdc_pipeline.pipeline.verify.repair import RepairBatch, check_room, repair_batch
+from cdc_pipeline.pipeline.verify.repair import check_room, repair_batch
 from cdc_pipeline.pipeline.verify.view import DisturbedError, ProvenView, changes_void_it
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
@@ -180,7 +182,10 @@ class _Reread:
                 count = sum(map(len, rows))
                 if not count:
                     return report
-                cut = None if proved_at is None else self._write(rows, targets, proved_at)
+                cut = None
+                if proved_at is not None:
+                    with suppress(UnfinishedBatchError):  # the next capture finishes it
+                        cut = self._captures.change(partial(self._write, rows, targets, proved_at))
                 if cut is not None:
                     written = report.rows_written + count
                     batches = (*report.batches, cut.batch_number)
@@ -215,35 +220,25 @@ class _Reread:
         view.check_undisturbed(after)
         return rows, after if exact else None
 
-    def _write(self, rows: Sequence[SelectedRows], targets: Sequence[str], proved_at: Standing) -> Cut | None:
-        """Write the rows in one batch; return its cut, or None if the source has moved on."""
-
-        def write(cursors: CursorStore, run_id: str) -> Cut | None:
-            with repair_batch(self._sink, proved_at, cursors=cursors, observer=self._observer, run_id=run_id) as batch:
-                return None if batch is None else self._published(rows, targets, batch, proved_at)
-
-        try:
-            return self._captures.change(write)
-        except UnfinishedBatchError:  # the next capture finishes it
-            return None
-
-    def _published(
+    def _write(
         self,
         rows: Sequence[SelectedRows],
         targets: Sequence[str],
-        batch: RepairBatch,
         proved_at: Standing,
-    ) -> Cut:
-        there = [self._sink.rows_within(name, low=batch.seq, high=batch.last_seq).highest for name in targets]
-        first = batch.first_place(max((seq for seq in there if seq is not None), default=None))
-        count = sum(map(len, rows))
-        check_room(first, count, table=self._table)
-        following = Targets(self._config, batch.cut, shadows=proved_at.cursor.shadows)
-        following.lose_exactness([self._table])
-        place = ReadPlace(proved_at.position.journal, proved_at.position.offset, batch.seq, batch.time_us)
-        path = RowPath(following, place)
-        for part in filter(len, rows):
-            seq = next_seq(batch.seq, first)
-            path.take(batch.rows, part.as_inserts(seq_first=seq, commit_ts_us=batch.time_us), first=first)
-            first += len(part)
-        return batch.publish(f"{count:,} rows were read again", table=self._table, targets=targets)
+        cursors: CursorStore,
+        run_id: str,
+    ) -> Cut | None:
+        """Write the rows in one batch; return its cut, or None if the source has moved on."""
+        with repair_batch(self._sink, proved_at, cursors=cursors, observer=self._observer, run_id=run_id) as repair:
+            if repair is None:
+                return None
+            count, at, bounds = sum(map(len, rows)), proved_at.position, {"low": repair.seq, "high": repair.last_seq}
+            first = repair.first_place(self._sink.rows_within(name, **bounds).highest for name in targets)
+            check_room(first, count, table=self._table)
+            following = Targets(self._config, proved_at.cut, shadows=proved_at.cursor.shadows)
+            path = RowPath(following, ReadPlace(at.journal, at.offset, repair.seq, repair.time_us))
+            for part in filter(len, rows):
+                seq = next_seq(repair.seq, first)
+                path.take(repair.batch.rows, part.as_inserts(seq_first=seq, commit_ts_us=repair.time_us), first=first)
+                first += len(part)
+            return repair.publish(f"{count:,} rows were read again", table=self._table)
