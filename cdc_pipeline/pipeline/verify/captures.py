@@ -32,7 +32,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.apply.schema_steps import has_steps
 
-LOCK_WAIT_S: Final = 900.0
+_LOCK_WAIT_S: Final = 900.0
 _RECENT_S: Final = 60.0
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Captures:
         runs: Runs,
         observer: RunObserver,
         *,
-        lock_wait_s: float = LOCK_WAIT_S,
+        lock_wait_s: float = _LOCK_WAIT_S,
         on_waiting: Callable[[str], None] = lambda _holder: None,
     ) -> None:
         self._config = config
