@@ -190,8 +190,8 @@ def test_lines_name_keys_and_what_others_did() -> None:
     one = Difference(kind="different", key={"id": "7", "b": None}, columns=("v",))
     foreign = ForeignChange(versions={4: "UPDATE"}, what="changed", restorable=True, differences=(one,))
     lines = lines_of(verified("different", counts={"different": 1}, differences=(one,), foreign=foreign))
-    assert "changed; versions of others: 4 (UPDATE)" in lines
-    assert "--repair puts it back to the last cut" in lines
+    assert "changed; versions written by others: 4 (UPDATE)" in lines
+    assert "--repair restores it to the last cut" in lines
     assert lines.count("  id=7, b=NULL: other values (v)") == 2
     assert "1 key: other values" in lines
 
