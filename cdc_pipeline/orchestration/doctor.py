@@ -128,15 +128,15 @@ def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: Load
         return
     name = f"{loaded.job.name}_schedule"
     states = [state for state in instance.all_instigator_state() if state.instigator_name == name]
-    # A schedule that nobody has switched in Dagit has the state that the file sets.
+    # A schedule that nobody has switched in Dagster's UI has the state that the file sets.
     by_hand = [state for state in states if state.status.value in ("RUNNING", "STOPPED")]
     runs = by_hand[-1].status.value == "RUNNING" if by_hand else schedule.enabled
     if not runs:
         yield note(
             f"the schedule {schedule.cron} is off",
             expected="on",
-            got="stopped in Dagit" if by_hand else "enabled: false",
-            mend="schedule: {enabled: true}, or switch it on in Dagit",
+            got="stopped in Dagster's UI" if by_hand else "enabled: false",
+            mend="schedule: {enabled: true}, or switch it on in Dagster's UI",
         )
         return
     beats = [beat.timestamp for kind, beat in instance.get_daemon_heartbeats().items() if kind == "SCHEDULER"]
