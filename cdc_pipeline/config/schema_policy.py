@@ -91,5 +91,8 @@ def checked_shadows(templates: tuple[str, ...]) -> tuple[str, ...]:
     """Return `templates` if each contains ``{table}`` once and other text. Raises ValueError."""
     for template in templates:
         if template.count("{table}") != 1 or template == "{table}":
-            raise ValueError(f"{template!r} is not a shadow's name: it holds {{table}} once, as in '_{{table}}_gho'")
+            raise ValueError(
+                f"{template!r} is not the name of a shadow table, which contains "
+                f"{{table}} exactly once, as in '_{{table}}_gho'"
+            )
     return templates

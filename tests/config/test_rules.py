@@ -94,7 +94,7 @@ def test_expressions_that_may_be_used(text: str, reads: tuple[str, ...]) -> None
         ({"computed": {"_CDC_x": {"expression": "a", "type": "int"}}}, "belong to the pipeline"),
         ({"shard_column": "_cdc_shard"}, "belong to the pipeline"),
         ({"shard_column": "s", "computed": {"S": {"expression": "a", "type": "int"}}}, "two new columns"),
-        ({"shard_column": "s", "shard_value": "all"}, "does not tell tables apart"),
+        ({"shard_column": "s", "shard_value": "all"}, "does not distinguish tables"),
         ({"partition_by": ["a"], "cluster_by": ["b"]}, "exclude each other"),
         ({"cluster_by": ["a", "b", "c", "d", "e"]}, "at most four"),
         ({"partition_by": ["a"], "columns": {"include": ["b"]}}, "not a column of the target"),

@@ -81,7 +81,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, part: str) -
 def test_a_section_that_is_written_twice_is_a_mistake_with_its_lines(tmp_path: Path) -> None:
     """YAML itself would take the last one without a word."""
     file = _write(tmp_path, "source: {kind: archive, directory: j}\nsink: {lake_path: a}\nsink: {lake_path: b}\n")
-    with pytest.raises(ConfigMistakes, match=r"line 3, column 1: .*'sink' is written twice, first in line 2"):
+    with pytest.raises(ConfigMistakes, match=r"line 3, column 1: .*'sink' is given twice, first in line 2"):
         load_config(file)
 
 

@@ -167,7 +167,7 @@ def test_descriptions_are_words_and_addresses_are_metadata(project: Project, kin
 @pytest.mark.parametrize(
     ("yaml", "stops"),
     [
-        ("", "where the log ends when the run is planned"),
+        ("", "at the end of the log when the run is planned"),
         ("bound: {journal: binlog.000007, offset: 400}\n", "at binlog.000007:400"),
         ("bound: {transactions: 2000}\n", "after 2,000 transactions"),
         ("bound: {gtid: 0-1-7}\n", "after the transaction 0-1-7"),

@@ -53,7 +53,7 @@ def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     assert report.parallel is not None
     assert report.parallel.batches == 1, "the other one was recorded by the process that was killed"
     assert report.parallel.tasks == 6
-    assert any("a statement that concerns the tables" in why for why in report.parallel.one_after_the_other)
+    assert any("a statement that affects the tables" in why for why in report.parallel.one_after_the_other)
     assert report.end == in_order.end
 
     names = ALL_COLUMNS["account"]
