@@ -21,7 +21,7 @@ def _mode(path: Path) -> int:
 
 
 def _refused(path: Path) -> StoreError:
-    with pytest.raises(StoreError, match="could be read or replaced by another user") as caught:
+    with pytest.raises(StoreError, match="another user could read or replace") as caught:
         SegmentsFolder(path).take()
     assert caught.value.setting == "store.directory"
     return caught.value

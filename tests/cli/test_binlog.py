@@ -168,7 +168,7 @@ def test_standard_input_gives_what_the_file_gives() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (FILES[0].read_bytes()[4:], "the file is no journal"),
+        (FILES[0].read_bytes()[4:], "the file is not a journal"),
         (b"", "an empty file"),
         (b"\xfdbin" + bytes(600), "encrypted"),
         (FILES[0].read_bytes()[:50_000], "ends in the middle of an event"),

@@ -65,7 +65,7 @@ class Overlap:
                 setting="accept.overlap",
                 expected="a log that agrees with what was applied, up to the switch, or a decision",
                 got=f"an overlap without GTIDs, into {names}",
-                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or begin anew",
+                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or start again",
             )
 
     def check_passed(self) -> None:

@@ -55,7 +55,7 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
         if unfinished is not None:
             # The run will finish the recorded batch first and resume from there.
             after = unfinished.cursor_after
-            reason = f"batch {unfinished.batch_number} is recorded and not finished: the run finishes it first"
+            reason = f"batch {unfinished.batch_number} is recorded but unfinished: the run finishes it first"
             reconciled = Reconciled(after, reason, True)
         made = resolve(
             config,

@@ -29,7 +29,7 @@ from cdc_pipeline.text.table_names import TablePattern, split_table_name
 # Columns and key of each source table.
 Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
 
-_ANEW = "give the rule another `name`; or move the target's folder away and have the table loaded anew"
+_ANEW = "give the rule another `name`; or move the target's folder away and have the table reloaded"
 
 
 def join_shard(

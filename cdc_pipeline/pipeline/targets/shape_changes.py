@@ -90,7 +90,7 @@ def shaped_change(
     """
     if change.replaces:
         if others:
-            raise _stop(route, "its table is made anew, and others share the target", "shard_column")
+            raise _stop(route, "its table is recreated, and others share the target", "shard_column")
         return change
     if change.is_carried and (others or route.rule.shard_column):
         return change  # rows of one of several tables are not carried
@@ -281,6 +281,6 @@ def _stop(route: Route, what: str, setting: str) -> SchemaError:
         f"a statement and the rule of target {route.target} contradict each other: {what} ({at})",
         table=route.source,
         setting=at,
-        next_step="load the target anew under a rule for the new columns: give the rule another `name`, and start a "
-        "capture after this statement",
+        next_step="load the target again under a rule for the new columns: give the rule "
+        "another `name`, and start a capture after this statement",
     )

@@ -577,7 +577,7 @@ def _check_may_replace(target: Target, source: str) -> None:
         raise SchemaError(
             f"another table takes the place of {source}, and its target keeps what was",
             table=source,
-            expected="a mirror, which is made anew",
+            expected="a mirror, which is recreated",
             got=f"{target.name}, a {target.mode}",
             next_step=f"give the rule of {target.name} another `name`: the new table's target is made there",
         )

@@ -78,7 +78,7 @@ def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> st
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
     if spec.marks_deleted_rows and "duplicate" in kinds:
-        return "a row that is there twice cannot be told from itself: load the table anew"
+        return "a row that is there twice cannot be told from itself: reload the table"
     return ""
 
 
@@ -110,7 +110,7 @@ def apply_repair(
             "too many rows differ to be repaired one by one",
             table=target.name,
             expected=f"at most {ROWS_MAX:,}",
-            next_step=f"load the table anew: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
+            next_step=f"reload the table: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
         )
     with admin_batch(sink, cursors=cursors, doing="repair", run_id=run_id) as batch:
         cursor, cut = batch.cursor, batch.last_cut()

@@ -224,8 +224,7 @@ class _Repair:
                 table=self._table,
                 expected="mirrors and soft deletes by key, which follow the source",
                 got=f"targets that keep every change: {', '.join(others)}" if others else "no target that follows it",
-                next_step=f"load the table anew: `cdc-pipeline snapshot {self._config.name} "
-                f"--table {quote(self._table)}`",
+                next_step=f"reload the table: `cdc-pipeline snapshot {self._config.name} --table {quote(self._table)}`",
             )
         return self._schema.key_names or usable_key(self._reader, self._schema)
 
@@ -351,7 +350,7 @@ class _Repair:
             raise LoadError(
                 "no more rows can be told apart at the place where the cursor stands",
                 table=self._table,
-                next_step="repair again after the source's next transaction, or load the table anew",
+                next_step="repair again after the source's next transaction, or reload the table",
             )
         return taken
 

@@ -260,7 +260,7 @@ class _Alter:
             what,
             table=table_name(*self._table),
             got=self._scene.shown(),
-            next_step="the lake is ahead of the journal: check the start position, or load the table anew",
+            next_step="the lake is ahead of the journal: check the start position, or reload the table",
         )
 
     def _source_name(self, name: str) -> str | None:
@@ -329,7 +329,7 @@ class _Alter:
         else:
             what = "a captured table gets another primary key"
         raise Refused(
-            what, "load the table anew, or set schema_changes.change_key: apply where the new key's columns stay"
+            what, "reload the table, or set schema_changes.change_key: apply where the new key's columns stay"
         )
 
     def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
@@ -502,4 +502,4 @@ def _may_recompute(actions: tuple[Action, ...]) -> bool:
 
 
 def _setting(kind: str, value: str) -> str:
-    return f"set schema_changes.{kind}: {value}, or load the table anew"
+    return f"set schema_changes.{kind}: {value}, or reload the table"

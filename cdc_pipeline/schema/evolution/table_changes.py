@@ -60,7 +60,7 @@ def create(scene: Scene, statement: Statement) -> Decision:
             return scene.decided(statement, "recorded", "the target exists")
         policy = scene.policy_of(table).drop_table
         if not statement.or_replace or policy == "stop":
-            raise scene.unsupported("the table is created anew, but its target exists with rows of the old one", table)
+            raise scene.unsupported("the table is recreated, but its target exists with rows of the old one", table)
     made = _created(scene, statement)
     if isinstance(made, str):
         if known is None:
@@ -69,13 +69,13 @@ def create(scene: Scene, statement: Statement) -> Decision:
         emptied = _emptied(scene, table, known, "drop_table")
         change = replace(emptied, known=replace(known, gone=True), empties=True)
         decision = scene.decided(
-            statement, "applied", f"{made}: the target is emptied now, and made anew from its first table map"
+            statement, "applied", f"{made}: the target is emptied now, and recreated from its first table map"
         )
         return replace(decision, changes=(change,))
     if known is None:
         decision = scene.decided(statement, "applied", f"creates the target with {len(made.columns)} columns")
         return replace(decision, creates=(made,))
-    decision = scene.decided(statement, "applied", f"makes the target anew with {len(made.columns)} columns, empty")
+    decision = scene.decided(statement, "applied", f"recreates the target with {len(made.columns)} columns, empty")
     return replace(
         decision, changes=(TableChange(table, KnownTable(made.columns, made.key, name=known.name), replaces=True),)
     )

@@ -248,5 +248,5 @@ def _check(session: SparkSession, path: Path, target: RecordedTarget, step: Chec
             f"the source may have rewritten values without row events: {step.reason}",
             table=target.table,
             expected=step.condition,
-            next_step="load the table anew",
+            next_step="reload the table",
         )

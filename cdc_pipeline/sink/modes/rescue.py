@@ -92,8 +92,8 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
             setting="binlog_row_image",
             expected=f"images with all of these columns or none: {RESCUED_COLUMN} is one value of the row",
             got=f"{int(odd.sum())} updates with some of them",
-            next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and load the table anew; "
-            "or keep one such column a table",
+            next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, "
+            "and reload the table; or keep one such column a table",
         )
 
 

@@ -294,7 +294,7 @@ def _not_found(paths: LakePaths, what: str, expected: str, is_too_old: bool) -> 
 def _bad_as_of(got: object) -> CutNotFoundError:
     return CutNotFoundError(
         "as_of is not understood",
-        expected="a cut's number, a time with its zone such as 2026-01-31T08:00:00+00:00, or a GTID set",
+        expected="a cut's number, a time with a zone such as 2026-01-31T08:00:00+00:00, or a GTID set",
         got=got,
         next_step="give one of these; without as_of the newest cut is read",
     )
@@ -345,7 +345,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
     target = cut.cursor.targets[table]
     if there is None or (there.app_id != target.app_id and not _was_at(path, version, target.app_id)):
         raise TableNotInCutError(
-            f"the table that cut {cut.batch_number} means is gone" + ("" if there is None else ": it was made anew"),
+            f"the table that cut {cut.batch_number} means is gone" + ("" if there is None else ": it was recreated"),
             table=table,
             expected=f"application id {target.app_id} in {path}",
             got="no table" if there is None else f"application id {there.app_id}",

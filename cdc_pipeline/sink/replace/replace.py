@@ -318,7 +318,7 @@ class SideTable:
             expected=f"version {content.version} of {content.app_id}: {content.files} files of "
             f"{content.size_bytes} bytes",
             got=got,
-            next_step="load the table anew",
+            next_step="reload the table",
         )
 
 

@@ -75,6 +75,6 @@ def _image(image: pa.RecordBatch, names: list[str], casts: dict[int, str], *, ta
                 table=table,
                 expected=wanted,
                 got=said_by(error),
-                next_step="load the table anew",
+                next_step="reload the table",
             ) from None
     return pa.record_batch(arrays, names=names)

@@ -85,7 +85,7 @@ def sum_of_changes(session: SparkSession, sides: Sides, view: str, frame: Any, *
             table=sides.target.table,
             setting="binlog_row_image",
             expected="whole images (FULL)",
-            next_step="SET GLOBAL binlog_row_image = 'FULL', then load the table: its changes begin anew",
+            next_step="SET GLOBAL binlog_row_image = 'FULL', then load the table: its changes start again",
         )
     change = f"{SEQ_COLUMN} AS _seq, CAST(NULL AS array<string>) AS _absent"
     weight = f"IF({OP_COLUMN} = 'delete', -1, 1)"
