@@ -162,7 +162,7 @@ class TypeSpec:
         is_date: `zero_dates`, and not `on_invalid_value`, says what becomes of such values.
         default: how a constant default and the implicit default of NOT NULL are written for Delta.
         change: what decides how MODIFY to a similar type changes the values; "fixed": every
-            definition of the type has the same values; "unknown": always a re-load.
+            definition of the type has the same values; "unknown": always a reload.
         text_chars_max: of values that are text in the lake and become the same text in a text
             column: characters of the longest one, if all are ASCII; -1 where the definition tells
             it; 0 for types that are not such text.

@@ -2,7 +2,7 @@
 
 Rules:
 - Every kind has a default that loses nothing: if the log leaves something uncertain, the table
-  stops and needs a re-load.
+  stops and needs a reload.
 - A policy states an intent. If the lake may not do it (`sink.reader_features`), the next best thing
   is done and its reason recorded, or the table stops and names the setting.
 - These are plain values: `cdc_pipeline.schema` interprets them for a statement.

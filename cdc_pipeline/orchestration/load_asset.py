@@ -1,4 +1,4 @@
-"""First loads and re-loads as an asset whose partitions are the source's tables.
+"""First loads and reloads as an asset whose partitions are the source's tables.
 
 Rules:
 - A backfill of several partitions is one run: their tables are loaded together and enter the lake

@@ -101,9 +101,9 @@ def test_k24_f5_a_log_that_is_another_one_by_now_is_refused_and_the_same_one_is_
     shorter = log_of(journal(flavor, transactions=1), gtids, archive)
     shorter.log.append(replace(read, journal="binlog.000002"))  # a server begins a new journal when it starts again
     error = refused(cursor, shorter)
-    assert "set back to an earlier state" in error.what
+    assert "restored to an earlier state" in error.what
     assert error.expected == f"a journal of at least {cursor.offset} bytes"
-    assert ("is not a whole copy" in str(error.next_step)) == archive
+    assert ("is an incomplete copy" in str(error.next_step)) == archive
 
     other = refused(cursor, log_of(journal(flavor, transactions=9, xid=7), gtids, archive))
     assert f"CRC32 {cursor.last_event.crc32:08x}" in str(other.expected)

@@ -87,7 +87,7 @@ def test_what_is_not_captured_is_ignored(sql: str) -> None:
     [
         ("RENAME TABLE x TO u", {"u": "x"}, "d.x takes the name d.u, with rows that are not known here"),
         ("ALTER TABLE x RENAME TO u", {"u": "x"}, "d.x takes the name d.u, with rows that are not known here"),
-        ("RENAME TABLE t TO x", {}, "d.t has no table any more: its target stays as it is"),
+        ("RENAME TABLE t TO x", {}, "d.t no longer has a table: its target is kept unchanged"),
         ("RENAME TABLE t TO x, x2 TO t", {"t": "x2"}, "d.x2 takes the name d.t, with rows that are not known here"),
         ("RENAME TABLE t TO u, x TO t", {"u": "t", "t": "x"},
          "the target of d.u takes over the rows of d.t; d.x takes the name d.t, with rows that are not known here"),
