@@ -420,5 +420,5 @@ def test_k4_purged_journals_are_named(start_server: Any, make_config: MakeConfig
     error = shop.fails()
     assert shop.cuts()[-1].cursor.suspended["p.t"].needs_reload
     assert "purged" in str(error).lower()
-    assert "load it again" in str(error)
+    assert "reload it" in str(error)
     shop.assert_equal("u", "v")

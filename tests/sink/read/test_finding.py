@@ -70,8 +70,8 @@ def test_each_way_to_name_a_cut(paths: LakePaths, as_of: object, number: int) ->
         (7, "3 to 6"),
         (at(99), "1970-01-01 00:01:40"),
         (f"{UUID}:21", "1-20 .cut 6."),
-        ("1970-01-01T00:03:20", "needs its zone"),
-        (at(200).replace(tzinfo=None), "needs its zone"),
+        ("1970-01-01T00:03:20", "needs a zone"),
+        (at(200).replace(tzinfo=None), "needs a zone"),
         ("1970-01-41T00:03:20+00:00", "not understood"),
         ("", "not understood"),
         (True, "not understood"),
@@ -93,9 +93,9 @@ def test_a_source_time_that_goes_back_never_shows_what_is_later(paths: LakePaths
 
 def test_cuts_without_gtids_or_times_say_so(paths: LakePaths, put_cut: PutCut) -> None:
     put_cut(1)
-    with pytest.raises(CutNotFoundError, match="carry no GTIDs"):
+    with pytest.raises(CutNotFoundError, match="have no GTIDs"):
         find_cut(paths, f"{UUID}:1")
-    with pytest.raises(CutNotFoundError, match="carry no times"):
+    with pytest.raises(CutNotFoundError, match="have no times"):
         find_cut(paths, at(5))
 
 
