@@ -189,9 +189,9 @@ class TableReading:
             self._on_step(Step(self._name, "comparing", count))
             if what.exact == "always" and not exact:
                 raise DisturbedError(
-                    "the table changed while it was read, and no view was at an exactly known place",
+                    "the table changed while it was being read, and no view was at an exactly known position",
                     table=self._name,
-                    next_step="verify again when less is written to it",
+                    next_step="verify again when fewer writes change it",
                 )
         finally:
             self._captures.keep(None)
@@ -228,9 +228,9 @@ class TableReading:
         placed = source.live.catalog(lambda d, t: (d, t) == (database, table), since=before.position)
         told = placed.catalog.tables.get((database, table)) if placed is not None else None
         if placed is not None and (database, table) in placed.last_ddl:
-            raise DisturbedError("the table was altered meanwhile", table=self._source_table)
+            raise DisturbedError("the table was altered in the meantime", table=self._source_table)
         if told is None:
-            raise DisturbedError("the source has no such table, or does not show it", table=self._source_table)
+            raise DisturbedError("the source does not have this table, or does not show it", table=self._source_table)
         return source.with_key(told[0])
 
     def _read_rows(
@@ -363,7 +363,7 @@ class TableReading:
         held = at.cut.cursor.suspended.get(self._name)
         if held is not None:
             raise LeftError(
-                f"suspended meanwhile at {held.position}: {held.error}: {held.what}",
+                f"suspended in the meantime at {held.position}: {held.error}: {held.what}",
                 table=self._name,
                 next_step=held.next_step,
             )
@@ -371,7 +371,7 @@ class TableReading:
         source = None if table is None else table.sources_of(self._name).get(self._source_table)
         if source is None or source.gone:
             raise LeftError(
-                f"the source has dropped or renamed {self._source_table} meanwhile",
+                f"the source has dropped or renamed {self._source_table} in the meantime",
                 table=self._name,
                 next_step="verify again",
             )
@@ -379,7 +379,7 @@ class TableReading:
     def _check_undisturbed(self, before: Standing, after: Standing) -> None:
         self._check_follows(after)
         if _essence(before.cut, self._name) != _essence(after.cut, self._name):
-            raise DisturbedError("a DDL changed the table while it was read", table=self._name)
+            raise DisturbedError("DDL changed the table while it was being read", table=self._name)
 
     def _sides(self, rows: SourceRows, after: Standing) -> Sides:
         target = rows.target

@@ -133,7 +133,7 @@ def repair(
     if (where is None) == (keys is None):
         raise ConfigError("a repair takes a condition or keys", setting="where", expected="one of the two")
     if not isinstance(config.source, LiveSourceConfig):
-        raise ConfigError("only a running server can be asked for its rows", setting="source.kind", expected="live")
+        raise ConfigError("only a running server can provide its rows", setting="source.kind", expected="live")
     observer = observer or RunObserver()
     began_s = time.monotonic()
     main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
@@ -220,7 +220,7 @@ class _Repair:
         others = [one.name for one in following if keeps_every_change(one.mode, one.key)]
         if not following or others or targets.is_suspended(self._schema.database, self._schema.table):
             raise LoadError(
-                f"rows of {self._table} cannot be brought in by themselves",
+                f"single rows of {self._table} cannot be repaired",
                 table=self._table,
                 expected="mirrors and soft deletes by key, which follow the source",
                 got=f"targets that keep every change: {', '.join(others)}" if others else "no target that follows it",
@@ -255,15 +255,15 @@ class _Repair:
             if time.monotonic() >= until_s:
                 xids = ", ".join(xa.xid for xa in cursor.open_xa)
                 raise LoadError(
-                    f"the XA transactions {xids} are prepared: what they change is not known",
+                    f"the XA transactions {xids} are prepared, and their changes are unknown",
                     next_step="commit or roll back these XA transactions, then repair again",
                 )
             time.sleep(0.5)
         if self._source.proved(cursor.position).order != cursor.position.order:
             raise LoadError(
-                "nothing proves that what stands before the cursor is committed",
+                "nothing proves that everything before the cursor is committed",
                 setting="gtid_mode",
-                expected="GTIDs, or a log that began a new journal since",
+                expected="GTIDs, or a new journal since then",
                 next_step="repair again after FLUSH BINARY LOGS",
             )
         return cursor
@@ -286,7 +286,7 @@ class _Repair:
     def _check_unchanged(self) -> None:
         if self._read_schema() != self._schema:
             raise TableChangedError(
-                "the table was changed by DDL while its rows were read",
+                "DDL changed the table while its rows were being read",
                 table=self._table,
                 next_step="repair again",
             )
@@ -348,7 +348,7 @@ class _Repair:
             taken = max(taken, 0 if there is None else (there - seq) // 2 + 1)
         if taken + count > LOAD_SEQS:
             raise LoadError(
-                "no more rows can be told apart at the place where the cursor stands",
+                "there is no room for more rows at the cursor's position",
                 table=self._table,
                 next_step="repair again after the source's next transaction, or reload the table",
             )

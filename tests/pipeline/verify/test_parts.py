@@ -109,7 +109,7 @@ def test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes
     again = _staged(sides("id"), rows, base=BASE, first=3, ts_us=5)
     assert again.table.column("_seq").to_pylist() == [BASE + 7, BASE + 7, BASE + 6, BASE + 6]
     assert pack_seq(3, 7, 4711, event_ordinal=2) == BASE + 2 * LOAD_SEQS, "where the rows of the next event begin"
-    with pytest.raises(LakeStateError, match="no place left"):
+    with pytest.raises(LakeStateError, match="no room for more repairs"):
         _staged(sides("id"), rows, base=BASE, first=LOAD_SEQS, ts_us=5)
 
 
