@@ -82,9 +82,9 @@ def capture(
     """
     if tables is not None and bound is not None:
         raise ConfigError(
-            "a run of chosen tables has no bound: it brings them to where the cursor stands",
+            "a run of chosen tables takes no bound: it catches them up to the cursor",
             setting="bound",
-            next_step="leave the bound out, or start a run of the whole source",
+            next_step="omit the bound, or start a run of the whole source",
         )
     observer = observer or RunObserver()
     started = (time.monotonic(), time.process_time())
@@ -187,7 +187,7 @@ class _Run:
         if not new and not dropped:
             return
         batch = self._context.admin_batch(cut, cursor)
-        text = "not captured any more: its target has left the cursor"
+        text = "no longer captured: its target has left the cursor"
         notes = [Note(kind="dropped", text=text, table=name) for name in dropped]
         made = batch.suspend(new, dropped=dropped, notes=notes)
         self._administered.add(made)
@@ -224,7 +224,7 @@ class _Run:
         unknown = [name for name in tables if name not in captured and name not in targets]
         if unknown or cursor is None:
             raise ConfigError(
-                f"no such table is captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
+                f"these tables are not captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
                 setting="tables",
                 expected="captured tables of a source that was captured before",
                 next_step="name tables as schema.table, or start a run of the whole source",
@@ -246,7 +246,7 @@ class _Run:
         report = self.report(resolved, started)
         self.check_suspended(tables)
         if report.outcome == "nothing_new":
-            reason = f"nothing to catch up: {', '.join(tables)} stood at {end} like all others"
+            reason = f"nothing to catch up: {', '.join(tables)} is at {end} like all others"
             report = report.model_copy(update={"reason": reason})
         return report
 
@@ -337,12 +337,13 @@ class _Run:
             return
         if resolved.decision is not None and resolved.decision.overlap_until_us is not None:
             raise PositionError(
-                "the log of the server that was switched to ends before what was applied: it lags",
+                "the new server's log ends before the changes that were applied: the server lags",
                 journal=at.journal,
                 offset=at.offset,
                 expected=f"a commit after {resolved.decision.overlap_until_us} (microseconds since 1970)",
                 got="the end of its log",
-                next_step="run again when it has caught up. Nothing was published, and the cursor has not moved",
+                next_step="run again when the server has caught up; nothing was published, "
+                "and the cursor has not moved",
             )
         if before is None:
             schemas_of(self._config, source=self._source, run=resolved, cursor=None).begin()

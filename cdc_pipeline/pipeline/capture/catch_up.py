@@ -116,7 +116,7 @@ class CatchUp:
                 self._await_xa(name)
                 return
             if start.order == end.order:
-                note = Note(kind=_CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
+                note = Note(kind=_CAUGHT_UP_NOTE, text="it is where the source is", table=name)
                 self._publish({name: None}, [note])
                 return
             self._context.observer.planned(
@@ -153,16 +153,17 @@ class CatchUp:
             decision = resolve_start(cursor=there_at, start=self._config.start, source=source, rules=rules)
             if decision.epoch_grows:
                 raise ServerChangedError(
-                    "another server answers than the one that the cursor stands in",
+                    "the server is not the one that the cursor belongs to",
                     expected=str(cursor.identity),
                     got=str(source.identity),
-                    next_step="run the whole source first: its cursor moves to the new server, then this table follows",
+                    next_step="run the whole source first: its cursor moves to the new "
+                    "server, and this table then follows",
                 )
             return decision
         if held.gtid_set:
             return resolve_start(cursor=None, start=GtidConfig(gtid_set=held.gtid_set), source=source)
         raise SourceIdentityError(
-            "the target stands in the log of another server, and there are no GTIDs to find its place here",
+            "the target is at a position of another server's log, and there are no GTIDs to find that position here",
             journal=held.journal,
             offset=held.offset,
             expected=f"epoch {cursor.epoch}",
@@ -229,7 +230,7 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
     """Return the cause of a suspension that ends only when prepared transactions end."""
     xids = ", ".join(entry.xid for entry in cursor.open_xa)
     return {
-        "what": f"caught up as far as it can be: it waits for the end of the XA transactions {xids}",
+        "what": f"caught up as far as possible: it waits for the XA transactions {xids} to end",
         "next_step": "commit or roll back these XA transactions at the source",
     }
 

@@ -318,8 +318,8 @@ class Drain:
                     table=source,
                     journal=decision.ddl.journal,
                     offset=decision.ddl.offset,
-                    next_step="commit or roll back the XA transaction at the source, and load the table under the name "
-                    "that it has now",
+                    next_step="commit or roll back the XA transaction at the source, and load "
+                    "the table under its new name",
                 )
 
     def _decide_statements(self, run: Sequence[EventSlice]) -> list[Stated]:
@@ -434,7 +434,7 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     gone = [name for name in key if name not in here]
     if gone:
         raise IncompleteRowsError(
-            f"the table has no column for the target's key any more: {', '.join(gone)}",
+            f"the table no longer has the columns of the target's key: {', '.join(gone)}",
             table=rows.schema.full_name,
             setting="targets.key",
             expected=f"the key ({', '.join(key)})",

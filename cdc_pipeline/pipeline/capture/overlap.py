@@ -59,12 +59,12 @@ class Overlap:
         if undecided:
             names = ", ".join(undecided)
             raise OverlapUndecidedError(
-                "changes that may have been applied before the switch to this server would be kept twice",
+                "changes that may have been applied before the switch to this server would be stored twice",
                 targets=tuple(undecided),
                 table=source,
                 setting="accept.overlap",
-                expected="a log that agrees with what was applied, up to the switch, or a decision",
-                got=f"an overlap without GTIDs, into {names}",
+                expected="a log that matches the applied changes up to the switch, or a decision",
+                got=f"an overlap without GTIDs, in {names}",
                 next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or start again",
             )
 
@@ -79,12 +79,12 @@ class Overlap:
             return
         at = self._place.position
         raise PositionError(
-            "the log of the server that was switched to holds nothing later than what was applied before the switch: a "
-            "cut here would go back in time",
+            "the new server's log has nothing later than the changes applied before the "
+            "switch: a cut here would go back in time",
             journal=at.journal,
             offset=at.offset,
             expected=f"a transaction committed after {self._until_us} (microseconds since 1970)",
             got=f"the last one was committed at {self._place.source_time_us}",
-            next_step="run again when the server has written later transactions; if it is a replica, wait until it has "
-            "caught up. Nothing was published",
+            next_step="run again when the server has written later transactions; if it is a "
+            "replica, wait until it has caught up; nothing was published",
         )

@@ -72,7 +72,7 @@ def raw_staging(
     if not uses_executors(config, bytes_expected=bytes_expected):
         return None
     if config.batch.decode == "auto" and (why := lack()):
-        note(Note(kind="decoded_in_driver", text=f"{why}. All rows are decoded in the driver (batch.decode: auto)"))
+        note(Note(kind="decoded_in_driver", text=f"{why}; all rows are decoded in the driver (batch.decode: auto)"))
         return None
     return RawStaging(targets, epoch=epoch)
 

@@ -156,7 +156,7 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
     error = shop.fails()
     assert not error.retryable
     for table in ("t", "u", "k"):
-        assert f"{shop.name(table)} stands at" in str(error)
+        assert f"{shop.name(table)} is suspended at" in str(error)
     assert "exclude" in str(error)
     assert shop.suspended == {
         "k": "KeylessTableError",

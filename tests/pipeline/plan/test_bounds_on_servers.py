@@ -298,7 +298,7 @@ def test_a_quiet_log_ends_by_position(server: Server, fresh_database: str, confi
     for _ in range(10):
         still = capture(config, cursors=cursors)
         assert still.interval.transactions_seen == 0
-        if "stands at" in still.reason:
+        if "and so is the cursor" in still.reason:
             break
     else:
         raise AssertionError(still.reason)
