@@ -125,10 +125,7 @@ def build_load(
 
 def load_description(source: str) -> str:
     """What the job does; shown as Markdown."""
-    return (
-        f"Loads or reloads tables of {source}: choose the tables as partitions. All other "
-        "tables stay in sync meanwhile."
-    )
+    return f"Loads or reloads tables of {source}: choose the tables as partitions. All other tables stay in sync."
 
 
 def _loadable(pipeline: PipelineConfig) -> list[str]:

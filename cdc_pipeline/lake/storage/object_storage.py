@@ -323,7 +323,8 @@ class ObjectStorage:
         return RuntimeSetupError(
             f"the lake's bucket does not exist: {self._root}",
             setting="sink.lake_path",
-            next_step="create it, or correct the URL; sink.storage.endpoint and region determine where it is searched",
+            next_step="create it, or correct the URL; sink.storage.endpoint and region "
+            "determine where the bucket is looked up",
         )
 
     def _refused(self, at: str, error: Exception) -> CdcError:

@@ -288,7 +288,7 @@ def _check_apart(main: LakePaths, side: LakePaths) -> None:
         raise ConfigError(
             "the side lake and the lake of the pipeline must be separate",
             setting="into",
-            expected="a folder that neither lies in the lake nor contains it",
+            expected="a folder that is neither in the lake nor contains it",
             got=f"{theirs}; the lake is {ours}",
             next_step="give a separate folder with --into: rows of old journals must never "
             "enter a table that is being captured",

@@ -116,7 +116,7 @@ class CatchUp:
                 self._await_xa(name)
                 return
             if start.order == end.order:
-                note = Note(kind=_CAUGHT_UP_NOTE, text="it is where the source is", table=name)
+                note = Note(kind=_CAUGHT_UP_NOTE, text="it is already at the cursor", table=name)
                 self._publish({name: None}, [note])
                 return
             self._context.observer.planned(

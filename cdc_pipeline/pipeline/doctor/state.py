@@ -102,7 +102,7 @@ def _targets(context: Context) -> Iterator[Told]:
         yield Told.of(failure)
     if not failing:
         count = len(cut.tables)
-        yield ok(f"{count} Delta table{'s hold' if count != 1 else ' holds'} what the last cut says")
+        yield ok(f"{count} Delta table{'s match' if count != 1 else ' matches'} the last cut")
 
 
 def _suspended(context: Context) -> Iterator[Told]:

@@ -242,7 +242,7 @@ class _Loader:
                 if found:
                     self._hold(*found[0]).close()  # raises if another process works on it
                     raise LoadError(
-                        f"another load of {', '.join(chosen.targets)} was started meanwhile",
+                        f"another load of {', '.join(chosen.targets)} was started in the meantime",
                         next_step="run the same command again: it continues that load",
                     )
                 started = self._started(chosen, stack)

@@ -371,6 +371,6 @@ class _Repair:
                 first += len(chosen)
         if gone.num_rows:
             path.take(at.rows, deletes_of(self._schema, gone, seq=next_seq(seq, first), time_us=time_us), first=first)
-        text = f"{first - taken} rows were read again, {gone.num_rows} keys are gone"
+        text = f"{first - taken} rows were read again, {gone.num_rows} keys no longer exist"
         note = Note(kind=REPAIRED_NOTE, text=text, table=self._table)
         return at.publish(kind="repair", targets=targets.states(()), notes=[note])

@@ -444,9 +444,7 @@ class _Alter:
                 if TYPE_WIDENING in self._scene.features:
                     edit.retype(name, new_type)
                 else:
-                    edit.told.append(
-                        f"sink.reader_features does not allow {TYPE_WIDENING}: a new column takes its place"
-                    )
+                    edit.told.append(f"sink.reader_features does not allow {TYPE_WIDENING}: a new column replaces it")
                     edit.rewrite(name, new_type, value)
                 return
             change = replace(change, effect=Effect.REWRITTEN, value=value, checks=())

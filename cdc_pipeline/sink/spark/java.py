@@ -113,7 +113,7 @@ def _checked(home: Path) -> Path:
             "JAVA_HOME cannot run Spark",
             setting="JAVA_HOME",
             expected=f"the home of a Java {_JAVA_VERSION_MIN} or newer",
-            got=f"{home} ({'no Java there' if version is None else f'Java {version}'})",
+            got=f"{home} ({'no Java in it' if version is None else f'Java {version}'})",
             next_step="point JAVA_HOME to a newer Java, or unset it",
         )
     return home

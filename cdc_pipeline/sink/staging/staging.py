@@ -116,7 +116,7 @@ class StagedBatch:
             raise StagingError(
                 "a target is changed in a batch that has rows of the same table",
                 table=plan.table,
-                expected="a DDL alone in its batch",
+                expected="DDL in a batch of its own",
             )
         self._targets[plan.table] = StagedTarget(plan, changed=True, before=before, steps=steps)
 
@@ -181,7 +181,7 @@ class StagedBatch:
             raise StagingError(
                 "rows arrive when they cannot be staged",
                 table=plan.table,
-                expected="a DDL alone in its batch, and an open transaction closed or dropped before the next",
+                expected="DDL in a batch of its own, and an open transaction closed or dropped before the next one",
                 got="rows after a DDL" if target.changed else "complete transactions while one is open",
             )
         source = plan.sources.get(rows.schema.full_name)

@@ -47,7 +47,7 @@ class SegmentsFolder:
                 raise StoreError(
                     "the store's directory contains files that are not the store's",
                     setting="store.directory",
-                    expected="a directory for the store alone, empty or not yet created",
+                    expected="a directory only for the store, empty or not yet created",
                     got=", ".join(foreign[:5]),
                     next_step="give the store a separate directory",
                 )

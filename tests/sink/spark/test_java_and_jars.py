@@ -32,7 +32,7 @@ def test_java_home_wins_and_must_be_new_enough(tmp_path: Path, monkeypatch: pyte
         find_java_home()
     assert caught.value.setting == "JAVA_HOME"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "absent"))
-    with pytest.raises(RuntimeSetupError, match="no Java there"):
+    with pytest.raises(RuntimeSetupError, match="no Java in it"):
         find_java_home()
 
 
