@@ -233,7 +233,7 @@ def test_parquet_holds_the_same_changes(tmp_path: Path) -> None:
     assert [row[1:] for row in sorted(found)] == expected
     again = run("--format", "parquet", "--output", tmp_path / "out", JOURNALS)
     assert again.exit_code == 2
-    assert "holds Parquet files already" in again.stderr
+    assert "already holds Parquet files" in again.stderr
 
 
 @pytest.mark.parametrize(

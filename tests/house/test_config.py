@@ -108,7 +108,7 @@ def test_a_removed_setting_is_refused_with_the_reason_and_what_to_do(tmp_path: P
         load_config(_write(tmp_path, text + "store: {fsync: never, segment_bytes: 67108864}\n"))
     told = {mistake.path: mistake.message for mistake in caught.value.mistakes}
     assert told.keys() == {"store.fsync", "store.segment_bytes"}
-    assert all(message.startswith("was removed: ") for message in told.values())
+    assert all(message.startswith("was removed, because ") for message in told.values())
     assert all(message.endswith("; delete the line") for message in told.values())
 
 

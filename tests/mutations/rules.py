@@ -60,10 +60,10 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K2", "the cursor follows each cut", "pipeline/publish.py",
-        '''    observer.reached("before_cursor")
+        '''    reach("before_cursor")
     cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
 ''',
-        '''    observer.reached("before_cursor")
+        '''    reach("before_cursor")
 ''',
         "pipeline/capture/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),
@@ -132,7 +132,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K4", "what fails for one table suspends that table alone", "pipeline/capture/suspension.py",
-        "        if not self._is_of_one_table(error):\n", "        if True:\n",
+        "    if not _is_of_one_table(error, stretch):\n", "    if True:\n",
         "pipeline/capture/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
     ),
     Mutation(

@@ -37,7 +37,7 @@ def test_the_command_says_what_it_did(history: History, tmp_path: Path) -> None:
         ([*into, "--rebuild"], "one of --into PATH, --rebuild and --gap"),
         ([*into, "--restart"], "--restart works only with --rebuild"),
         ([*into, "--to", "some day"], "--to cannot be understood"),
-        ([*into, "--to", "binlog.000003"], "begun with another range"),
+        ([*into, "--to", "binlog.000003"], "started with another range"),
     ):
         refused = CliRunner().invoke(cli, wrong)
         assert refused.exit_code == 2, wrong

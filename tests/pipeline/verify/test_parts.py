@@ -192,8 +192,8 @@ def test_lines_name_keys_and_what_others_did() -> None:
     lines = lines_of(verified("different", counts={"different": 1}, differences=(one,), foreign=foreign))
     assert "changed; versions written by others: 4 (UPDATE)" in lines
     assert "--repair restores it to the last cut" in lines
-    assert lines.count("  id=7, b=NULL: other values (v)") == 2
-    assert "1 key: other values" in lines
+    assert lines.count("  id=7, b=NULL: different values (v)") == 2
+    assert "1 key: different values" in lines
 
 
 def test_count_and_checksum_tell_apart_what_is_proved_and_what_is_not() -> None:

@@ -156,7 +156,7 @@ def test_a_start_in_the_past_with_ddl_in_between(below: tuple[Server, str], tmp_
     )
     after = Reading(server, database, tmp_path / "after")
     server.execute("INSERT INTO moved VALUES (2, 30, 40)")
-    with pytest.raises(MetadataMissingError, match="no full metadata") as caught:
+    with pytest.raises(MetadataMissingError, match="does not have full metadata") as caught:
         moved.run()
     assert caught.value.table == f"{database}.moved"
     assert "schema history" in str(caught.value)
