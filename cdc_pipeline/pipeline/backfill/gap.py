@@ -32,8 +32,8 @@ from cdc_pipeline.pipeline.backfill.backfill import last_of
 from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
 from cdc_pipeline.pipeline.backfill.rebuild import with_archive
 from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
-from cdc_pipeline.pipeline.capture.stages import Stages
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext
+from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -207,21 +207,18 @@ class _Gap:
             end_reason="the end of the gap",
             tables=(self._table,),
         )
-        stages = Stages(
-            CaptureContext(config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id),
-            resolved=ResolvedRun(
-                plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=batch.cursor.epoch
-            ),
-            source=source,
-            tables=TableFilter(config.tables),
+        context = CaptureContext(config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id)
+        run = ResolvedRun(plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=batch.cursor.epoch)
+        stretch = open_stretch(
+            context,
+            LogSection(run, source, TableFilter(config.tables), batch.cursor),
             targets=Targets(config, batch.cut),
-            cursor=batch.cursor,
-            committing=lambda stretch, _ack: SegmentCommitter(stretch, source=config.name),
             parking=self._sink.parking(epoch=batch.cursor.epoch),
             begin=lambda _number: batch.rows,
         )
+        committer = SegmentCommitter(stretch, source=config.name)
         try:
-            stages.run()
+            Drain(context, stretch, committer).run()
         except TransactionError as error:
             raise LoadError(
                 "the range cannot be appended as it is",
@@ -231,9 +228,8 @@ class _Gap:
                 got=error.what,
                 next_step="give a range between two statements that change the table, or replay it with --into",
             ) from error
-        result = stages.committer.result
-        assert result is not None  # a stretch that ends well has one
-        return result
+        assert committer.result is not None  # a stretch that ends well has one
+        return committer.result
 
     def _record(self, result: SegmentResult, names: list[str], first: Position, last: Position) -> BatchRecord | None:
         part, cursor = result.record, self._batch.cursor

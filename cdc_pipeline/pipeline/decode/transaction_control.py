@@ -79,6 +79,22 @@ class Controls:
     xa_ends: tuple[XaEnd, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that comes in pieces.
+
+    Attributes:
+        tx_offset: its first event.
+        gtid: "" without GTIDs.
+        is_applied: it has rows of a captured table so far.
+    """
+
+    journal: str
+    tx_offset: int
+    gtid: str
+    is_applied: bool = False
+
+
 class ControlReader:
     """Reader of transaction control in consecutive slices."""
 

@@ -22,8 +22,8 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, UnrepresentableValueError
 from cdc_pipeline.lake.prepared_rows import encode_stream
 from cdc_pipeline.lake.quarantine import SCHEMA
-from cdc_pipeline.pipeline.capture.drain import check_rows
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, without_values
+from cdc_pipeline.pipeline.targets.row_images import check_rows
 from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
 from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
