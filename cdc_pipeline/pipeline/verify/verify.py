@@ -44,7 +44,7 @@ from cdc_pipeline.pipeline.verify.captures import Captures, Standing
 from cdc_pipeline.pipeline.verify.checks import check_intervals
 from cdc_pipeline.pipeline.verify.display import shown
 from cdc_pipeline.pipeline.verify.external_writes import describe, find_foreign, put_back
-from cdc_pipeline.pipeline.verify.read import DisturbedError, LeftError, Reading, TableReading, What, compared_key
+from cdc_pipeline.pipeline.verify.read import Reading, TableReading, What, compared_key
 from cdc_pipeline.pipeline.verify.repair import Repaired, apply_repair, repairable
 from cdc_pipeline.pipeline.verify.report import (
     Difference,
@@ -55,6 +55,7 @@ from cdc_pipeline.pipeline.verify.report import (
     VerifyReport,
 )
 from cdc_pipeline.pipeline.verify.table import Piece, Settled, TableComparison
+from cdc_pipeline.pipeline.verify.view import DisturbedError, LeftError
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink

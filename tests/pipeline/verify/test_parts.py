@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.binlog.selected import LOAD_SEQS
+from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.column_defaults import given_after
 from cdc_pipeline.lake.records import CutTable, GivenValue, RecordedContent, RecordedTarget
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.runs import DirectRuns
+from cdc_pipeline.pipeline.verify.captures import Captures
 from cdc_pipeline.pipeline.verify.checks import checks_of
 from cdc_pipeline.pipeline.verify.keys import KEYS_PER_STATEMENT, conditions, leads_back
 from cdc_pipeline.pipeline.verify.repair import _staged, repairable
 from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange, Status, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify.reread import RepairReport, _Reread
+from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     DropColumn,
@@ -32,6 +40,7 @@ from cdc_pipeline.schema.evolution.steps import (
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
 from cdc_pipeline.sink.verify.sides import Sides
+from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 
 BASE = pack_seq(3, 7, 4711)
 
@@ -66,7 +75,9 @@ def test_a_key_of_the_lake_is_asked_for_in_the_servers_sql(kind: Kind, value: An
 
 def test_keys_of_several_columns_and_null_and_many_of_them() -> None:
     two = schema(("a", Kind.INT32), ("b", Kind.TEXT))
-    assert asked(two, a=[1, 2], b=["x", "y"]) == ["(`a`, `b`) IN ((1, _utf8mb4 x'78'), (2, _utf8mb4 x'79'))"]
+    assert asked(two, a=[1, 2], b=["x", "y"]) == [
+        "(`a` <=> 1 AND `b` <=> _utf8mb4 x'78') OR (`a` <=> 2 AND `b` <=> _utf8mb4 x'79')"
+    ]
     assert asked(two, a=[1], b=[None]) == ["(`a` <=> 1 AND `b` <=> NULL)"]
     many = asked(schema(("a", Kind.INT32)), a=list(range(2 * KEYS_PER_STATEMENT + 1)))
     assert len(many) == 3
@@ -126,6 +137,30 @@ def test_columns_that_the_source_has_dropped_are_absent_from_a_repair() -> None:
     )
     assert staged.partial
     assert [staged.table.column(f"p{at}").to_pylist() for at in range(3)] == [[True], [True], [False]]
+
+
+def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_never_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"name": "shop", "source": {"kind": "live", "host": "nowhere", "user": "u", "password": "p"}}
+    more = {"tables": {"include": ["d.*"]}, "sink": {"lake_path": tmp_path / "lake"}}
+    config = PipelineConfig.model_validate({**document, **more})
+    reread = _Reread(config, "d.t", runs=DirectRuns(config, MemoryCursorStore()), observer=RunObserver())
+    rows = SelectedRows(schema(("id", Kind.INT32)), pa.record_batch({"id": pa.array([1, 2], pa.int32())}))
+    reads: list[Any] = []
+    monkeypatch.setattr(_Reread, "_read", lambda *_: reads.pop(0))
+    for name in ("recent", "run"):
+        monkeypatch.setattr(Captures, name, lambda _captures: None)
+    cuts: list[Any] = [None, SimpleNamespace(batch_number=7)]
+    monkeypatch.setattr(Captures, "change", lambda _captures, _work: cuts.pop(0))
+    empty = RepairReport(source="shop", table="d.t")
+
+    reads += [([rows], None), ([rows], "a cut that is not the last one now"), ([rows], "a cut")]
+    done = reread._range(ALL_ROWS, "id > 0", ["d.t"], empty)
+    assert (done.rows_written, done.rows_left, done.rounds, done.batches) == (2, 0, 3, (7,))
+    reads += 5 * [([rows], None)]
+    left = reread._range(ALL_ROWS, "id > 0", ["d.t"], done)
+    assert (left.rows_written, left.rows_left, left.rounds, left.batches) == (2, 2, 8, (7,))
 
 
 def test_what_has_no_repair_says_so() -> None:
