@@ -118,7 +118,7 @@ def check_room(first: int, count: int, *, table: str) -> None:
     """
     if first + count > LOAD_SEQS:
         raise LakeStateError(
-            "there is no place left for repairs at this position of the log",
+            "there is no room for more repairs at this position of the log",
             table=table,
             next_step="repair again after the next transaction of the source",
         )

@@ -133,7 +133,7 @@ class ProvenView:
         for name in self._targets:
             if _essence(self.before.cut, name) != _essence(after.cut, name):
                 raise DisturbedError(
-                    "a DDL changed the table while it was read",
+                    "DDL changed the table while it was being read",
                     table=name,
                     next_step="run the command again",
                 )
@@ -161,7 +161,7 @@ class ProvenView:
             held = at.cut.cursor.suspended.get(name)
             if held is not None:
                 raise LeftError(
-                    f"suspended meanwhile at {held.position}: {held.error}: {held.what}",
+                    f"suspended in the meantime at {held.position}: {held.error}: {held.what}",
                     table=name,
                     next_step=held.next_step,
                 )
@@ -169,7 +169,7 @@ class ProvenView:
             source = None if table is None else table.sources_of(name).get(self._source_table)
             if source is None or source.gone:
                 raise LeftError(
-                    f"the source has dropped or renamed {self._source_table} meanwhile",
+                    f"the source has dropped or renamed {self._source_table} in the meantime",
                     table=name,
                     next_step="run the command again",
                 )
@@ -179,9 +179,9 @@ class ProvenView:
         placed = source.live.catalog(lambda d, t: (d, t) == name, since=self.before.position)
         told = placed.catalog.tables.get(name) if placed is not None else None
         if placed is not None and name in placed.last_ddl:
-            raise DisturbedError("the table was altered meanwhile", table=self._source_table)
+            raise DisturbedError("the table was altered in the meantime", table=self._source_table)
         if told is None:
-            raise DisturbedError("the source has no such table, or does not show it", table=self._source_table)
+            raise DisturbedError("the source does not have this table, or does not show it", table=self._source_table)
         return source.with_key(told[0])
 
 
