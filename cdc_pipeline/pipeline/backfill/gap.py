@@ -162,7 +162,7 @@ class _Gap:
         names = [
             route.target
             for route in routes
-            if route.target in tables and MODES[tables[route.target].mode].rows_are_changes
+            if route.target in tables and MODES[tables[route.target].spec.mode].rows_are_changes
         ]
         if not names or cut is None:
             raise ConfigError(

@@ -22,7 +22,7 @@ from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.position.position import Position
 
 # Facts about a target in which all parts must agree.
-_SAME: Final = ("mode", "columns", "key", "key_reason", "track", "sources", "shape", "columns_before", "schema_steps")
+_SAME: Final = ("spec", "columns_before", "schema_steps")
 
 
 def joined_cursor(before: CursorState, results: Sequence[SegmentResult], *, number: int) -> CursorState:

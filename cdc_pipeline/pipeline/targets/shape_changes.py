@@ -24,7 +24,6 @@ from typing import Final
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError, SchemaError
-from cdc_pipeline.lake.records import RecordedShape, RecordedSource
 from cdc_pipeline.pipeline.targets.masks import masked_type
 from cdc_pipeline.pipeline.targets.routes import Route
 from cdc_pipeline.pipeline.targets.shape import is_lossless, shape_table
@@ -39,6 +38,7 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
     columns_after,
 )
+from cdc_pipeline.schema.target_spec import RecordedShape, RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 
 _NAMES: Final = re.compile(r"`((?:[^`]|``)+)`")

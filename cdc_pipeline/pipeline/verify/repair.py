@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Final
 
@@ -36,7 +36,6 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.admin_batch import admin_batch
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.verify.read import Reading
 from cdc_pipeline.pipeline.verify.report import Difference
 from cdc_pipeline.position.cursor import CursorStore
@@ -122,8 +121,7 @@ def apply_repair(
         last = _last_there(sink, sides, rows, base)
         first = 0 if last is None else (last - base) // 2 + 1
         staged = _staged(sides, rows, base=base, first=first, ts_us=_time_us(cut.source_time_us))
-        plan = replace(plan_of(target), exact=False)
-        batch.rows.add_staged(staged, plan)
+        batch.rows.add_staged(staged, target.with_state(exact=False))
         counts = Counter(inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted)
         counts = +counts
         said = ", ".join(f"{number:,} {what}" for what, number in counts.items())
@@ -152,7 +150,7 @@ def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int
     matter.
     """
     end = base + 2 * LOAD_SEQS - 1
-    if not sides.key or MODES[sides.target.mode].keeps_past:
+    if not sides.key or MODES[sides.target.spec.mode].keeps_past:
         return highest_seq(sink.spark.session(), sides, low=base, high=end)
     there = [int(seq) for seq in pc.unique(rows.column("_lake_seq")).to_pylist() if seq is not None]
     return max((seq for seq in there if base <= seq <= end), default=None)
@@ -191,9 +189,9 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
     for position in sides.positions:
         arrays[f"c{position}"] = rows.column(f"c{position}").combine_chunks()
     # Columns that the source has dropped keep the target's values.
-    untold = set(range(len(sides.target.columns))) - set(sides.positions)
+    untold = set(range(len(sides.target.spec.columns))) - set(sides.positions)
     if untold:
-        for position in range(len(sides.target.columns)):
+        for position in range(len(sides.target.spec.columns)):
             arrays[f"p{position}"] = pa.array(np.full(count, position not in untold))
     return StagedRows(
         table=pa.table(arrays),

@@ -217,7 +217,7 @@ class _Repair:
         _, cut = self._main.state()
         targets = Targets(self._config, cut)
         following = targets.following(self._schema.database, self._schema.table)
-        others = [one.name for one in following if keeps_every_change(one.mode, one.key)]
+        others = [one.name for one in following if keeps_every_change(one.spec.mode, one.spec.key)]
         if not following or others or targets.is_suspended(self._schema.database, self._schema.table):
             raise LoadError(
                 f"rows of {self._table} cannot be brought in by themselves",

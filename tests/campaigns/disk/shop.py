@@ -26,9 +26,9 @@ from tests.support.sink_values import (
     delete,
     insert,
     interval_of,
-    plan_of,
     seq_of,
     table_schema,
+    target_of,
     update,
 )
 
@@ -103,7 +103,7 @@ def _recorded(sink: DeltaSink, number: int, cut: Cut | None) -> BatchRecord:
         parking.park(_XID, prepared_at_us=1)
     batch = sink.begin(number)
     for place, (schema, changes) in enumerate(BATCHES[number - 1]):
-        plan = plan_of(schema)
+        plan = target_of(schema)
         if cut is None or schema.full_name not in cut.tables:
             batch.create(plan)
         batch.add(decoded(schema, changes, first_place=100 * number + 20 * place), plan)

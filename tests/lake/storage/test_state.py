@@ -20,7 +20,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.lake.test_prepared import EFFECT, T, park, rows_of
 from tests.support.object_store import Store
-from tests.support.sink_values import cursor_at, decoded, insert, interval_of, plan_of, record_batch
+from tests.support.sink_values import cursor_at, decoded, insert, interval_of, record_batch, target_of
 
 
 def _ordinals(parked: XaParking) -> list[int]:
@@ -68,7 +68,7 @@ def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: 
     late, quick = DeltaSink(source="shop", config=config), DeltaSink(source="shop", config=config)
     with late.lock():
         batch = late.begin(1)
-        plan = plan_of(T)
+        plan = target_of(T)
         batch.create(plan)
         batch.add(_pieces(3, 1), plan)
         late._lock_check = lambda: None  # it does not look
@@ -94,7 +94,7 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> No
     sink = DeltaSink(source="shop", config=store.sink_config(lease_s=3))
     with sink.lock():
         batch = sink.begin(1)
-        plan = plan_of(T)
+        plan = target_of(T)
         batch.create(plan)
         batch.add(_pieces(3, 1), plan)
         sink.paths.lock.write_text('{"host": "thief"}')

@@ -27,8 +27,8 @@ from tests.support.sink_values import (
     delete,
     insert,
     interval_of,
-    plan_of,
     table_schema,
+    target_of,
     update,
 )
 
@@ -168,7 +168,7 @@ def test_k2_staged_files_hold_the_column_only_from_where_it_is_needed(tmp_path: 
     from dataclasses import replace
 
     sink = DeltaSink(source="shop", config=SinkConfig(lake_path=tmp_path / "lake"))
-    plan = plan_of(SCHEMA)
+    plan = target_of(SCHEMA)
     with sink.lock():
         batch = sink.begin(1)
         batch.create(plan)
@@ -184,7 +184,7 @@ def test_k2_staged_files_hold_the_column_only_from_where_it_is_needed(tmp_path: 
         record = batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
     (target,) = record.targets
     assert (target.rescues, target.rescued, target.rescued_rows) == (True, {"d": 2, "n": 1}, 2)
-    assert target.columns == plan.columns, "our own columns are not the source's"
+    assert target.spec.columns == plan.spec.columns, "our own columns are not the source's"
     files = [pq.read_table(sink.paths.lake / file.path) for file in target.files]
     assert [file.num_rows for file in files] == [1, 2]
     assert "c3" not in files[0].column_names

@@ -9,12 +9,12 @@ import pytest
 
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.lake.records import RecordedSource
 from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.pipeline.targets.shape_changes import shaped_change, unshaped
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableChange, decide
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES
 from cdc_pipeline.schema.evolution.steps import AddColumn, DropColumn, FillColumns, RenameColumn, WidenColumn
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from tests.pipeline.targets.build import HASH, PERSON, routes_of
 
