@@ -64,7 +64,7 @@ torture-values: setup ## MODIFY of every pair of types at its edges, on both rea
 	@$(BIN)/python -m tests.campaigns.values --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-disk
-torture-disk: setup ## each call of a run fails once (full disk, broken disk, kill), the power goes at each joint: TORTURE_ARGS="--spark --seed 2"
+torture-disk: setup ## each call of a run fails once (full disk, broken disk, kill), the power goes at each fault point: TORTURE_ARGS="--spark --seed 2"
 	@command -v cc gcc >/dev/null || { echo "a C compiler is needed: run  apt-get install gcc libc6-dev  and try again" >&2; exit 2; }
 	@$(BIN)/python -m tests.campaigns.disk --seed $(SEED) $(TORTURE_ARGS)
 

@@ -57,17 +57,16 @@ def _child(size_mib: int, one_transaction: bool) -> int:
     """Read and stage an archive; the merge is left out, since Spark is another process."""
     from benchmarks.memory_journal import journal_folder
     from cdc_pipeline.config.pipeline_config import PipelineConfig
+    from cdc_pipeline.fault_points import listening
     from cdc_pipeline.pipeline.capture.capture import capture
-    from cdc_pipeline.pipeline.observer import RunObserver
     from cdc_pipeline.position.cursor import MemoryCursorStore
 
     class Enough(Exception):
         """Staged: what follows is Spark's."""
 
-    class StopBeforeRecord(RunObserver):
-        def reached(self, joint: str) -> None:
-            if joint == "before_record":
-                raise Enough
+    def stop_before_record(point: str) -> None:
+        if point == "before_record":
+            raise Enough
 
     def run(folder: Path, mib: int) -> None:
         journals = journal_folder(mib, one_transaction=one_transaction)
@@ -81,7 +80,8 @@ def _child(size_mib: int, one_transaction: bool) -> int:
             }
         )
         try:
-            capture(config, cursors=MemoryCursorStore(), observer=StopBeforeRecord())
+            with listening(stop_before_record):
+                capture(config, cursors=MemoryCursorStore())
         except Enough:
             return
         raise SystemExit("nothing was staged")

@@ -21,12 +21,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files with the longest tests first, so that two workers end at about the same time.
 
-    A story that starts Spark and takes the shared server of each flavor is told on MySQL by `make test`, and on MariaDB
-    too by `make test-all`.
+    A test of both servers that is expensive, because it starts Spark or a server of its own, runs on MySQL in
+    `make test`, and on MariaDB too in `make test-all`.
     """
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and callspec.params.get("server") == "mariadb" and item.get_closest_marker("spark"):
+        on_mariadb = callspec is not None and "mariadb" in callspec.id
+        own_server = "start_server" in getattr(item, "fixturenames", ())
+        if on_mariadb and (own_server or item.get_closest_marker("spark")):
             item.add_marker(pytest.mark.whole)
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 

@@ -77,13 +77,11 @@ class ProgressObserver(Bars, RunObserver):
         counts = f"{count_of(transactions, 'transaction')}, {count_of(rows, 'row')}"
         self._progress.update(self._task, completed=bytes_done, total=bytes_total, counts=counts)
 
-    def reached(self, joint: str) -> None:
-        if joint == "after_record":
-            self._progress.update(self._task, description="merging")
-        elif joint == "before_ack":
-            self._progress.update(self._task, description="reading")
+    def merging(self) -> None:
+        self._progress.update(self._task, description="merging")
 
     def published(self, cut: Cut) -> None:
+        self._progress.update(self._task, description="reading")
         interval = cut.interval
         self._console.print(
             f"  batch {cut.batch_number}: {count_of(interval.transactions_applied, 'transaction')} "

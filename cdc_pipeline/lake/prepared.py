@@ -55,6 +55,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import journal_number, with_transaction
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import SinkError, StagingError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import TEMPORARY_PREFIX, LakePaths, folder_name
 from cdc_pipeline.lake.prepared_rows import Spool, read_file, read_schema
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -103,7 +104,7 @@ class XaParking:
         paths: of the source.
         epoch: numbering epoch of the journals that are read.
         open_xa: those that the cursor holds.
-        on_joint: called with "parking" before a complete file gets its final name.
+        check_lock: raises if the source is no longer locked (K16).
     """
 
     def __init__(
@@ -112,12 +113,12 @@ class XaParking:
         *,
         epoch: int,
         open_xa: Iterable[OpenXa] = (),
-        on_joint: Callable[[str], None],
+        check_lock: Callable[[], None],
         memory_bytes_max: int = MEMORY_BYTES_MAX,
     ) -> None:
         self._paths = paths
         self._epoch = epoch
-        self._on_joint = on_joint
+        self._check_lock = check_lock
         self._memory_bytes_max = memory_bytes_max
         self._memory_bytes = 0
         self._open = {entry.xid: _Parked(entry, paths.xa) for entry in open_xa}
@@ -280,7 +281,8 @@ class XaParking:
         for number, (schema, spool) in enumerate(parked.spools.items()):
             spool.spill(self._temporary(parked))
             sha256 = spool.finish()
-            self._on_joint("parking")
+            reach("parking")
+            self._check_lock()
             path = parked.folder / f"{number:04d}-{sha256[:16]}.arrow"
             assert spool.path is not None
             storage_of(path).move(spool.path, path)

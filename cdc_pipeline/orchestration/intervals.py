@@ -70,9 +70,9 @@ def _covered(materialization: dg.AssetMaterialization | None) -> _Covered | None
     interval, cursor = entries.get("interval"), entries.get("cursor")
     if not isinstance(interval, dg.TextMetadataValue) or not isinstance(cursor, dg.JsonMetadataValue):
         return None
-    start, joint, end = str(interval.value).partition(" - ")
+    start, dash, end = str(interval.value).partition(" - ")
     state = cursor.value
-    if not joint or not isinstance(state, dict):
+    if not dash or not isinstance(state, dict):
         return None
     return _Covered(
         batch_number=int(state.get("batch_number", 0)),

@@ -137,6 +137,7 @@ class AdminBatch:
 
     def finish(self, record: BatchRecord) -> Cut:
         """Merge and publish the batch, which is recorded, and return its cut."""
+        self._observer.merging()
         cut = self.sink.finish(record)
         return publish(cut, sink=self.sink, cursors=self._cursors, observer=self._observer)
 

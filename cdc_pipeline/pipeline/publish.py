@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore
@@ -34,7 +35,7 @@ def publish(
         ack: called when the cursor is written.
     """
     observer.published(cut)
-    move_to_cut(cut, sink=sink, cursors=cursors, observer=observer, metadata=metadata, ack=ack)
+    move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata, ack=ack)
     return cut
 
 
@@ -43,14 +44,13 @@ def move_to_cut(
     *,
     sink: Sink,
     cursors: CursorStore,
-    observer: RunObserver,
     metadata: Mapping[str, object] | None = None,
     ack: Callable[[], None] = lambda: None,
 ) -> None:
     """Move the cursor to a cut that is already known; see `publish`."""
-    observer.reached("before_cursor")
+    reach("before_cursor")
     cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
-    observer.reached("before_ack")
+    reach("before_ack")
     ack()
     sink.cleanup(cut)
 

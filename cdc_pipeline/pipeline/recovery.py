@@ -70,7 +70,7 @@ def recover(
     if finished is not None:
         publish(finished, sink=sink, cursors=cursors, observer=observer, metadata=metadata)
     elif cut is not None and reconciled.emit:
-        move_to_cut(cut, sink=sink, cursors=cursors, observer=observer, metadata=metadata)
+        move_to_cut(cut, sink=sink, cursors=cursors, metadata=metadata)
     elif cut is not None:
         sink.cleanup(cut)
     return Recovered(reconciled, cut, finished, failing, frozenset(suspended))

@@ -44,7 +44,7 @@ class SideLake:
         self, config: PipelineConfig, *, begin: CursorState | None, observer: RunObserver, run_id: str
     ) -> None:
         self.config = config
-        self.sink = build_sink(config, on_joint=observer.reached)
+        self.sink = build_sink(config)
         self.cursors = MemoryCursorStore(begin, source=config.name)
         self.observer = observer
         self.run_id = run_id

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
@@ -46,13 +45,10 @@ class _FileOptions(TypedDict):
     memory_unit_bytes: int
 
 
-def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> EventStore:
+def build_store(config: PipelineConfig) -> EventStore:
     """Return the event store between reader and drain.
 
     A store that uses files is emptied when it starts and when it stops.
-
-    `on_joint` is called with ``spill``, in the reader's thread, when the mixed store has written to
-    files.
     """
     store = config.store
     if store.kind == "memory":
@@ -71,7 +67,6 @@ def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | Non
         directory,
         memory_events=store.ring_events if store.batch_mode == "itemsize" else UNBOUNDED_EVENTS,
         memory_bytes=store.ring_events * store.memory_unit_bytes,
-        on_joint=on_joint,
         **options,
     )
 
@@ -95,9 +90,9 @@ def get_size(config: PipelineConfig) -> int:
     return min(units, max(1, config.store.ring_events // 4))
 
 
-def build_sink(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> DeltaSink:
+def build_sink(config: PipelineConfig) -> DeltaSink:
     """Return the Delta sink. It starts no JVM before something is merged."""
-    return DeltaSink(source=config.name, config=config.sink, on_joint=on_joint or (lambda _joint: None))
+    return DeltaSink(source=config.name, config=config.sink)
 
 
 def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:

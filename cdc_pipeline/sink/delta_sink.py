@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.sink.apply.executors import lack_of_executors
@@ -79,11 +80,8 @@ class DeltaTables:
         """Return the tables that differ from a cut, each with its error."""
         return table_checks.failing_targets(self._paths, cut, pending)
 
-    def apply(
-        self, record: BatchRecord, *, without: Mapping[str, CdcError], on_joint: Callable[[str], None]
-    ) -> Applied:
-        """Merge the targets that lack the batch, several at a time; `on_joint` is called between
-        two."""
+    def apply(self, record: BatchRecord, *, without: Mapping[str, CdcError], check_lock: Callable[[], None]) -> Applied:
+        """Merge the targets that lack the batch, several at a time."""
         logs: dict[str, TableLog] = {}
         failures: dict[str, CdcError] = {}
         number = record.batch_number
@@ -118,7 +116,7 @@ class DeltaTables:
                     paths=self._paths,
                     properties=properties,
                     fixed=fixed,
-                    on_joint=on_joint,
+                    check_lock=check_lock,
                 ): t
                 for t in open_targets
             }
@@ -129,7 +127,8 @@ class DeltaTables:
                     continue
                 logs[table] = done.result()  # raises what ends the process
                 merged = True
-                on_joint("between_merges")
+                reach("between_merges")
+                check_lock()
         if is_late():
             for failure in failures.values():
                 if isinstance(failure, MergeError):
@@ -226,7 +225,6 @@ class DeltaSink(LakeSink):
     Args:
         source: the source's name.
         config: lake path, threads, Spark settings.
-        on_joint: see `LakeSink`.
         spark: a shared session; by default the sink creates its own.
     """
 
@@ -235,13 +233,12 @@ class DeltaSink(LakeSink):
         *,
         source: str,
         config: SinkConfig,
-        on_joint: Callable[[str], None] | None = None,
         spark: SparkProvider | None = None,
     ) -> None:
         paths = LakePaths(config.lake_path.absolute(), source)
         self.spark = spark or SparkProvider.of(config)
         tables = DeltaTables(paths, config=config, spark=self.spark)
-        super().__init__(paths, tables=tables, cut_retention=config.cut_retention, on_joint=on_joint)
+        super().__init__(paths, tables=tables, cut_retention=config.cut_retention)
 
     def read_rows(self, table: str, *columns: str, version: int | None = None) -> pa.Table:
         """Return the rows of a target as an Arrow table; all columns, or those named. Starts

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.errors import CdcError, LakeStateError, LockError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import TEMPORARY_PREFIX, LakePaths, list_numbers, remove_tree
@@ -47,10 +48,6 @@ class LakeSink:
         paths: the source's paths in its lake.
         tables: the tables.
         cut_retention: how long a cut stays readable.
-        on_joint: called at each fault point with its name: "staging", "parking", "before_record",
-            "after_record", "between_merges" (after each target) and "before_cut", in the calling
-            thread; "before_replaced" (a loaded table's files exist, its commit comes next), in a
-            merging thread.
     """
 
     def __init__(
@@ -59,12 +56,10 @@ class LakeSink:
         *,
         tables: Tables,
         cut_retention: timedelta,
-        on_joint: Callable[[str], None] | None = None,
     ) -> None:
         self._paths = paths
         self._tables = tables
         self._cut_retention = cut_retention
-        self._told = on_joint
         self._lock_check: Callable[[], None] | None = None
 
     @property
@@ -169,7 +164,7 @@ class LakeSink:
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
         """Return the parking of prepared transactions, with those that the cursor holds."""
         self._check_locked()
-        return XaParking(self.paths, epoch=epoch, open_xa=open_xa, on_joint=self._on_joint)
+        return XaParking(self.paths, epoch=epoch, open_xa=open_xa, check_lock=self._check_locked)
 
     def begin(self, number: int) -> StagedBatch:
         """Start staging batch `number`.
@@ -188,7 +183,7 @@ class LakeSink:
                 got=f"batch {number}" if number != following else "a record of it",
                 next_step="start the run again: it takes up the lake's own state first",
             )
-        return StagedBatch(number, paths=self.paths, on_joint=self._on_joint)
+        return StagedBatch(number, paths=self.paths, check_lock=self._check_locked)
 
     def finish(
         self, record: BatchRecord, *, recovered: bool = False, given_up: Mapping[str, CdcError] | None = None
@@ -213,9 +208,10 @@ class LakeSink:
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
-        applied = self._tables.apply(record, without=failing, on_joint=self._on_joint)
+        applied = self._tables.apply(record, without=failing, check_lock=self._check_locked)
         failures = applied.failures | self._tables.make_durable(record, previous, applied.there)
-        self._on_joint("before_cut")
+        reach("before_cut")
+        self._check_locked()
         unregistered = self._tables.register(record, applied.there)
         damaged = damaged_files(self.paths, record)
         failures |= unregistered | _fed_by(damaged, record, previous)
@@ -289,14 +285,6 @@ class LakeSink:
         if self._lock_check is None:
             raise LockError("the sink writes without its lock", expected="within `with sink.lock()`")
         self._lock_check()
-
-    def _on_joint(self, name: str) -> None:
-        """Check the lock again and call the fault point: each one precedes a step that acts
-        (K16)."""
-        if self._told is not None:
-            self._told(name)
-        if self._lock_check is not None:
-            self._lock_check()
 
 
 def _is_loaded(record: BatchRecord, name: str) -> bool:

@@ -207,11 +207,9 @@ class Tables(Protocol):
     def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
         """Return the tables that differ from a cut, each with its error."""
 
-    def apply(
-        self, record: BatchRecord, *, without: Mapping[str, CdcError], on_joint: Callable[[str], None]
-    ) -> Applied:
+    def apply(self, record: BatchRecord, *, without: Mapping[str, CdcError], check_lock: Callable[[], None]) -> Applied:
         """Bring the targets of a batch, except some, to the state after it; never do a step
-        twice."""
+        twice. `check_lock` is called where a step follows that acts (K16)."""
 
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]

@@ -263,7 +263,7 @@ def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(archive: Projec
 
 
 @pytest.mark.parametrize(
-    "joint",
+    "point",
     [
         pytest.param("before_record", marks=pytest.mark.whole),
         "after_record",
@@ -271,23 +271,23 @@ def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(archive: Projec
     ],
 )
 def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
-    archive: Project, middle: dict[str, Any], joint: str
+    archive: Project, middle: dict[str, Any], point: str
 ) -> None:
     """Before the record nothing has happened; from the record on the next run goes on from the place that was set."""
     end = _json("run", "shop")["cursor"]
     killed = subprocess.run(
         [sys.executable, "-m", "tests.pipeline.operate.set_child", str(archive.jobs), "shop", middle["journal"],
-         str(middle["offset"]), joint],
+         str(middle["offset"]), point],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL
-    if joint == "after_record":
+    if point == "after_record":
         assert _json("cursor", "show", "shop")["unfinished_batch"] == 1
         refused = _run("cursor", "set", "shop", "--latest", "--yes")
         assert refused.exit_code == 1
         assert "not finished" in refused.stderr
     report = _json("run", "shop")
-    if joint == "before_record":
+    if point == "before_record":
         assert report["plan"]["start_offset"] == end["offset"]
         assert _cuts(archive) == []
         return
@@ -298,7 +298,7 @@ def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
     assert (made.kind, made.notes[0].kind) == ("cursor_set", "cursor_set")
     entries = _json("cursor", "history", "shop")
     assert [entry["cursor"]["batch_number"] for entry in entries] == [1, 1, 0]
-    if joint == "before_cursor":
+    if point == "before_cursor":
         assert "moved to cut 1" in entries[1]["metadata"]["cursor_reason"]
         assert "moved to cut 1" in report["cursor_reason"]
         assert "recovered" in _run("cursor", "history", "shop").stdout

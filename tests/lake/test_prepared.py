@@ -34,7 +34,7 @@ def paths(tmp_path: Path) -> LakePaths:
 
 
 def parking(paths: LakePaths, open_xa: tuple[OpenXa, ...] = (), **rest: Any) -> XaParking:
-    return XaParking(paths, epoch=1, open_xa=open_xa, on_joint=lambda _name: None, **rest)
+    return XaParking(paths, epoch=1, open_xa=open_xa, check_lock=lambda: None, **rest)
 
 
 def rows_of(schema: TableSchema, count: int = 2, *, ordinal: int = 4) -> DecodedRows:

@@ -60,10 +60,10 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K2", "the cursor follows each cut", "pipeline/publish.py",
-        '''    observer.reached("before_cursor")
+        '''    reach("before_cursor")
     cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
 ''',
-        '''    observer.reached("before_cursor")
+        '''    reach("before_cursor")
 ''',
         "pipeline/capture/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,13 +26,14 @@ from cdc_pipeline.config.pipeline_config import (
     TransactionsBoundConfig,
 )
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.orchestration import CaptureRun, DagsterCursorStore, build_definitions, execute_capture
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.execute import LoadedSource
 from cdc_pipeline.orchestration.recorder import tables_text
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorState
 from tests.support.fake_capture import FakeCapture, added_column, cut, write_config, write_cut
+from tests.support.kills import AtPoint
 from tests.support.project import ROOT, Project
 
 CURSOR = ("shop", "cursor")
@@ -204,24 +206,20 @@ def test_k3_a_cut_without_its_cursor_is_made_up_for_once(project: Project, insta
     assert _events(instance, execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)) == []
 
 
-class _StopsAt(RunObserver):
-    """Fails at the n-th passage of a joint."""
+def _failing_at(point: str, error: BaseException) -> AbstractContextManager[None]:
+    """In the context, the second time that a fault point is reached fails."""
 
-    def __init__(self, joint: str, *, passage: int, error: BaseException) -> None:
-        self._joint, self._left, self._error = joint, passage, error
+    def fail() -> None:
+        raise error
 
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            self._left -= 1
-            if self._left == 0:
-                raise self._error
+    return listening(AtPoint(point, fail, 2))
 
 
 def test_k3_tables_that_were_logged_before_the_cursor_failed_are_not_logged_again(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
-    stops = _StopsAt("before_cursor", passage=2, error=LakeStateError("stopped here"))
-    first = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance, observer=stops)
+    with _failing_at("before_cursor", LakeStateError("stopped here")):
+        first = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     assert not first.succeeded
     second = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     assert second.succeeded
@@ -232,9 +230,9 @@ def test_k3_tables_that_were_logged_before_the_cursor_failed_are_not_logged_agai
 
 
 def test_a_retryable_error_is_retried_and_no_event_doubles(project: Project, instance: dg.DagsterInstance) -> None:
-    stops = _StopsAt("before_cut", passage=2, error=MergeError("Spark went away"))
     capture = FakeCapture(TWO_CUTS)
-    run = execute_capture(_loaded(project, capture), instance=instance, observer=stops)
+    with _failing_at("before_cut", MergeError("Spark went away")):
+        run = execute_capture(_loaded(project, capture), instance=instance)
     assert run.succeeded
     assert run.error is None
     assert len(capture.bounds) == 2
@@ -344,22 +342,18 @@ def test_events_that_are_passed_over_are_named_in_the_log(project: Project, inst
 
 
 KILLED_RUN = """
-import os, signal, sys
+import sys
 from pathlib import Path
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.orchestration import open_instance
-from cdc_pipeline.pipeline.observer import RunObserver
+from tests.support.kills import AtPoint, sigkill
 from tests.support.project import Project
 from tests.support.fake_capture import FakeCapture
 from tests.orchestration.test_capture_job import TWO_CUTS, _loaded
 from cdc_pipeline.orchestration import execute_capture
 
-class Dies(RunObserver):
-    def reached(self, joint):
-        if joint == "before_cursor":
-            os.kill(os.getpid(), signal.SIGKILL)
-
-with open_instance() as instance:
-    execute_capture(_loaded(Project(Path(sys.argv[1])), FakeCapture(TWO_CUTS)), instance=instance, observer=Dies())
+with open_instance() as instance, listening(AtPoint("before_cursor", sigkill)):
+    execute_capture(_loaded(Project(Path(sys.argv[1])), FakeCapture(TWO_CUTS)), instance=instance)
 """
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LockError, StoreError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.pipeline.wiring import build_store, get_size
 from cdc_pipeline.store.memory import MemoryEventStore
 from cdc_pipeline.store.segments.file import FileEventStore
@@ -48,9 +49,10 @@ def test_s15_mixed_is_the_default_and_each_kind_can_be_asked_for(tmp_path: Path)
 
 def test_k14_the_spill_is_local_private_and_gone_at_the_end(tmp_path: Path) -> None:
     told: list[str] = []
-    store = build_store(config(tmp_path, ring_events=2, memory_unit_bytes=1), on_joint=told.append)
+    store = build_store(config(tmp_path, ring_events=2, memory_unit_bytes=1))
     store.start()
-    assert store.put([Feed().transaction(9)])
+    with listening(told.append):
+        assert store.put([Feed().transaction(9)])
     (folder,) = folders(tmp_path)
     assert folder.parent.name == f"cdc_pipeline-{os.getuid()}"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700

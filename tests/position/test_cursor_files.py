@@ -148,6 +148,7 @@ def test_p2_a_cursor_that_names_an_odd_table_is_one_line_of_the_history(tmp_path
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_p2_the_table_is_plain_and_stays_small(tmp_path: Path) -> None:
     """No reader features, and the rows of 2 rewrites in few files."""
     path = LakePaths(tmp_path, "shop").cursors

@@ -94,6 +94,7 @@ def late(server, tmp_path_factory):
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("flavor", "workers"),
     [

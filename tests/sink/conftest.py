@@ -29,12 +29,12 @@ def sink_provider(sink_settings: SparkConfig) -> SparkProvider:
 def open_sink(
     tmp_path: Path, sink_provider: SparkProvider, sink_settings: SparkConfig
 ) -> Iterator[Callable[..., DeltaSink]]:
-    """``open_sink(lake=..., source=..., on_joint=...)``: a locked sink on a lake below the test's folder."""
+    """``open_sink(lake=..., source=...)``: a locked sink on a lake below the test's folder."""
     with ExitStack() as stack:
 
-        def start(lake: str = "lake", source: str = "shop", on_joint: Callable[[str], None] | None = None) -> DeltaSink:
+        def start(lake: str = "lake", source: str = "shop") -> DeltaSink:
             config = SinkConfig(lake_path=tmp_path / lake, merge_threads=2, spark=sink_settings)
-            sink = DeltaSink(source=source, config=config, on_joint=on_joint, spark=sink_provider)
+            sink = DeltaSink(source=source, config=config, spark=sink_provider)
             stack.enter_context(sink.lock())
             return sink
 

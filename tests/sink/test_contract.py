@@ -16,7 +16,7 @@ from cdc_pipeline.errors import LakeStateError, LockError, MergeError
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.protocol import Sink
 from tests.support.delta_reader import read_delta
-from tests.support.kills import Killed
+from tests.support.kills import killed_at
 from tests.support.memory_sink import MemoryLake, memory_sink
 from tests.support.sink_values import (
     applied,
@@ -36,30 +36,24 @@ PEOPLE = table_schema("shop.people", [column("id", Kind.INT32), column("age", Ki
 FIRST = (ORDERS, [insert(id=1, total=10), insert(id=2, total=20)], 10)
 OTHER = (PEOPLE, [insert(id=7, age=70)], 15)
 SECOND = (ORDERS, [update({"id": 1, "total": 10}, {"id": 1, "total": 11}), delete(id=2, total=20)], 20)
-JOINTS = ("before_record", "after_record", "between_merges", "before_cut")
+POINTS = ("before_record", "after_record", "between_merges", "before_cut")
 
 
 @dataclass
 class Lake:
-    """A lake and the way to open sinks on it; `killed_at` ends whoever comes to that joint."""
+    """A lake and the way to open sinks on it."""
 
-    new_sink: Callable[[Callable[[str], None]], Sink]
+    new_sink: Callable[[], Sink]
     read: Callable[[Sink, str, int], list[dict[str, Any]]]
-    killed_at: str = ""
     opened: ExitStack = field(default_factory=ExitStack)
 
     def open(self, *, is_locked: bool = True) -> Sink:
         """A new sink, as a new process would have, holding the lock."""
         self.opened.close()
-        sink = self.new_sink(self._reached)
+        sink = self.new_sink()
         if is_locked:
             self.opened.enter_context(sink.lock())
         return sink
-
-    def _reached(self, joint: str) -> None:
-        if joint == self.killed_at:
-            self.killed_at = ""
-            raise Killed
 
     def rows(self, sink: Sink, schema: Any = ORDERS, version: int | None = None) -> list[tuple[Any, ...]]:
         """Rows of a target, by default at the version that the last cut names."""
@@ -74,7 +68,7 @@ def _memory(folder: Path, _request: pytest.FixtureRequest) -> Lake:
     tables = MemoryLake()
     config = SinkConfig(lake_path=folder)
     return Lake(
-        lambda told: memory_sink(tables, source="shop", config=config, on_joint=told),
+        lambda: memory_sink(tables, source="shop", config=config),
         lambda sink, name, version: tables.rows(sink.paths.table(name), version),
     )
 
@@ -83,7 +77,7 @@ def _delta(folder: Path, request: pytest.FixtureRequest) -> Lake:
     spark, settings = request.getfixturevalue("sink_provider"), request.getfixturevalue("sink_settings")
     config = SinkConfig(lake_path=folder, merge_threads=1, spark=settings)
     return Lake(
-        lambda told: DeltaSink(source="shop", config=config, on_joint=told, spark=spark),
+        lambda: DeltaSink(source="shop", config=config, spark=spark),
         lambda sink, name, version: read_delta(sink.paths.table(name), version).rows,
     )
 
@@ -149,25 +143,23 @@ def test_k3_a_cut_names_versions_that_later_batches_leave_alone(lake: Lake) -> N
     assert within == (1, seq_of(20, after=True))
 
 
-@pytest.mark.parametrize("joint", JOINTS)
-def test_k2_a_batch_that_is_killed_is_finished_by_the_next_process(lake: Lake, joint: str) -> None:
+@pytest.mark.parametrize("point", POINTS)
+def test_k2_a_batch_that_is_killed_is_finished_by_the_next_process(lake: Lake, point: str) -> None:
     """Or, without a record, has never been; also where the process is killed a second time."""
     sink = lake.open()
     sink.cleanup(applied(sink, 1, FIRST, OTHER))
-    lake.killed_at = joint
     more = (PEOPLE, [insert(id=8, age=80)], 30)
-    with pytest.raises(Killed):
+    with killed_at(point):
         applied(sink, 2, SECOND, more)
     sink = lake.open()
     record = sink.pending_record()
-    assert (record is None) is (joint == "before_record")
+    assert (record is None) is (point == "before_record")
     if record is None:
         assert sink.discard_unrecorded() > 0
         record = record_batch(sink, 2, SECOND, more)
     else:
         assert sink.discard_unrecorded() == 0
-        lake.killed_at = "before_cut"
-        with pytest.raises(Killed):
+        with killed_at("before_cut"):
             sink.finish(record, recovered=True)
         sink = lake.open()
     cut = sink.finish(record, recovered=True)

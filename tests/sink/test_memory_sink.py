@@ -53,10 +53,9 @@ def shop_of(folder: Path, rules: str) -> MemoryShop:
     return memory_shop(folder, include=TABLES, targets=RULES[rules], sink={"merge_threads": 2})
 
 
+@pytest.mark.whole
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "rules", [rules if rules == "mirror" else pytest.param(rules, marks=pytest.mark.whole) for rules in RULES]
-)
+@pytest.mark.parametrize("rules", list(RULES))
 def test_a_captured_journal_is_the_same_in_memory_as_in_delta(
     tmp_path: Path, sink_provider: SparkProvider, rules: str
 ) -> None:

@@ -1,24 +1,27 @@
-"""One capture as a Dagster run in a process of its own, which kills itself at a joint.
+"""One capture as a Dagster run in a process of its own, which kills itself at a fault point.
 
-    python -m tests.support.crash_child JOBS SOURCE [JOINT OCCURRENCE]
+    python -m tests.support.crash_child JOBS SOURCE [POINT OCCURRENCE]
 
-DAGSTER_HOME names the instance. Without a joint the run goes to its end and prints its report.
+DAGSTER_HOME names the instance. Without a point the run goes to its end and prints its report.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
-from cdc_pipeline.pipeline.observer import RunObserver
-from tests.support.kills import Killer
+from tests.support.kills import AtPoint, sigkill
 
 
-def main(jobs: str, source: str, joint: str = "", occurrence: str = "1") -> int:
-    observer = Killer(joint, int(occurrence)) if joint else RunObserver()
-    with open_instance() as instance:
-        run = execute_capture(load_source(Path(jobs), source), instance=instance, observer=observer)
+def main(jobs: str, source: str, point: str = "", occurrence: str = "1") -> int:
+    with ExitStack() as stack:
+        if point:
+            stack.enter_context(listening(AtPoint(point, sigkill, int(occurrence))))
+        instance = stack.enter_context(open_instance())
+        run = execute_capture(load_source(Path(jobs), source), instance=instance)
     if run.error is not None:
         print(run.error, file=sys.stderr)
         return 1

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.lake.table_facts import put_cut
@@ -159,10 +160,10 @@ class FakeCapture:
             cursors.write(last, {"interval": newest.interval.model_dump()})
         done = 0 if last is None else last.batch_number
         for value in (value for value in self.cuts if value.batch_number > done):
-            observer.reached("before_cut")
+            reach("before_cut")
             write_cut(config.sink.lake_path, value)
             observer.published(value)
-            observer.reached("before_cursor")
+            reach("before_cursor")
             cursors.write(
                 value.cursor, {"interval": value.interval.model_dump(), "cut": value.batch_number, "note": "extra"}
             )

@@ -1,38 +1,51 @@
-"""Ends of a run at a joint: of its whole process, or of the run alone."""
+"""Ends of a run at a fault point: of its whole process, or of the run alone."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from cdc_pipeline.pipeline.observer import RunObserver
+import pytest
 
-
-class Killer(RunObserver):
-    """Kills its own process, with SIGKILL, when a joint is reached for the n-th time."""
-
-    def __init__(self, joint: str, occurrence: int = 1) -> None:
-        self._joint, self._left = joint, occurrence
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+from cdc_pipeline.fault_points import FAULT_POINTS, listening
 
 
 class Killed(BaseException):
     """Ends a run as a kill would, inside a process that goes on."""
 
 
-class KilledAt(RunObserver):
-    """Raises `Killed` when a joint is reached for the n-th time."""
+def sigkill() -> None:
+    """End this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, joint: str, occurrence: int = 1) -> None:
-        self._joint, self._left = joint, occurrence
 
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            self._left -= 1
-            if self._left == 0:
-                raise Killed
+def end_run() -> None:
+    """End the run alone."""
+    raise Killed
+
+
+class AtPoint:
+    """Listen for a fault point, and act once when it is reached for the n-th time.
+
+    ``a/b`` is the first b behind the first a.
+    """
+
+    def __init__(self, points: str, act: Callable[[], None], occurrence: int = 1) -> None:
+        self._left = points.split("/") * occurrence
+        self._act = act
+        assert FAULT_POINTS.keys() >= set(self._left)
+
+    def __call__(self, point: str) -> None:
+        if self._left[:1] == [point]:
+            del self._left[0]
+            if not self._left:
+                self._act()
+
+
+@contextmanager
+def killed_at(points: str, occurrence: int = 1) -> Iterator[None]:
+    """Kill the context's run at a fault point; fail if it does not come to it."""
+    with pytest.raises(Killed), listening(AtPoint(points, end_run, occurrence)):
+        yield

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline import wiring
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
-from tests.support.kills import Killed, KilledAt
+from tests.support.kills import AtPoint, Killed, end_run, killed_at
 from tests.support.memory_modes import Row
 from tests.support.memory_sink import MemoryLake, memory_sink
 
@@ -45,27 +45,24 @@ class MemoryShop:
     def paths(self) -> LakePaths:
         return LakePaths(self.config.sink.lake_path, self.config.name)
 
-    def run(
-        self, transactions: int | None = None, *, observer: RunObserver | None = None, **rest: Any
-    ) -> CaptureReport:
+    def run(self, transactions: int | None = None, **rest: Any) -> CaptureReport:
         """One capture, of so many transactions."""
         document = self.config.model_dump()
         if transactions is not None:
             document["bound"] = {"transactions": transactions}
         config = PipelineConfig.model_validate(document)
-        observer = observer or RunObserver()
-        sink = memory_sink(self.lake, source=config.name, config=config.sink, on_joint=observer.reached)
-        return capture(config, cursors=self.cursors, observer=observer, sink=sink, **rest)
+        sink = memory_sink(self.lake, source=config.name, config=config.sink)
+        return capture(config, cursors=self.cursors, sink=sink, **rest)
 
-    def stop_at(self, joint: str) -> None:
-        """A run that a kill ends at a joint."""
-        with pytest.raises(Killed):
-            self.run(observer=KilledAt(joint))
+    def stop_at(self, point: str) -> None:
+        """A run that a kill ends at a fault point."""
+        with killed_at(point):
+            self.run()
 
-    def may_stop_at(self, joint: str, transactions: int) -> None:
-        """A run of so many transactions that a kill ends at a joint, if it comes to it."""
-        with suppress(Killed):
-            self.run(transactions, observer=KilledAt(joint))
+    def may_stop_at(self, point: str, transactions: int) -> None:
+        """A run of so many transactions that a kill ends at a fault point, if it comes to it."""
+        with suppress(Killed), listening(AtPoint(point, end_run)):
+            self.run(transactions)
 
     def fails_at(self, step: str, table: str, error: Callable[[], Exception]) -> None:
         """From now on, this step (`memory_sink.STEPS`) of this table raises."""

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError, UnsupportedDdlError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
@@ -184,9 +185,7 @@ class MemoryTables:
                 found[name] = error
         return found
 
-    def apply(
-        self, record: BatchRecord, *, without: Mapping[str, CdcError], on_joint: Callable[[str], None]
-    ) -> Applied:
+    def apply(self, record: BatchRecord, *, without: Mapping[str, CdcError], check_lock: Callable[[], None]) -> Applied:
         there: dict[str, TableVersion] = {}
         failures: dict[str, CdcError] = {}
         is_proved = False
@@ -206,7 +205,8 @@ class MemoryTables:
             there[target.table] = At(table.version, table.transaction_version)
             is_proved |= is_new
             if is_new:
-                on_joint("between_merges")
+                reach("between_merges")
+                check_lock()
         return Applied(there, failures, is_proved=is_proved)
 
     def make_durable(
@@ -341,13 +341,11 @@ class MemoryTables:
         return [*loaded, *(row if row[DELETED_COLUMN] else {**row, **marked} for row in gone)]
 
 
-def memory_sink(
-    lake: MemoryLake, *, source: str, config: SinkConfig, on_joint: Callable[[str], None] | None = None
-) -> LakeSink:
+def memory_sink(lake: MemoryLake, *, source: str, config: SinkConfig) -> LakeSink:
     """A sink over tables in memory, made as a `DeltaSink` is."""
     paths = LakePaths(config.lake_path.absolute(), source)
     tables = MemoryTables(paths, lake, has_catalog=config.catalog is not None)
-    return LakeSink(paths, tables=tables, cut_retention=config.cut_retention, on_joint=on_joint)
+    return LakeSink(paths, tables=tables, cut_retention=config.cut_retention)
 
 
 def _changed(table: str, paths: LakePaths, what: str) -> LakeStateError:

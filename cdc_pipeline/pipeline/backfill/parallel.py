@@ -231,7 +231,9 @@ class _Parallel:
             )
         except CdcError as error:
             return error.what
-        cut = sink.finish(batch.put(record))
+        batch.put(record)
+        self._lake.observer.merging()
+        cut = sink.finish(record)
         publish(cut, sink=sink, cursors=self._lake.cursors, observer=self._lake.observer)
         self._bytes[True] += sum(segment.size_bytes for segment in segments)
         self._tasks += len(segments)

@@ -36,6 +36,7 @@ from cdc_pipeline.config.pipeline_config import (
     Start,
 )
 from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.loads import (
     LoadFolder,
     LoadState,
@@ -54,7 +55,7 @@ from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.load.finish import Finish
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.side import LoadLake, side_config
-from cdc_pipeline.pipeline.observer import MutedObserver, RunObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import Chosen, choose
 from cdc_pipeline.pipeline.report import LogPlace
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
@@ -201,7 +202,7 @@ class _Rebuild:
                 if not resumed:
                     folder.create(state)
             self._observer.load_began(state, resumed=resumed)
-            self._observer.reached("load_begun")
+            reach("load_begun")
             return self._replay(folder, state, chosen, resumed=resumed)
 
     def _chosen(self, cut: Cut | None) -> Chosen:
@@ -294,7 +295,7 @@ class _Rebuild:
     def _replay(self, folder: LoadFolder, state: LoadState, chosen: Chosen, *, resumed: bool) -> RebuildReport:
         if self._parallel is not None:
             self._fill(folder, state, chosen)
-        side = LoadLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
+        side = LoadLake(self._config, folder, state, run_id=self._run_id)
         side.open()
         finish = Finish(
             self._config,
@@ -307,9 +308,9 @@ class _Rebuild:
             is_whole=True,
         )
         swapped = finish.run()
-        self._observer.reached("load_swapped")
+        reach("load_swapped")
         folder.remove()
-        self._observer.reached("load_removed")
+        reach("load_removed")
         made = swapped.cut if swapped is not None else self._main.state()[1]
         assert made is not None
         return self._report(state, chosen, made, resumed=resumed)
@@ -334,7 +335,7 @@ class _Rebuild:
         lake = SideLake(
             archive.model_copy(update=within),
             begin=begin,
-            observer=MutedObserver(self._observer),
+            observer=RunObserver(),
             run_id=self._run_id,
         )
         self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self._parallel)

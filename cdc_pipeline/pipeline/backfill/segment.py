@@ -118,18 +118,17 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
     cursor = CursorState.model_validate_json(given.cursor)
     start = Position(task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s)
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
-    observer = RunObserver()
     stages = Stages(
-        CaptureContext(config, sink, MemoryCursorStore(cursor), observer, ""),
+        CaptureContext(config, sink, MemoryCursorStore(cursor), RunObserver(), ""),
         resolved=_resolved(config, given, start, replace(start, offset=task.stop, gtid_set="")),
         source=_SegmentSource(given),
         tables=TableFilter(config.tables),
         targets=Targets(config, cut, shadows=cursor.shadows),
         cursor=cursor,
         committing=lambda stretch, _ack: SegmentCommitter(stretch, source=config.name),
-        parking=XaParking(sink.paths, epoch=given.epoch, on_joint=observer.reached),
+        parking=XaParking(sink.paths, epoch=given.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
-            number, paths=sink.paths, on_joint=observer.reached, part=f"part-{uuid.uuid4().hex}"
+            number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
         ),
     )
     stages.run()

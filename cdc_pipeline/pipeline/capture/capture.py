@@ -88,7 +88,7 @@ def capture(
         )
     observer = observer or RunObserver()
     started = (time.monotonic(), time.process_time())
-    sink = sink or build_sink(config, on_joint=observer.reached)
+    sink = sink or build_sink(config)
     dump_errors = build_dump_errors(config)
     with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors):
         source = build_source(config)

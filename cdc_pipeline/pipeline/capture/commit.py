@@ -189,6 +189,7 @@ class Committer:
                 kind=self._moves.kind,
                 start=start,
             )
+            context.observer.merging()
             cut = context.sink.finish(record)
             targets.committed(cut)
             self.done.add(cut)

@@ -7,7 +7,6 @@ Rules:
 - The end of every journal is proved (K5) before anything of the next one is put. An acceptance that
   is used is in `notes` before the next journal is in the store, so that the drain takes it at its
   place in the log.
-- After each list that is stored, `on_joint` is called with ``put``, in the reader's thread.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreClosedError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -52,7 +52,6 @@ class Reader(threading.Thread):
         slice_events_max: int,
         accepted_ends: Collection[str] = (),
         on_position: Callable[[Position], None] | None = None,
-        on_joint: Callable[[str], None] = lambda _joint: None,
     ) -> None:
         """`on_position` receives, in this thread, how far the log was read and stored (SPEC T3)."""
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
@@ -64,7 +63,6 @@ class Reader(threading.Thread):
         self._store = store
         self.limit_reached = False
         self._bytes_put = 0
-        self._on_joint = on_joint
         self._buffer = TransactionBuffer(
             self._put,
             is_isolated=rules.is_isolated,
@@ -141,5 +139,5 @@ class Reader(threading.Thread):
     def _store_list(self, slices: Sequence[EventSlice]) -> bool:
         stored = self._store.put(slices)
         if stored:
-            self._on_joint("put")
+            reach("put")
         return stored

@@ -75,14 +75,14 @@ class Stages(Generic[C]):
         on_position: Callable[[Position], None] | None = None,
         begin: Callable[[int], StagedBatch] | None = None,
     ) -> None:
-        config, sink, observer = context.config, context.sink, context.observer
+        config, sink = context.config, context.sink
         identity, epoch = source.identity, resolved.epoch
         captured = targets.or_followed(tables.captured)
         rules = StatementRules(
             tables, is_mariadb=identity.flavor == "mariadb", config=config, followed=targets.followed_sources()
         )
         self._source = source
-        self._store = store = build_store(config, on_joint=observer.reached)
+        self._store = store = build_store(config)
         self.reader = Reader(
             run=resolved,
             source=source,
@@ -91,7 +91,6 @@ class Stages(Generic[C]):
             slice_events_max=slice_events_max(config),
             accepted_ends=config.accept.unproved_journal_ends,
             on_position=on_position,
-            on_joint=observer.reached,
         )
         place = Place(resolved.start, identity.flavor, keeps_gtids=source.uses_gtids)
         until_us = _overlap_until_us(resolved) if is_sources_own else None

@@ -20,6 +20,7 @@ from cdc_pipeline.binlog.selected import SelectedRows, next_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError, SchemaError, TableChangedError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.loads import Progress, TableProgress
 from cdc_pipeline.pipeline.load.begin import Started
 from cdc_pipeline.pipeline.load.main import MainLake
@@ -115,7 +116,7 @@ class ChunkLoad:
         # Counted as read with the last batch, and not before.
         with self._side.reading() as batch:
             batch.commit(self._progress)
-        self._observer.reached("load_chunks")
+        reach("load_chunks")
 
     def _take_of_view(self, schema: TableSchema, parts: list[SelectedRows]) -> None:
         has_rows = bool(parts)
@@ -125,7 +126,7 @@ class ChunkLoad:
                 batch.commit(progress)
         self._progress = progress
         self._observer.load_progressed(self._side.state, progress)
-        self._observer.reached("load_view_part")
+        reach("load_view_part")
 
     # -- chunks -------------------------------------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class ChunkLoad:
         self._progress = progress
         self._passes.clear()
         self._observer.load_progressed(self._side.state, progress)
-        self._observer.reached("load_chunks")
+        reach("load_chunks")
         return is_more
 
     def _take(
@@ -242,7 +243,7 @@ class ChunkLoad:
         self._observer.load_stepped(f"{name} was changed by DDL: capturing up to it")
         cursor = self._main.capture(loading=self._side.state.targets)
         self._side.capture_to(cursor.position)
-        self._observer.reached("load_passed_ddl")
+        reach("load_passed_ddl")
 
 
 class _TableGoneError(TableChangedError):

@@ -21,6 +21,7 @@ from typing import Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, UnfinishedBatchError
 from cdc_pipeline.pipeline.load.main import MainLake
@@ -90,7 +91,7 @@ class Finish:
                 continue
             self._observer.load_stepped(self._doing)
             self._capture(cursor.position)
-            self._observer.reached("load_caught_up")
+            reach("load_caught_up")
             names = self._unswapped()
             if not names:
                 break
@@ -116,7 +117,7 @@ class Finish:
     def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:
         """Swap under the lock; None if the main lake has moved on."""
         side = self._side
-        self._observer.reached("load_swapping")
+        reach("load_swapping")
         if locked.cursor.position.order != side.cursor.position.order or locked.cursor.epoch != side.cursor.epoch:
             if not insist:
                 return None

@@ -24,6 +24,7 @@ from typing import Final
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LoadError, LockError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.loads import (
     LoadFolder,
     LoadState,
@@ -250,11 +251,11 @@ class _Loader:
                 stack.enter_context(folder.locked())
                 folder.create(started.state)
             self._observer.load_began(started.state, resumed=False)
-            self._observer.reached("load_begun")
+            reach("load_begun")
             side = self._side(folder, started.state)
             side.open()
             side.create(started.schemas)
-            self._observer.reached("load_created")
+            reach("load_created")
             self._load(side, started)
 
     def _started(self, chosen: Chosen, stack: ExitStack) -> Started:
@@ -302,12 +303,12 @@ class _Loader:
         return ""
 
     def _side(self, folder: LoadFolder, state: LoadState) -> LoadLake:
-        return LoadLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
+        return LoadLake(self._config, folder, state, run_id=self._run_id)
 
     def _load(self, side: LoadLake, started: Started | None) -> None:
         chunks = ChunkLoad(self._config, side=side, main=self._main, source=self._source, observer=self._observer)
         chunks.run(started)
-        self._observer.reached("load_read")
+        reach("load_read")
         finish = Finish(
             self._config,
             side=side,
@@ -317,12 +318,12 @@ class _Loader:
             doing="capturing what changed while the tables were read",
         )
         swapped = finish.run()
-        self._observer.reached("load_swapped")
+        reach("load_swapped")
         if swapped is not None:
             self._keep(side, swapped, chunks.high)
             self._observer.load_stepped(f"loaded {', '.join(swapped.names)}")
         side.folder.remove()
-        self._observer.reached("load_removed")
+        reach("load_removed")
         self._done.left.update(side.left)
 
     # -- what was done ------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class MainLake:
         return True
 
     def _suspend(self, names: set[str], error: CdcError, cursors: CursorStore, run_id: str) -> None:
-        sink = build_sink(self.config, on_joint=self._observer.reached)
+        sink = build_sink(self.config)
         with ExitStack() as stack:
             self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
             found = recover(
@@ -161,7 +161,7 @@ class MainLake:
 
     def _locked(self, work: Callable[[AdminBatch], T], cursors: CursorStore, run_id: str) -> T:
         with admin_batch(
-            build_sink(self.config, on_joint=self._observer.reached),
+            build_sink(self.config),
             cursors=cursors,
             doing="run this command again",
             observer=self._observer,

@@ -38,7 +38,7 @@ from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
-from cdc_pipeline.pipeline.observer import MutedObserver, RunObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.side_lake import SideLake, beside
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.position.position import Position
@@ -92,19 +92,14 @@ def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
 class LoadLake(SideLake):
     """The side lake of one load.
 
-    Args:
-        observer: hears of its fault points.
-
     Attributes:
         left: why targets cannot be loaded by this load, by name.
     """
 
-    def __init__(
-        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, observer: RunObserver, run_id: str
-    ) -> None:
+    def __init__(self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, run_id: str) -> None:
         of_load = side_config(config, folder, state)
         begin = state.cursor.model_copy(update={"source": of_load.name})
-        super().__init__(of_load, begin=begin, observer=MutedObserver(observer), run_id=run_id)
+        super().__init__(of_load, begin=begin, observer=RunObserver(), run_id=run_id)  # its cuts are not the source's
         self.folder = folder
         self.state = state
         self.left: dict[str, CdcError] = {}

@@ -34,7 +34,6 @@ from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, finished_state
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.decode.schemas import history_file
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.publish import cursor_metadata
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
@@ -123,17 +122,15 @@ def apply_set(
     cursors: CursorStore,
     change: CursorChange,
     run_id: str = "",
-    observer: RunObserver | None = None,
 ) -> Cut:
-    """Apply a change: record, cut, cursor. `observer` hears the fault points of K2.
+    """Apply a change: record, cut, cursor.
 
     Raises:
         LockError: a run is writing.
         CursorError: the cursor has moved since the plan.
         LakeStateError: see `plan_set`.
     """
-    observer = observer or RunObserver()
-    sink = build_sink(config, on_joint=observer.reached)
+    sink = build_sink(config)
     with sink.lock():
         sink.discard_unrecorded()
         old, cut = _stands_at(sink, cursors)
@@ -142,7 +139,7 @@ def apply_set(
         assert new is not None
         history_file(config).forget()  # the cursor may pass over DDL
         # It covers nothing; its notes say that the batch before ends elsewhere.
-        batch = AdminBatch(sink, cursors=cursors, cut=cut, cursor=new, observer=observer, run_id=run_id)
+        batch = AdminBatch(sink, cursors=cursors, cut=cut, cursor=new, run_id=run_id)
         return batch.publish(kind="cursor_set", notes=change.notes, source_time_us=-1)
 
 

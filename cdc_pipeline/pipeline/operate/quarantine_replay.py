@@ -30,7 +30,6 @@ from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.decode.decoding import incomplete_inserts
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.targets.row_policies import judged
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
@@ -94,7 +93,6 @@ def settle(
     ids: Collection[str] = (),
     even_if_deleted: bool = False,
     run_id: str = "",
-    observer: RunObserver | None = None,
 ) -> Settled:
     """Replay or discard open rows: stage, record, merge, cut, cursor.
 
@@ -109,9 +107,8 @@ def settle(
         LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
-    observer = observer or RunObserver()
-    sink = build_sink(config, on_joint=observer.reached)
-    with admin_batch(sink, cursors=cursors, doing="settle the rows", observer=observer, run_id=run_id) as batch:
+    sink = build_sink(config)
+    with admin_batch(sink, cursors=cursors, doing="settle the rows", run_id=run_id) as batch:
         cursor, cut = batch.cursor, batch.last_cut()
         entries = _chosen(sink, cut, tables, ids, only_open=True)
         settled = Settled()

@@ -81,12 +81,11 @@ def apply_target(
     paths: LakePaths,
     properties: Mapping[str, str] = MappingProxyType({}),
     fixed: Mapping[str, str] = MappingProxyType({}),
-    on_joint: Callable[[str], None] = lambda _name: None,
+    check_lock: Callable[[], None] = lambda: None,
 ) -> TableLog:
     """Bring one target to the state after the batch and return its log. Safe to call again, and
     from several threads for different targets. A new table gets `properties`; the settings in
-    `fixed` are the configuration's own. `on_joint` is called at the fault point of
-    `replace_content`.
+    `fixed` are the configuration's own. For `check_lock` see `replace_content`.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -112,7 +111,7 @@ def apply_target(
                 paths=paths,
                 properties=properties,
                 settings=settings,
-                on_joint=on_joint,
+                check_lock=check_lock,
             )
             run_steps(session, path, record, target, _table(path, target))
             return _table(path, target)

@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.errors import StagingError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.storage.object_path import is_object
@@ -104,14 +105,14 @@ def replace_content(
     paths: LakePaths,
     properties: Mapping[str, str],
     settings: MergeSettings,
-    on_joint: Callable[[str], None],
+    check_lock: Callable[[], None],
 ) -> None:
     """Replace what the target holds by the recorded content, unless that is already done.
 
     Args:
         path: the target's folder.
         properties: those of every new table of this lake.
-        on_joint: called with "before_replaced" when all files exist and the commit comes next.
+        check_lock: raises if the source is no longer locked (K16); called before the commit.
 
     Raises:
         StagingError: the side table is not as recorded.
@@ -159,7 +160,8 @@ def replace_content(
     else:
         stay = commit.remove_all(but=side.files if target.content.renamed_from else ())
         commit.adopt([file for file in side.files if _identity(file) not in stay])
-    on_joint("before_replaced")
+    reach("before_replaced")
+    check_lock()
     version = transaction_version(record.batch_number, MERGE_STEP)
     commit.commit(app_id=target.app_id, version=version, operation=commit.overwriting())
 

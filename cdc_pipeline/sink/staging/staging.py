@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import event_ordinals
 from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.lake.records import (
     BatchKind,
@@ -60,12 +61,16 @@ _QUARANTINE: Final = "quarantine of "  # no target's name has a space before its
 class StagedBatch:
     """Batch `number` of a source, from its first row to its record. Not thread-safe."""
 
-    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None], part: str = "") -> None:
-        """Begin a batch; `part` names a separate folder in its own, if several processes stage
-        parts of it."""
+    def __init__(self, number: int, *, paths: LakePaths, check_lock: Callable[[], None], part: str = "") -> None:
+        """Begin a batch.
+
+        Args:
+            check_lock: raises if the source is no longer locked (K16).
+            part: names a separate folder in the batch's own, if several processes stage parts of it.
+        """
         self.number = number
         self._paths = paths
-        self._on_joint = on_joint
+        self._check_lock = check_lock
         self._folder = paths.staging(number) / part if part else paths.staging(number)
         self._targets: dict[str, StagedTarget] = {}
         self._files = 0
@@ -154,7 +159,8 @@ class StagedBatch:
         staged = self._staged(target)
         self._write(staged, staged.part, rows)
         staged.part.count(rows)
-        self._on_joint("staging")
+        reach("staging")
+        self._check_lock()
 
     def add(
         self,
@@ -197,7 +203,8 @@ class StagedBatch:
         part.count(staged_rows)
         part.rescued += values
         part.rescued_rows += rows_with_values
-        self._on_joint("staging")
+        reach("staging")
+        self._check_lock()
 
     def add_raw(self, rows: RawRows, target: Target) -> None:
         """Stage rows events that executors will decode (`sink/apply/raw_decode.py`); every image is whole.
@@ -218,7 +225,8 @@ class StagedBatch:
         part.updated += counts.updated
         part.deleted += counts.deleted
         part.gone += counts.deleted + counts.updated
-        self._on_joint("staging")
+        reach("staging")
+        self._check_lock()
 
     def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
         """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
@@ -343,7 +351,8 @@ class StagedBatch:
         Raises:
             LakeStateError: there is a record of this number already.
         """
-        self._on_joint("before_record")
+        reach("before_record")
+        self._check_lock()
         if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
             raise LakeStateError(
                 f"batch {self.number} was recorded by somebody else",
@@ -352,7 +361,8 @@ class StagedBatch:
                 next_step="make sure that one host only runs this source on this lake, then start the run again",
             )
         self._recorded = True
-        self._on_joint("after_record")
+        reach("after_record")
+        self._check_lock()
         return record
 
     def _staged(self, target: Target) -> StagedTarget:

@@ -16,11 +16,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.store.entries import Entry, MemoryEntry
 from cdc_pipeline.store.ring import (
     DEFAULT_MEMORY_UNIT_BYTES,
@@ -38,13 +38,10 @@ _ROW_BYTES: Final = EVENT_DTYPE.itemsize
 class _MixedKeeper:
     """Keeps entries in memory up to a budget, and the others in the segments of `log`."""
 
-    def __init__(
-        self, log: SegmentLog, *, memory_events: int, memory_bytes: int, on_joint: Callable[[str], None] | None
-    ) -> None:
+    def __init__(self, log: SegmentLog, *, memory_events: int, memory_bytes: int) -> None:
         self.log = log
         self._events_max = memory_events
         self._bytes_max = memory_bytes
-        self._on_joint = on_joint
         self._forget_all()
 
     def _forget_all(self) -> None:
@@ -94,8 +91,7 @@ class _MixedKeeper:
         if spilled:
             self._is_spilling = True
             stored = {entry.first: entry for entry in self.log.append(spilled)}
-            if self._on_joint is not None:
-                self._on_joint("spill")
+            reach("spill")  # written, and not counted yet
             kept = [stored.get(entry.first, entry) for entry in entries]
             self.spilled_events += sum(entry.event_count for entry in spilled)
         self.events += events
@@ -118,8 +114,6 @@ class MixedEventStore(RingStore):
         directory: a local directory for this store alone, made private (0700) at the start.
         memory_events, memory_bytes: memory budget; an entry that does not fit goes to a file. The
             bytes are those of the events and of their rows; by default only they are bounded.
-        on_joint: called with ``spill`` in the putting thread, after a list is written to files and
-            before it counts.
         segment_bytes: length at which a file is sealed and the next one begins; at most a quarter
             of `disk_bytes_max`.
         disk_bytes_max: puts wait while the files with unreleased events have this length or more;
@@ -149,12 +143,9 @@ class MixedEventStore(RingStore):
         batch_mode: BatchMode = "memsize",
         memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
         ddl_isolation: bool = True,
-        on_joint: Callable[[str], None] | None = None,
     ) -> None:
         log = SegmentLog(Path(directory), segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max)
-        self._mixed_keeper = _MixedKeeper(
-            log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint
-        )
+        self._mixed_keeper = _MixedKeeper(log, memory_events=memory_events, memory_bytes=memory_bytes)
         super().__init__(
             self._mixed_keeper,
             ring_events=ring_events,

@@ -23,6 +23,7 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import SparkConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake import table_facts
 from cdc_pipeline.sink.durable import power_cut
 from cdc_pipeline.sink.spark.session import SparkProvider
@@ -89,17 +90,17 @@ class Cases:
         self.found += in_a_fork(lambda: self._check(lake, about)) != 0
 
     def cut_power(self, seed: int, *, states: int, stride: int) -> None:
-        """At each `stride`-th joint of a run the power goes, in several ways; each time the next run finishes all. At
-        each cut nothing that it names is lacking."""
+        """At each `stride`-th fault point of a run the power goes, in several ways; each time the
+        next run finishes all. At each cut nothing that it names is lacking."""
         choose = random.Random(seed)
         first = choose.randrange(stride)
         lake = self._lake()
         before = self._set_aside(lake.parent, "before")
         moments: list[tuple[str, int, Path]] = []
 
-        def look(joint: str) -> None:
-            if joint != "between_merges":  # another merge may be at work: no moment at which all stands still
-                moments.append((joint, len(self._disk.calls()), self._set_aside(lake.parent, f"live-{len(moments)}")))
+        def look(point: str) -> None:
+            if point != "between_merges":  # another merge may be at work: no moment at which all stands still
+                moments.append((point, len(self._disk.calls()), self._set_aside(lake.parent, f"live-{len(moments)}")))
 
         put = table_facts.put_if_absent
 
@@ -112,24 +113,24 @@ class Cases:
             return done
 
         self._disk.clear()
-        with self._disk.armed(), pytest.MonkeyPatch.context() as patch:
+        with self._disk.armed(), listening(look), pytest.MonkeyPatch.context() as patch:
             patch.setattr(table_facts, "put_if_absent", named)
-            run(lake, self._spark, on_joint=look)
+            run(lake, self._spark)
         calls = self._disk.calls()
         disk, taken = PowerCut(lake.parent, before), 0
-        for joint, upto, live in moments:
+        for point, upto, live in moments:
             disk.take(calls[taken:upto])
             taken = upto
             disk.check(live)
-            if joint == "cut":
+            if point == "cut":
                 lacking = [str(path.relative_to(lake)) for path in disk.unsynced() if _is_named(path, lake)]
                 if lacking:
-                    self._tell({"joint": joint}, "a cut names what the disk lacks", "\n".join(lacking))
+                    self._tell({"point": point}, "a cut names what the disk lacks", "\n".join(lacking))
             for state in range(states if int(live.name.rpartition("-")[2]) % stride == first else 0):
                 struck = self._lakes / f"struck-{self._cases}"
                 self._cases += 1
                 disk.strike(live, self._disk.grave, struck, choose)
-                self._check(struck / "lake", {"joint": joint, "moment": live.name, "state": state})
+                self._check(struck / "lake", {"point": point, "moment": live.name, "state": state})
                 shutil.rmtree(struck, ignore_errors=True)
             shutil.rmtree(live)
 
@@ -149,7 +150,7 @@ class Cases:
         found = self.found
         try:
             with pytest.MonkeyPatch.context() as patch:
-                if "joint" in about:
+                if "point" in about:
                     patch.setattr(power_cut, "boot_id", lambda: "another start")
                 run(lake, self._spark)
                 is_right = content(lake, self._spark) == EXPECTED

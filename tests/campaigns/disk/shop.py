@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -69,14 +68,14 @@ EXPECTED = Content(
 )
 
 
-def sink_on(lake: Path, spark: Any, on_joint: Callable[[str], None] | None = None) -> DeltaSink:
+def sink_on(lake: Path, spark: Any) -> DeltaSink:
     """A sink of the source; nothing is locked."""
-    return DeltaSink(source=SOURCE, config=SinkConfig(lake_path=lake), spark=spark, on_joint=on_joint)
+    return DeltaSink(source=SOURCE, config=SinkConfig(lake_path=lake), spark=spark)
 
 
-def run(lake: Path, spark: Any, *, upto: int = len(BATCHES), on_joint: Callable[[str], None] | None = None) -> None:
+def run(lake: Path, spark: Any, *, upto: int = len(BATCHES)) -> None:
     """One run: what is recorded is finished, then the batches up to a number follow."""
-    sink = sink_on(lake, spark, on_joint)
+    sink = sink_on(lake, spark)
     with sink.lock():
         cut, pending = sink.last_cut(), sink.pending_record()
         sink.discard_unrecorded()

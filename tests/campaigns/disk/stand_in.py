@@ -86,7 +86,7 @@ def _applied(
     paths: LakePaths,
     properties: Mapping[str, str],
     fixed: Mapping[str, str],
-    on_joint: Callable[[str], None],
+    check_lock: Callable[[], None],
 ) -> TableLog:
     table = paths.table(target.table)
     note = commit_note(target.app_id, record.batch_number)

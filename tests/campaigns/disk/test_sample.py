@@ -25,7 +25,7 @@ def test_k21_a_run_in_which_one_call_fails_is_gone_on_with(tmp_path: Path, part:
     _nothing_found(tmp_path, part, cases=3, stride=70)
 
 
-def test_k21_a_power_cut_at_any_joint_loses_nothing(tmp_path: Path) -> None:
+def test_k21_a_power_cut_at_any_fault_point_loses_nothing(tmp_path: Path) -> None:
     """And at each cut the disk has what it names."""
     _nothing_found(tmp_path, "power", cases=6, stride=5)
 

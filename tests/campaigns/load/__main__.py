@@ -2,12 +2,14 @@
 
 ``python -m tests.campaigns.load [--rounds N] [--seed S] [--rows N]``.
 
-Each round has a seed, a database, three tables in five modes, somebody who writes all the time, and DDL among that. A
-load is killed again and again at joints of the seed's choice, then goes on to its end, and every table is compared with
-the server's SELECT. Exits with 1 at the first round that differs; the seed plays it again.
+Each round has a seed, a database, three tables in five modes, somebody who writes all the time, and
+DDL among that. A load is killed again and again at fault points of the seed's choice, then goes on to
+its end, and every table is compared with the server's SELECT. Exits with 1 at the first round that
+differs; the seed plays it again.
 
-With ``--swap`` a load of all tables is killed at each joint of its swap in turn instead, and gone on with, under the
-same writes. (`tests/pipeline/load/test_swap_joints.py` plays what such kills leave behind without killing.)
+With ``--swap`` a load of all tables is killed at each fault point of its swap in turn instead, and gone
+on with, under the same writes. (`tests/pipeline/load/test_swap_fault_points.py` plays what such kills
+leave behind without killing.)
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.crash_children import run_child
 
-JOINTS = [
+FAULT_POINTS = [
     "load_begun",
     "load_created",
     "load_view_part",
@@ -54,7 +56,7 @@ JOINTS = [
     "load_swapping/before_cursor",
     "load_swapped",
 ]
-SWAP_JOINTS = [
+SWAP_FAULT_POINTS = [
     "load_swapping",
     "load_swapping/before_record",
     "load_swapping/after_record",
@@ -108,18 +110,18 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap
         file.write_text(json.dumps(document), encoding="utf-8")
         config = PipelineConfig.model_validate(document)
         with Writer(server, database, "ahk", seed=seed) as writer:
-            for joint in SWAP_JOINTS if swap else ():
-                _kill_and_go_on(config, joint, file=file, cursors=cursors, names=[f"{database}.{t}" for t in "ahk"])
-                print(f"killed at {joint}, gone on with", flush=True)
+            for point in SWAP_FAULT_POINTS if swap else ():
+                _kill_and_go_on(config, point, file=file, cursors=cursors, names=[f"{database}.{t}" for t in "ahk"])
+                print(f"killed at {point}, gone on with", flush=True)
             for number in range(0 if swap else kills):
-                joint = chance.choice(JOINTS)
+                point = chance.choice(FAULT_POINTS)
                 done = run_child(
-                    [str(file), str(cursors), joint],
+                    [str(file), str(cursors), point],
                     environment={},
                     folder=folder,
                     module="tests.pipeline.load.crash_child",
                 )
-                assert done.returncode in (0, -signal.SIGKILL), f"{joint}: {done.stderr}"
+                assert done.returncode in (0, -signal.SIGKILL), f"{point}: {done.stderr}"
                 if chance.random() < 0.4:
                     sql = chance.choice(DDL).format(at=number, wide=3000 + number)
                     server.execute_all(f"USE `{database}`", sql)
@@ -135,14 +137,14 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap
         lake.check("k", ["v", "w"])
 
 
-def _kill_and_go_on(config: PipelineConfig, joint: str, *, file: Path, cursors: Path, names: list[str]) -> None:
-    """A load of all tables, killed at a joint; the next one leaves nothing of it."""
-    arguments = [str(file), str(cursors), joint, *names]
+def _kill_and_go_on(config: PipelineConfig, point: str, *, file: Path, cursors: Path, names: list[str]) -> None:
+    """A load of all tables, killed at a fault point; the next one leaves nothing of it."""
+    arguments = [str(file), str(cursors), point, *names]
     done = run_child(arguments, environment={}, folder=file.parent, module="tests.pipeline.load.crash_child")
-    assert done.returncode == -signal.SIGKILL, f"{joint}: {done.stdout}{done.stderr}"
+    assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}{done.stderr}"
     load(config, cursors=FileCursorStore(cursors, source="bank"))
     paths = LakePaths(config.sink.lake_path, "bank")
-    assert left_of_loads(paths) == ["loads.lock"], joint
+    assert left_of_loads(paths) == ["loads.lock"], point
 
 
 def main() -> int:
@@ -151,7 +153,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--rows", type=int, default=4000, help="of the largest table")
     parser.add_argument("--kills", type=int, default=8, help="in each round")
-    parser.add_argument("--swap", action="store_true", help="kill at each joint of the swap in turn")
+    parser.add_argument("--swap", action="store_true", help="kill at each fault point of the swap in turn")
     options = parser.parse_args()
     for seed in range(options.seed, options.seed + options.rounds):
         flavor = "mysql" if seed % 2 else "mariadb"

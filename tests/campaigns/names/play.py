@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.orchestration import build_definitions
 from cdc_pipeline.pipeline.capture.capture import capture
@@ -29,9 +30,10 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.text.printable import printable
 from cdc_pipeline.text.table_names import exact_pattern, split_table_name, table_name
 from tests.campaigns.names.classes import TEXTS, column, identifier, label
-from tests.campaigns.sink.group import JOINTS, Crash, Crasher
+from tests.campaigns.sink.group import FAULT_POINTS
 from tests.servers import Server
 from tests.support.delta_reader import newest_rows
+from tests.support.kills import AtPoint, Killed, end_run
 
 SOURCE = "names"
 MODES = {"mirror": "", "soft_delete": "_soft", "history": "_history", "changelog": "_changelog"}
@@ -174,11 +176,11 @@ class Play:
         (jobs / f"{SOURCE}.yaml").write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
 
     def _killed(self) -> None:
-        """A capture that ends at a joint, without a cursor: the next run goes on from the lake alone."""
-        crasher = Crasher(self._choose.choice(JOINTS), self._choose.randint(1, 3))
+        """A capture that ends at a fault point, without a cursor: the next run goes on from the lake alone."""
+        crash = AtPoint(self._choose.choice(FAULT_POINTS), end_run, self._choose.randint(1, 3))
         config = load_config(self.folder / "jobs" / f"{SOURCE}.yaml")
-        with contextlib.suppress(Crash), self._finding("the capture that was killed"):
-            capture(config, cursors=MemoryCursorStore(), observer=crasher)
+        with contextlib.suppress(Killed), listening(crash), self._finding("the capture that was killed"):
+            capture(config, cursors=MemoryCursorStore())
 
     # -- what there is ------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import TargetSuspendedError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.campaigns.sink.capabilities import FEATURES, KINDS
@@ -24,29 +24,18 @@ from tests.campaigns.sink.oracle import Place
 from tests.campaigns.sink.verify import Lake, Verdict, verify
 from tests.campaigns.sink.workload import Executor, Pack, Size
 from tests.servers import Server
+from tests.support.kills import AtPoint, Killed, end_run
 
-JOINTS = ("staging", "before_record", "after_record", "between_merges", "before_cut", "before_cursor", "before_ack")
+FAULT_POINTS = (
+    "staging",
+    "before_record",
+    "after_record",
+    "between_merges",
+    "before_cut",
+    "before_cursor",
+    "before_ack",
+)
 SOURCE = "torture"
-
-
-class Crash(BaseException):
-    """The process ends here: nothing after it may be relied on."""
-
-
-class Crasher(RunObserver):
-    """Raises `Crash` when a joint is reached for the n-th time."""
-
-    def __init__(self, joint: str, occurrence: int) -> None:
-        self._joint = joint
-        self._left = occurrence
-        self.crashed = False
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint and not self.crashed:
-            self._left -= 1
-            if self._left <= 0:
-                self.crashed = True
-                raise Crash(joint)
 
 
 Run = Callable[[PipelineConfig, Bound | None, random.Random], None]
@@ -182,10 +171,11 @@ class Group:
             return
         cursors: CursorStore = FileCursorStore(self.folder / "cursors", source=SOURCE)
         if self.way.crashes:
-            crasher = Crasher(self.choose.choice(JOINTS), self.choose.randint(1, 3))
+            crash = AtPoint(self.choose.choice(FAULT_POINTS), end_run, self.choose.randint(1, 3))
             try:
-                run_once(config, bound, cursors=cursors, observer=crasher)
-            except Crash:
+                with listening(crash):
+                    run_once(config, bound, cursors=cursors)
+            except Killed:
                 cursors = FileCursorStore(self.folder / "cursors", source=SOURCE)
             else:
                 return
@@ -202,11 +192,9 @@ def rules_of(pack: Pack) -> list[dict[str, Any]]:
     return [{"tables": [f"{pack.database}.*"], "mode": mode, **own.get(mode, {})} for mode in pack.modes]
 
 
-def run_once(
-    config: PipelineConfig, bound: Bound | None, *, cursors: CursorStore, observer: RunObserver | None = None
-) -> None:
+def run_once(config: PipelineConfig, bound: Bound | None, *, cursors: CursorStore) -> None:
     """One capture; tables that it leaves suspended are judged by the comparison."""
     try:
-        capture(config, cursors=cursors, bound=bound, observer=observer)
+        capture(config, cursors=cursors, bound=bound)
     except TargetSuspendedError:
         return

@@ -1,6 +1,6 @@
-"""Captures in processes of their own, which kill themselves with SIGKILL at random joints and are run again.
+"""Captures in processes of their own, which kill themselves with SIGKILL at random fault points and are run again.
 
-python -m tests.campaigns.sink.killing CONFIG [JOURNAL OFFSET] [--joint NAME --occurrence N]
+python -m tests.campaigns.sink.killing CONFIG [JOURNAL OFFSET] [--point NAME --occurrence N]
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from tests.campaigns.sink.group import JOINTS, SOURCE, run_once
-from tests.support.kills import Killer
+from tests.campaigns.sink.group import FAULT_POINTS, SOURCE, run_once
+from tests.support.kills import AtPoint, sigkill
 
 ROOT = Path(__file__).resolve().parents[3]
 KILLS_MAX = 2  # a process starts a JVM of its own
@@ -39,8 +41,8 @@ class KilledRuns:
         file.write_text(json.dumps(document_of(config)), encoding="utf-8")
         at = [bound.journal, str(bound.offset)] if isinstance(bound, PositionConfig) else []
         for _ in range(choose.randint(0, KILLS_MAX)):
-            joint = ["--joint", choose.choice(JOINTS), "--occurrence", str(choose.randint(1, 4))]
-            self.killed += self._run(str(file), *at, *joint) == -signal.SIGKILL
+            point = ["--point", choose.choice(FAULT_POINTS), "--occurrence", str(choose.randint(1, 4))]
+            self.killed += self._run(str(file), *at, *point) == -signal.SIGKILL
         self._run(str(file), *at)
 
     def _run(self, *arguments: str) -> int:
@@ -70,13 +72,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
     parser.add_argument("at", nargs="*")
-    parser.add_argument("--joint", default="")
+    parser.add_argument("--point", default="")
     parser.add_argument("--occurrence", type=int, default=1)
     options = parser.parse_args()
     config = PipelineConfig.model_validate_json(options.config.read_text(encoding="utf-8"))
     bound = PositionConfig(journal=options.at[0], offset=int(options.at[1])) if options.at else None
     cursors = FileCursorStore(options.config.parent / "cursors", source=SOURCE)
-    run_once(config, bound, cursors=cursors, observer=Killer(options.joint, options.occurrence))
+    with listening(AtPoint(options.point, sigkill, options.occurrence)) if options.point else nullcontext():
+        run_once(config, bound, cursors=cursors)
     return 0
 
 

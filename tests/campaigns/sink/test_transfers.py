@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
 from tests.support.delta_reader import read_delta
@@ -115,7 +115,7 @@ def balance_of(folder: Path, version: int) -> Decimal:
     return sum((row["balance"] for row in read_delta(folder, version).rows), Decimal(0))
 
 
-class Watcher(RunObserver):
+class Watcher:
     """Lets the reader look in the middle of each batch: one of the two tables is merged, the cut is not yet out."""
 
     def __init__(self, reader: Reader, lake: Path, database: str) -> None:
@@ -123,13 +123,13 @@ class Watcher(RunObserver):
         self._folders = [lake / database / table for table in TABLES]
         self.without_cut: set[Decimal] = set()
 
-    def reached(self, joint: str) -> None:
-        if joint == "between_merges":
+    def reached(self, point: str) -> None:
+        if point == "between_merges":
             newest = [len(list((folder / "_delta_log").glob("*.json"))) - 1 for folder in self._folders]
             if min(newest) > 0:
                 pairs = zip(self._folders, newest, strict=True)
                 self.without_cut.add(sum((balance_of(*pair) for pair in pairs), Decimal(0)))
-        if joint in ("between_merges", "before_cut", "before_cursor"):
+        if point in ("between_merges", "before_cut", "before_cursor"):
             self._reader.look()
 
 
@@ -161,7 +161,8 @@ def test_k3_cuts_hold_the_sum(
     try:
         assert writer.enough.wait(DEADLINE_S)
         while not reader.sums or max(reader.sums) <= CUTS:
-            capture(config, cursors=cursors, bound=TransactionsBoundConfig(transactions=12), observer=watcher)
+            with listening(watcher.reached):
+                capture(config, cursors=cursors, bound=TransactionsBoundConfig(transactions=12))
             reader.look()
             assert reader.failure is None
     finally:

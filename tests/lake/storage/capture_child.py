@@ -1,27 +1,30 @@
-"""One capture in a process of its own: ``python -m tests.lake.storage.capture_child JOB_FILE CURSORS [JOINT]``.
+"""One capture in a process of its own: ``python -m tests.lake.storage.capture_child JOB_FILE CURSORS [POINT]``.
 
-With a joint it kills itself there; else it prints, as JSON, the outcome, whether Spark was needed, and the rows of the
-captured tables, read through Spark where it was.
+With a fault point it kills itself there; else it prints, as JSON, the outcome, whether Spark was needed,
+and the rows of the captured tables, read through Spark where it was.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.support.comparison import lake_rows
-from tests.support.kills import Killer
+from tests.support.kills import AtPoint, sigkill
 from tests.support.workload import COLUMNS
 
 
-def main(job: str, cursors: str, joint: str = "") -> None:
+def main(job: str, cursors: str, point: str = "") -> None:
     config = load_config(Path(job))
     store = FileCursorStore(Path(cursors), source=config.name)
-    report = capture(config, cursors=store, observer=Killer(joint))
+    with listening(AtPoint(point, sigkill)) if point else nullcontext():
+        report = capture(config, cursors=store)
     told: dict[str, object] = {"outcome": report.outcome, "spark": "pyspark" in sys.modules, "rows": {}}
     if told["spark"]:
         from cdc_pipeline.lake.paths import LakePaths

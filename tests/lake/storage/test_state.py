@@ -33,7 +33,7 @@ def test_k8_parked_rows_come_back_and_go_with_their_cut(lake: Path, memory_bytes
 
     def parking(*open_xa: object) -> XaParking:
         return XaParking(
-            paths, epoch=1, open_xa=open_xa, on_joint=lambda _: None, memory_bytes_max=memory_bytes_max  # type: ignore[arg-type]
+            paths, epoch=1, open_xa=open_xa, check_lock=lambda: None, memory_bytes_max=memory_bytes_max  # type: ignore[arg-type]
         )  # fmt: skip
 
     first = parking()

@@ -41,6 +41,7 @@ def _told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.whole
 def test_k2_k16_a_lake_in_an_object_store_follows_the_server_through_a_crash(
     mysql_server: Server, mysql_database: str, store: Store, tmp_path: Path
 ) -> None:

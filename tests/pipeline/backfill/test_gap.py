@@ -17,10 +17,9 @@ from cdc_pipeline.pipeline.backfill.gap import GAP_FILLED_NOTE, fill_gap
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.backfill.conftest import ALL_COLUMNS, DATABASE, History
-from tests.pipeline.backfill.test_rebuild import KilledLoad
 from tests.support.captures import SPARK
 from tests.support.comparison import lake_rows
-from tests.support.kills import Killed
+from tests.support.kills import killed_at
 
 pytestmark = [pytest.mark.mysql, pytest.mark.spark]
 
@@ -51,10 +50,9 @@ def test_k18_a_gap_of_a_changelog_is_filled_once(
     assert stood is not None
     begin, end = (PositionConfig(journal=history.journals[at]) for at in (4, 6))
     call = partial(fill_gap, gapped, table=ACCOUNT, cursors=cursors, start=begin, end=end)
-    with pytest.raises(Killed):
-        call(observer=KilledLoad("before_record"))
-    with pytest.raises(Killed):
-        call(observer=KilledLoad("after_record"))
+    for point in ("before_record", "after_record"):
+        with killed_at(point):
+            call()
     capture(gapped, cursors=cursors)  # any run finishes what is recorded
     assert [call().outcome, call().outcome] == ["nothing_new", "nothing_new"]
     names = [*ALL_COLUMNS["account"], "_cdc_op", "_cdc_seq", "_cdc_ts", "_cdc_transaction"]

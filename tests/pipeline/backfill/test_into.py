@@ -15,7 +15,7 @@ from cdc_pipeline.pipeline.backfill.backfill import backfill
 from cdc_pipeline.pipeline.backfill.range import end_of, start_of
 from tests.pipeline.backfill.conftest import DATABASE, History
 from tests.support.comparison import lake_rows
-from tests.support.kills import Killed, KilledAt
+from tests.support.kills import killed_at
 from tests.support.workload import COLUMNS
 
 pytestmark = pytest.mark.mysql
@@ -30,8 +30,8 @@ def test_k18_old_journals_go_into_a_lake_of_their_own(
 ) -> None:
     """Killed between record and merge, gone on with, done once; masks hold; the pipeline's own lake is not there."""
     config, into, end = make_config(history.archive), tmp_path / "side", PositionConfig(journal=history.journals[3])
-    with pytest.raises(Killed):
-        backfill(config, tables=[ACCOUNT, LABEL], into=into, end=end, observer=KilledAt("after_record"))
+    with killed_at("after_record"):
+        backfill(config, tables=[ACCOUNT, LABEL], into=into, end=end)
     report = backfill(config, tables=[LABEL, ACCOUNT], into=into, end=end)
     assert report.outcome == "applied"
     assert report.capture is not None
@@ -62,8 +62,8 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
         (archive / name).write_bytes((history.archive / name).read_bytes())
     config, into = make_config(archive), tmp_path / "side"
     table = f"{DATABASE}.nothing"
-    with pytest.raises(Killed):
-        backfill(config, tables=[table], into=into, observer=KilledAt("put"))
+    with killed_at("put"):
+        backfill(config, tables=[table], into=into)
     record = json.loads((into / "_cdc" / "bank" / "backfill.json").read_text())
     assert record["tables"] == [table]
     assert record["end"]["journal"] == history.journals[2]

@@ -28,7 +28,7 @@ from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.pipeline.backfill.conftest import ALL_COLUMNS, DATABASE, MASKED, History
 from tests.servers import Server
 from tests.support.comparison import lake_rows
-from tests.support.kills import Killed, KilledAt
+from tests.support.kills import killed_at
 
 pytestmark = pytest.mark.mysql
 
@@ -47,8 +47,8 @@ def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     config = make_config(history.archive, targets=[{"tables": [ACCOUNT], "masks": {"name": {"truncate": 1}}}])
     in_order = backfill(config, tables=[ACCOUNT], into=tmp_path / "in_order")
     call = partial(backfill, config, tables=[ACCOUNT], into=tmp_path / "parallel", parallel=EVERYTHING)
-    with pytest.raises(Killed):
-        call(observer=KilledAt("after_record", 2))  # the first is of the table's creation
+    with killed_at("after_record", 2):  # the first is of the table's creation
+        call()
     report = call()
     assert report.parallel is not None
     assert report.parallel.batches == 1, "the other one was recorded by the process that was killed"
@@ -79,13 +79,11 @@ def test_k18_k10_tasks_stage_what_one_process_stages(history: History, make_conf
     start, end = PositionConfig(journal=history.journals[4]), PositionConfig(journal=history.journals[7])
     sides = [BackfillLake(config, path=tmp_path / way, tables=[ACCOUNT]) for way in ("in_order", "parallel")]
     records = [begin(side, start=start, end=end, purpose="into") for side in sides]
-    observers = [KilledAt("after_record"), RunObserver()]
     lakes = [
-        side.filling(record, observer=observer, run_id="")
-        for side, record, observer in zip(sides, records, observers, strict=True)
+        side.filling(record, observer=RunObserver(), run_id="") for side, record in zip(sides, records, strict=True)
     ]
     runs = [lake.config for lake in lakes]
-    with pytest.raises(Killed):
+    with killed_at("after_record"):
         lakes[0].capture()
     paths = LakePaths(runs[0].sink.lake_path, "bank")
     expected = BatchRecord.model_validate_json(paths.batch(1).read_text())

@@ -18,28 +18,16 @@ from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.pipeline.backfill.parallel import Parallel
 from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
-from tests.support.kills import Killed
+from tests.support.kills import killed_at
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = pytest.mark.mysql
 
 MakeConfig = Callable[..., PipelineConfig]
-
-
-class KilledLoad(RunObserver):
-    """Ends a rebuild as a kill would, at a joint."""
-
-    def __init__(self, joint: str) -> None:
-        self._joint = joint
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            raise Killed
 
 
 @pytest.mark.spark
@@ -72,15 +60,15 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
             shutil.copy2(file, archive)
     parallel = Parallel(stretch_bytes_min=0)
     call = partial(rebuild, config, tables=[table], cursors=cursors, start=begin, archive=archive, parallel=parallel)
-    with pytest.raises(Killed):
-        call(observer=KilledLoad("load_caught_up"))
+    with killed_at("load_caught_up"):
+        call()
     assert any("part-" in str(file) for cut in _batches(config) for file in cut), (
         "journals of the archive, side by side"
     )
     assert rows_of() == old_rows
     workload.run(2)
-    with pytest.raises(Killed):
-        call(observer=KilledLoad("load_swapping"))
+    with killed_at("load_swapping"):
+        call()
     stood = cursors.read()
     assert stood is not None
     done = call()

@@ -128,6 +128,7 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
     assert cursors.cursor == before
 
 
+@pytest.mark.whole
 @pytest.mark.torture
 def test_less_row_metadata_is_captured_with_catalog_and_history(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any

@@ -1,5 +1,5 @@
-"""A run that is killed with SIGKILL at every joint of K2, and before them after a put and in the spill of the store,
-loses nothing and doubles nothing.
+"""A run that is killed with SIGKILL at every fault point of K2, and before them after a put and in the
+spill of the store, loses nothing and doubles nothing.
 
 Each run is a real Dagster run, those that are killed in a process of their own. After a kill the next run has other
 batch limits, so that what it would cut today differs from what was recorded.
@@ -34,8 +34,8 @@ from tests.support.workload import COLUMNS, Workload, create_tables
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 ROOT = Path(__file__).resolve().parents[3]
-# (joint, its occurrence): in the order of K2, with merges and cuts of first and of later batches.
-JOINTS = [
+# (fault point, its occurrence): in the order of K2, with merges and cuts of first and of later batches.
+POINTS = [
     ("put", 3),
     ("spill", 2),
     ("staging", 3),
@@ -151,17 +151,19 @@ def _assert_exact(project: Project, server: Server, database: str, spark: Any) -
 
 @pytest.mark.timeout(900)
 @pytest.mark.whole
-def test_k2_killed_at_every_joint(project: Project, mysql_server: Server, mysql_database: str, spark: Any) -> None:
-    """SPEC P9, P10: whatever the joint, also between cursor and ack, the rerun resumes at the right transaction."""
-    for number, (joint, occurrence) in enumerate(JOINTS):
-        done = project.run(LIMITS[number % len(LIMITS)], joint, str(occurrence))
+def test_k2_killed_at_every_fault_point(
+    project: Project, mysql_server: Server, mysql_database: str, spark: Any
+) -> None:
+    """SPEC P9, P10: wherever it is killed, also between cursor and ack, the rerun resumes at the right transaction."""
+    for number, (point, occurrence) in enumerate(POINTS):
+        done = project.run(LIMITS[number % len(LIMITS)], point, str(occurrence))
         if done.returncode == 0:
-            # The log ended before the joint came: the remaining kills need something to do.
+            # The log ended before the fault point came: the remaining kills need something to do.
             workload = Workload(mysql_server, mysql_database, seed=20 + number)
             workload.run(4)
             workload.close()
-            done = project.run(LIMITS[number % len(LIMITS)], joint, "1")
-        assert done.returncode == -signal.SIGKILL, f"{joint}: {done.stdout}\n{done.stderr}"
+            done = project.run(LIMITS[number % len(LIMITS)], point, "1")
+        assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}\n{done.stderr}"
     last = project.run_here({"merge_rows": 150})
     assert last.returncode == 0, last.stderr
     assert [path.name for path in (project.lake.parent / "spill").glob("*/*")] == ["store.lock"]  # K14

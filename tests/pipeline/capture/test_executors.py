@@ -30,7 +30,7 @@ from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
-from tests.support.kills import Killed, KilledAt
+from tests.support.kills import killed_at
 from tests.support.rows_events import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
 from tests.support.sink_values import new_target
 from tests.support.workload import COLUMNS, Workload, create_tables
@@ -40,6 +40,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 MakeConfig = Callable[..., PipelineConfig]
 
 
+@pytest.mark.whole
 def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
@@ -61,8 +62,8 @@ def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
     workload.rolled_back_transaction()
     mysql_server.execute(f"INSERT INTO `{database}`.label VALUES ('hidden', 'a secret text', 'a')")
     cursors, executors = MemoryCursorStore(), config("executors")
-    with pytest.raises(Killed):
-        capture(executors, cursors=cursors, observer=KilledAt("after_record"))
+    with killed_at("after_record"):
+        capture(executors, cursors=cursors)
 
     paths = LakePaths(executors.sink.lake_path, executors.name)
     record = BatchRecord.model_validate_json(paths.batch(1).read_text(encoding="utf-8"))

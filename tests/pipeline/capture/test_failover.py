@@ -96,6 +96,7 @@ def test_p3_after_a_failover_executed_transactions_are_skipped_exactly(
         assert third.outcome == "nothing_new"
 
 
+@pytest.mark.whole
 @pytest.mark.mysql
 def test_k7_without_gtids_the_address_moves_and_nothing_is_applied_twice(make_config: MakeConfig, spark: Any) -> None:
     """P5: the server behind the one address is another one; searched by time, what was applied is known by content."""
@@ -123,6 +124,7 @@ def test_k7_without_gtids_the_address_moves_and_nothing_is_applied_twice(make_co
         assert_equal(spark, config, new)
 
 
+@pytest.mark.whole
 @pytest.mark.mysql
 def test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known(make_config: MakeConfig, spark: Any) -> None:
     """P6: primary and standby. Without a history all of the interval is applied once more, at one cut behind it."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
@@ -44,8 +45,8 @@ class _Counts(RunObserver):
         self.gets += 1
         self.bytes_done = counts["bytes_done"]
 
-    def reached(self, joint: str) -> None:
-        if joint == "before_record":
+    def reached(self, point: str) -> None:
+        if point == "before_record":
             self.records += 1
             if self._ends_at_record:
                 raise _Enough
@@ -84,7 +85,8 @@ def _run(
         batch={"get_bytes": GET_BYTES, **batch},
     )
     try:
-        return config, capture(config, cursors=MemoryCursorStore(), observer=counts)
+        with listening(counts.reached):
+            return config, capture(config, cursors=MemoryCursorStore(), observer=counts)
     except _Enough:
         return config, None
 

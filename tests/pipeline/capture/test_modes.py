@@ -76,6 +76,7 @@ def as_text(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted((tuple(str(v) if type(v).__name__ == "Decimal" else v for v in row) for row in rows), key=repr)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(900)
 def test_k10_all_modes_of_one_table(
     mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig], spark: Any, tmp_path: Path

@@ -12,14 +12,13 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.load.crash_child import Killed
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.kills import killed_at
 
 pytestmark = [pytest.mark.spark]
 
@@ -70,18 +69,6 @@ INSERT INTO {0}.x VALUES (1, 1)
 """
 
 
-class Killing(RunObserver):
-    """Ends a run where it would be killed, at each of some joints once."""
-
-    def __init__(self, *joints: str) -> None:
-        self.joints = list(joints)
-
-    def reached(self, joint: str) -> None:
-        if self.joints[:1] == [joint]:
-            del self.joints[0]
-            raise Killed
-
-
 class Source:
     """A server with two databases, and the lake of both."""
 
@@ -92,15 +79,12 @@ class Source:
         self.config = make_config(live(server), include=include, start=here(server), **sections)
         self.cursors = MemoryCursorStore()
 
-    def run(self, script: str, *joints: str, **values: Any) -> None:
-        """Statements at the server, and a run; it is killed at each joint, and started again."""
+    def run(self, script: str, *points: str, **values: Any) -> None:
+        """Statements at the server, and a run; it is killed at each fault point, and started again."""
         self.server.execute_all(*filter(None, script.format(*self.databases, **values).splitlines()))
-        killing = Killing(*joints)
-        while killing.joints:
-            left = len(killing.joints)
-            with pytest.raises(Killed):
-                capture(self.config, cursors=self.cursors, observer=killing)
-            assert len(killing.joints) < left
+        for point in points:
+            with killed_at(point):
+                capture(self.config, cursors=self.cursors)
         capture(self.config, cursors=self.cursors)
         self.check()
 
@@ -113,26 +97,27 @@ class Source:
                 assert lake_rows(self.spark, self.config.sink.lake_path, database, table, columns) == expected, table
 
 
-def play(source: Source, *, joints: dict[str, tuple[str, ...]]) -> None:
+def play(source: Source, *, points: dict[str, tuple[str, ...]]) -> None:
     source.run(FIRST)
     source.run("".join(NIGHT.replace("{night}", str(night)) for night in (1, 2)))
-    source.run(NIGHT, *joints.get("night", ()), night=3)
-    source.run(SWAPS, *joints.get("swaps", ()))
-    source.run(BACK, *joints.get("back", ()))
+    source.run(NIGHT, *points.get("night", ()), night=3)
+    source.run(SWAPS, *points.get("swaps", ()))
+    source.run(BACK, *points.get("back", ()))
     assert source.cursors.cursor is not None
     assert source.cursors.cursor.suspended == {}
 
 
+@pytest.mark.whole
 @pytest.mark.mysql
 def test_k28_f26_a_name_shows_its_table_whatever_was_renamed_and_whenever_a_run_is_killed(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    joints = {
+    points = {
         "night": ("before_record", "after_record", "before_replaced", "before_cut"),
         "swaps": ("before_replaced", "between_merges", "before_cut", "before_cursor", "before_replaced"),
         "back": ("after_record", "before_replaced", "between_merges", "before_ack"),
     }
-    play(Source(mysql_server, mysql_database, make_config, spark), joints=joints)
+    play(Source(mysql_server, mysql_database, make_config, spark), points=points)
 
 
 @pytest.mark.mariadb
@@ -140,7 +125,7 @@ def test_k28_f26_a_name_shows_its_table_whatever_was_renamed_and_whenever_a_run_
 def test_k28_f26_on_mariadb_too(
     mariadb_server: Server, mariadb_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    play(Source(mariadb_server, mariadb_database, make_config, spark), joints={})
+    play(Source(mariadb_server, mariadb_database, make_config, spark), points={})
 
 
 MODES_FIRST = """

@@ -18,9 +18,9 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, TargetSuspendedError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.records import RecordedTarget, TargetColumn
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.target_spec import RecordedShape, TargetSpec
@@ -81,6 +81,7 @@ def digest(text: str | None) -> str | None:
     return None if text is None else hmac.new(SALT.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
+@pytest.mark.whole
 def test_k14_every_rule_in_one_pipeline(
     server: Server,
     fresh_database: str,
@@ -119,13 +120,13 @@ def test_k14_every_rule_in_one_pipeline(
     cursors = MemoryCursorStore()
     told: list[str] = []
 
-    class Watching(RunObserver):
-        def reached(self, joint: str) -> None:
-            if joint in ("before_record", "before_cut", "before_cursor"):
-                told.append(joint)
-                assert not leaks(lake), joint
+    def watch(point: str) -> None:
+        if point in ("before_record", "before_cut", "before_cursor"):
+            told.append(point)
+            assert not leaks(lake), point
 
-    first = capture(config, cursors=cursors, observer=Watching())
+    with listening(watch):
+        first = capture(config, cursors=cursors)
     assert list((lake / "_cdc" / "bank" / "xa").rglob("*.arrow"))
     assert "before_record" in told
     assert_as_configured(server, db, spark, lake)
@@ -138,7 +139,8 @@ def test_k14_every_rule_in_one_pipeline(
     run(f"DELETE FROM `{db}`.orders_2 WHERE id = 1")
     run(f"INSERT INTO `{db}`.orders_2 VALUES (2, 'bob@x.org', 4)")
     prepared.commit()
-    second = capture(config, cursors=cursors, observer=Watching())
+    with listening(watch):
+        second = capture(config, cursors=cursors)
     assert_as_configured(server, db, spark, lake)
     changes = lake_rows(spark, lake, "crm", "changes", ["_cdc_seq", "_cdc_op", "id", "cents", "_cdc_before"])
     assert [(op, id_, cents, before and (before["id"], before["cents"])) for _, op, id_, cents, before in changes] == [

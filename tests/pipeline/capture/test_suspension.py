@@ -17,15 +17,19 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import TargetSuspendedError, UnsupportedEventError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.plan.planning import plan
+from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.kills import AtPoint, Killed, killed_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
@@ -268,37 +272,18 @@ def test_k3_k4_a_table_restored_and_a_table_gone(shop: Shop) -> None:
     assert shop.run().suspended == {}
 
 
-class _Stop(BaseException):
-    """Ends a run as a kill would, inside this process."""
+class _StopsCatchUp(RunObserver):
+    """Ends a run as a kill would when it begins to catch up."""
 
-
-class _At:
-    """An observer that does something when a joint is reached for the n-th time."""
-
-    def __init__(self, joint: str, action: Callable[[], None], *, occurrence: int = 1) -> None:
-        self._joint, self._action, self._left = joint, action, occurrence
-
-    def planned(self, plan: Any) -> None:
+    def planned(self, plan: CapturePlan) -> None:
         if "caught up" in plan.start_reasons[0]:
-            self.reached("catching_up")
-
-    def progressed(self, **_numbers: int) -> None: ...
-    def published(self, cut: Cut) -> None: ...
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            self._left -= 1
-            if self._left == 0:
-                self._action()
+            raise Killed
 
 
 @pytest.mark.whole
 def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
     """In a run, and in the recovery of a batch that a kill left; caught up in several batches, the DDL in between."""
     shop.run()
-
-    def stop() -> None:
-        raise _Stop
 
     def damage() -> None:
         record = BatchRecord.model_validate_json(max(shop.paths.batches.glob("*.json")).read_bytes())
@@ -308,7 +293,8 @@ def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
         file.write_bytes(content[:-5] + b"XXXXX")
 
     shop.work()
-    error = shop.fails(observer=_At("after_record", damage))
+    with listening(AtPoint("after_record", damage)):
+        error = shop.fails()
     assert error.table == shop.name("t")
     assert shop.suspended == {"t": "StagingError"}
     cut = shop.cuts()[-1]
@@ -322,13 +308,13 @@ def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
     shop.work(3)
     whole = shop.config
     small = {"batch": whole.batch.model_copy(update={"merge_rows": 24, "get_bytes": 1024})}
-    with pytest.raises(_Stop):
-        shop.run(observer=_At("catching_up", stop))
+    with pytest.raises(Killed):
+        shop.run(observer=_StopsCatchUp())
     batches = len(shop.cuts())
 
     shop.config = whole.model_copy(update=small)
-    with pytest.raises(_Stop):
-        shop.run("t", observer=_At("before_cut", stop, occurrence=2))
+    with killed_at("before_cut", 2):
+        shop.run("t")
     moved = shop.cuts()[-1]
     assert moved.kind == "catch_up"
     assert len(shop.cuts()) == batches + 1
@@ -347,8 +333,8 @@ def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
     # Recorded by a run that is killed, damaged, and taken up by the next.
     shop.config = whole
     shop.work(2)
-    with pytest.raises(_Stop):
-        shop.run(observer=_At("after_record", stop))
+    with killed_at("after_record"):
+        shop.run()
     damage()
     shop.fails()
     assert shop.suspended == {"t": "StagingError"}

@@ -51,7 +51,7 @@ def test_k4_killed_in_the_middle_of_a_catch_up(
     position = project.cuts()[-1].cursor.position
     shutil.move(tmp_path / "away", account)
 
-    # Nothing new at the source: all joints are those of the catch-up.
+    # Nothing new at the source: all fault points are those of the catch-up.
     small = {"merge_rows": 5, "get_bytes": 1024}
     killed = project.run(small, "between_merges", "2")
     assert killed.returncode == -signal.SIGKILL, killed.stderr

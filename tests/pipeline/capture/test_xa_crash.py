@@ -1,6 +1,6 @@
 """Runs that are killed with SIGKILL while XA transactions are open lose nothing and double nothing (K2, K8).
 
-The joints: while rows are parked, after the record, before the cursor. After each kill the
+The fault points: while rows are parked, after the record, before the cursor. After each kill the
 lake must show no row of a transaction that is only prepared.
 """
 
@@ -22,8 +22,8 @@ from tests.support.xa_session import XaSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
-# What happens at a joint does not depend on the flavor, and is the same on both sides of a file's final name.
-JOINTS = ["parking", "after_record", "before_cursor"]
+# What happens at a fault point does not depend on the flavor, and is the same on both sides of a file's final name.
+POINTS = ["parking", "after_record", "before_cursor"]
 
 
 class Xas:
@@ -79,21 +79,21 @@ def xas(mysql_server: Server, mysql_database: str) -> Iterator[Xas]:
 
 
 @pytest.mark.timeout(1200)
-def test_k2_k8_killed_at_every_joint_with_xa_open(
+def test_k2_k8_killed_at_every_fault_point_with_xa_open(
     mysql_server: Server, mysql_database: str, xas: Xas, spark: Any, tmp_path: Path
 ) -> None:
     project = Project(tmp_path, live(mysql_server), [f"{mysql_database}.*"], xas.start)
     committed: dict[str, set[int]] = {"t": set(), "u": set()}
-    for joint in JOINTS:
+    for point in POINTS:
         xas.round()
         for table, ids in committed.items():
             ids |= {row[0] for row in server_rows(mysql_server, mysql_database, table, ["id"])}
-        killed = project.run({"merge_rows": 20}, joint, "1")
-        assert killed.returncode == -signal.SIGKILL, f"{joint}: {killed.stdout}\n{killed.stderr}"
+        killed = project.run({"merge_rows": 20}, point, "1")
+        assert killed.returncode == -signal.SIGKILL, f"{point}: {killed.stdout}\n{killed.stderr}"
         for table, ids in committed.items():
             if (project.lake / mysql_database / table / "_delta_log").is_dir():
                 rows = lake_rows(spark, project.lake, mysql_database, table, ["id"])
-                assert {row[0] for row in rows} <= ids, (joint, table)
+                assert {row[0] for row in rows} <= ids, (point, table)
     last = project.run_here({"merge_rows": 100_000})
     assert last.returncode == 0, last.stderr
     report = json.loads(last.stdout.splitlines()[-1])

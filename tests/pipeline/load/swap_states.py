@@ -1,12 +1,13 @@
-"""What a process that is killed inside a swap leaves behind, joint by joint, from one load.
+"""What a process that is killed inside a swap leaves behind, moment by moment, from one load.
 
-A killed process leaves what is in its files at that moment. So a load is played once, and at each joint of its swap the
-lake and the cursor are copied; each copy is then gone on with as if its process had died there. `make torture-load`
-kills processes at the same joints with SIGKILL.
+A killed process leaves what is in its files at that moment. So a load is played once, and at each
+fault point of its swap, and at a few moments more, the lake and the cursor are copied; each copy is
+then gone on with as if its process had died there. `make torture-load` kills processes at the same
+fault points with SIGKILL.
 
 Rules:
 - Tables are put in place one after the other, and nobody writes while a copy is made: each copy is of one moment.
-- Joints count from `load_swapping` on: those of the side lake and of captures have the same names.
+- Fault points count from `load_swapping` on: those of the side lake and of captures have the same names.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake import loads
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage.storage import LocalStorage
-from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.sink import delta_sink
 
 _WAIT_S = 300
 
 
-class States(RunObserver):
-    """Copies of `root` (lake and cursors) below `into`, one for each joint; `joints` tells their order.
+class States:
+    """Copies of `root` (lake and cursors) below `into`, one for each moment; `moments` tells their order.
 
-    Besides the joints that the product tells: `file_shared` (the first file of a table has its name in the target's
+    Besides the fault points: `file_shared` (the first file of a table has its name in the target's
     folder), `cut_published`, `cursor_written`, `load_over` (the load is marked as over), `half_removed` (some of the
     side lake's files are gone), `side_removed`.
     """
@@ -44,25 +45,25 @@ class States(RunObserver):
         self._turn = threading.Semaphore(1)
         self._is_shared = False
         self._met: Counter[str] = Counter()
-        self.joints: dict[str, Path] = {}
+        self.moments: dict[str, Path] = {}
 
-    def reached(self, joint: str) -> None:
-        self._is_swapping |= joint == "load_swapping"
+    def _reached(self, point: str) -> None:
+        self._is_swapping |= point == "load_swapping"
         if not self._is_swapping:
-            if joint == "between_merges":
+            if point == "between_merges":
                 self._turn.release()
             return
-        self._keep({"before_ack": "cursor_written", "before_cursor": "cut_published"}.get(joint, joint))
-        if joint == "between_merges":
+        self._keep({"before_ack": "cursor_written", "before_cursor": "cut_published"}.get(point, point))
+        if point == "between_merges":
             self._turn.release()
 
-    def _keep(self, joint: str) -> Path:
+    def _keep(self, moment: str) -> Path:
         with self._guard:
-            self._met[joint] += 1
-            name = joint if self._met[joint] == 1 else f"{joint}_{self._met[joint]}"
+            self._met[moment] += 1
+            name = moment if self._met[moment] == 1 else f"{moment}_{self._met[moment]}"
             at = self._into / name
             shutil.copytree(self._root, at)
-            self.joints[name] = at
+            self.moments[name] = at
             return at
 
     @contextmanager
@@ -96,6 +97,7 @@ class States(RunObserver):
             stack.enter_context(patch.object(delta_sink, "apply_target", in_turn))
             stack.enter_context(patch.object(LocalStorage, "share", shared))
             stack.enter_context(patch.object(loads, "remove_tree", removed))
+            stack.enter_context(listening(self._reached))
             yield
 
 

@@ -11,16 +11,17 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.loads import LoadStatus
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.load.crash_child import Killed, Killer, end
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.kills import killed_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.mysql]
 
@@ -29,16 +30,16 @@ HIDDEN = ("mail-of-", "hidden-", "tel:")  # of the columns that are masked: none
 
 
 class Edges(RunObserver):
-    """Does something at joints, once each; and looks for plain text at those where files have come."""
+    """Does something at fault points, once each; and looks for plain text at those where files have come."""
 
     def __init__(self, folder: Path, **acts: Callable[[], None]) -> None:
         self._folder, self._acts, self.steps = folder, acts, list[str]()
         self._seen = set[Path]()
 
-    def reached(self, joint: str) -> None:
-        if joint in ("after_record", "load_caught_up", "load_swapping", "load_swapped"):
-            assert list(plain(self._folder, self._seen)) == [], joint
-        self._acts.pop(joint, lambda: None)()
+    def reached(self, point: str) -> None:
+        if point in ("after_record", "load_caught_up", "load_swapping", "load_swapped"):
+            assert list(plain(self._folder, self._seen)) == [], point
+        self._acts.pop(point, lambda: None)()
 
     def load_stepped(self, text: str) -> None:
         self.steps.append(text)
@@ -121,8 +122,8 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     cursors, asked = MemoryCursorStore(), [f"{database}.account"]
 
     def begun(**options: Any) -> list[LoadStatus]:
-        with pytest.raises(Killed):
-            load(rules(6), cursors=cursors, tables=asked, observer=Killer("load_chunks", end), **options)
+        with killed_at("load_chunks"):
+            load(rules(6), cursors=cursors, tables=asked, **options)
         return list(status(rules(6), cursors=cursors).loads)
 
     # The log that a stopped load needs is purged: it says so, and begins anew when it is told to.
@@ -164,7 +165,8 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
         )
 
     observer = Edges(tmp_path, load_chunks=ddl, load_read=rename)
-    report = load(config, cursors=cursors, observer=observer)
+    with listening(observer.reached):
+        report = load(config, cursors=cursors, observer=observer)
     assert any("made by another rule: masks changed" in step for step in observer.steps)
     assert report.resumed == ()
     gone = {note.table for note in report.notes if note.kind == "load_gone"}

@@ -14,6 +14,7 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.loads import loads_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
@@ -29,6 +30,7 @@ from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
 from tests.support.crash_children import run_child
 from tests.support.delta_reader import newest_rows
+from tests.support.kills import AtPoint
 
 pytestmark = [pytest.mark.spark]
 
@@ -164,18 +166,6 @@ class Resumed(RunObserver):
             self.loads.append(state.load_id)
 
 
-class Looking(RunObserver):
-    """Does something at a joint, once each."""
-
-    def __init__(self, **actions: Callable[[], None]) -> None:
-        self._actions = actions
-
-    def reached(self, joint: str) -> None:
-        action = self._actions.pop(joint, None)
-        if action is not None:
-            action()
-
-
 @pytest.mark.mariadb
 @pytest.mark.timeout(1800)
 @pytest.mark.whole
@@ -220,9 +210,9 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
 
     with Writer(server, database, "ak", seed=19, pause_s=0.1) as writer:
         writer.wait_for(5)
-        observer = Looking(load_created=change, load_caught_up=look)
         names = [f"{database}.a", f"{database}.k", f"{database}.s"]
-        report = load(config, cursors=cursors, tables=names, observer=observer)
+        with listening(AtPoint("load_created", change)), listening(AtPoint("load_caught_up", look)):
+            report = load(config, cursors=cursors, tables=names)
         writer.wait_for(5)
     assert seen == [[(1,), (2,)]]
     assert list(report.targets) == names

@@ -9,6 +9,7 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import Bound
 from cdc_pipeline.errors import ServerSettingError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.observer import RunObserver
@@ -38,24 +39,23 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
     passed: list[str] = []
     caught_up: list[Position] = []
 
-    class Watching(RunObserver):
-        def reached(self, joint: str) -> None:
-            if joint == "load_created":  # behind the low mark, and in the chunk
-                server.execute(f"INSERT INTO `{database}`.a VALUES (4, 4)")
-            elif joint == "load_read":
-                read.append(Position(*server.end_position()))
-            elif joint == "load_caught_up":
-                cursor = cursors.read()
-                assert cursor is not None
-                caught_up.append(cursor.position)
-                if len(caught_up) == 1:
-                    server.execute_all(
-                        f"USE `{database}`",
-                        "UPDATE a SET v = 10 WHERE id = 1",
-                        "DELETE FROM a WHERE id = 2",
-                        "INSERT INTO a VALUES (5, 5)",
-                    )
-                    capture(config, cursors=cursors)
+    def watch(point: str) -> None:
+        if point == "load_created":  # behind the low mark, and in the chunk
+            server.execute(f"INSERT INTO `{database}`.a VALUES (4, 4)")
+        elif point == "load_read":
+            read.append(Position(*server.end_position()))
+        elif point == "load_caught_up":
+            cursor = cursors.read()
+            assert cursor is not None
+            caught_up.append(cursor.position)
+            if len(caught_up) == 1:
+                server.execute_all(
+                    f"USE `{database}`",
+                    "UPDATE a SET v = 10 WHERE id = 1",
+                    "DELETE FROM a WHERE id = 2",
+                    "INSERT INTO a VALUES (5, 5)",
+                )
+                capture(config, cursors=cursors)
 
     class Lagging(DirectRuns):
         def capture(self, bound: Bound, observer: RunObserver) -> None:
@@ -64,7 +64,8 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
                 return
             super().capture(bound, observer)
 
-    report = load(config, cursors=cursors, observer=Watching(), runs=Lagging(config, cursors, ""))
+    with listening(watch):
+        report = load(config, cursors=cursors, runs=Lagging(config, cursors, ""))
     Lake(config, server, database).check("a", ["id", "v"])
     assert caught_up[0].order >= read[0].order
     assert (len(report.targets), len(passed), len(caught_up)) == (1, 1, 2)

@@ -224,7 +224,7 @@ def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -
     )  # fmt: skip
     folder = LoadFolder(config, state.load_id)
     folder.create(state)
-    side = LoadLake(config, folder, state, observer=RunObserver(), run_id="")
+    side = LoadLake(config, folder, state, run_id="")
     side.open()
     return side
 

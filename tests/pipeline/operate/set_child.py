@@ -1,6 +1,6 @@
-"""Sets the cursor in a process of its own, which kills itself at a joint.
+"""Sets the cursor in a process of its own, which kills itself at a fault point.
 
-    python -m tests.pipeline.operate.set_child JOBS SOURCE JOURNAL OFFSET JOINT
+    python -m tests.pipeline.operate.set_child JOBS SOURCE JOURNAL OFFSET POINT
 
 DAGSTER_HOME names the instance.
 """
@@ -11,16 +11,17 @@ import sys
 from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PositionConfig, load_config
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
 from cdc_pipeline.orchestration.execute import load_source, open_instance
 from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
-from tests.support.kills import Killer
+from tests.support.kills import AtPoint, sigkill
 
 
-def main(jobs: str, source: str, journal: str, offset: str, joint: str) -> None:
+def main(jobs: str, source: str, journal: str, offset: str, point: str) -> None:
     config = load_config(Path(jobs) / f"{source}.yaml")
     loaded = load_source(Path(jobs), source)
-    with open_instance() as instance:
+    with listening(AtPoint(point, sigkill)), open_instance() as instance:
         to = PositionConfig(journal=journal, offset=int(offset))
         change = plan_set(config, cursors=loaded.cursors(instance), to=to, who="a test")
         execute_cursor_change(
@@ -28,9 +29,7 @@ def main(jobs: str, source: str, journal: str, offset: str, joint: str) -> None:
             config,
             kind="set",
             instance=instance,
-            work=lambda cursors, run_id: apply_set(
-                config, cursors=cursors, change=change, run_id=run_id, observer=Killer(joint, 1)
-            ),
+            work=lambda cursors, run_id: apply_set(config, cursors=cursors, change=change, run_id=run_id),
         )
 
 

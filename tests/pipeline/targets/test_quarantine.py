@@ -17,6 +17,7 @@ from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import DamagedJournalError, LakeStateError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, QuarantineMark
 from cdc_pipeline.pipeline.decode import decoding
@@ -52,8 +53,8 @@ def _bad(*, first_place: int = 1, hidden: tuple[str, ...] = ()) -> BadRows:
     return bad_rows(rows, {1: CAUSE, 2: CAUSE}, [part], hidden=hidden)
 
 
-def _sink(lake: Path, **rest: Any) -> DeltaSink:
-    return DeltaSink(source="shop", config=SinkConfig(lake_path=lake), **rest)
+def _sink(lake: Path) -> DeltaSink:
+    return DeltaSink(source="shop", config=SinkConfig(lake_path=lake))
 
 
 def _record(batch: StagedBatch, **rest: Any) -> Any:
@@ -111,34 +112,35 @@ def test_k14_hidden_columns_are_in_no_part_of_an_entry(tmp_path: Path) -> None:
         assert "secret" not in "".join(pq.read_table(file).column("change").to_pylist())
 
 
-@pytest.mark.parametrize("joint", ["before_record", "after_record", "before_cut", "after_copy"])
-def test_k2_killed_at_any_joint_rows_are_there_once(tmp_path: Path, joint: str) -> None:
+@pytest.mark.parametrize("point", ["before_record", "after_record", "before_cut", "after_copy"])
+def test_k2_killed_at_any_fault_point_rows_are_there_once(tmp_path: Path, point: str) -> None:
     """A process that is killed there, and a run after it that takes up what it finds."""
     lake = tmp_path / "lake"
     child = os.fork()
     if child == 0:
 
-        def told(name: str) -> None:
-            if name == joint:
+        def reached(name: str) -> None:
+            if name == point:
                 os._exit(9)
 
-        if joint == "after_copy":
+        if point == "after_copy":
             from cdc_pipeline.sink import lake_sink
 
             lake_sink.put_cut = lambda *_: os._exit(9)  # type: ignore[assignment]
-        _put(_sink(lake, on_joint=told), 1, _bad())
+        with listening(reached):
+            _put(_sink(lake), 1, _bad())
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     sink = _sink(lake)
     assert _entries(sink) == []
     with sink.lock():
         pending = sink.pending_record()
-        assert (pending is None) == (joint == "before_record")
+        assert (pending is None) == (point == "before_record")
         sink.discard_unrecorded()
         if pending is not None:
             cut = sink.finish(pending, recovered=True)
             assert cut == sink.finish(pending, recovered=True)
-    if joint == "before_record":
+    if point == "before_record":
         cut = _put(sink, 1, _bad())
     assert cut.quarantine["shop.t"].rows == len(_entries(sink)) == 2
 

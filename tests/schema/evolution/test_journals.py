@@ -62,7 +62,7 @@ def _decoded(deleted: Deleted) -> Any:
     return value.astimezone(UTC).replace(tzinfo=None) if getattr(value, "tzinfo", None) else value
 
 
-@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("flavor", ["mysql", pytest.param("mariadb", marks=pytest.mark.whole)])
 def test_k13_every_added_column_is_confirmed_and_old_rows_read_as_back_filled(
     request: pytest.FixtureRequest, flavor: str
 ) -> None:

@@ -4,7 +4,7 @@ if they are newer than their rows."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -25,6 +25,7 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at, text_literal
 from tests.support.delta_reader import newest_rows
+from tests.support.kills import killed_at
 from tests.support.sink_values import (
     Change,
     applied,
@@ -123,19 +124,10 @@ def actions(sink: DeltaSink, version: int) -> dict[str, list[Any]]:
 
 
 @pytest.mark.spark
-def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(open_sink: Callable[..., DeltaSink]) -> None:
-    crash = [False]
-
-    def on_joint(name: str) -> None:
-        if name == "before_cut" and crash[0]:
-            raise KeyboardInterrupt
-
-    sink = open_sink(on_joint=on_joint)
+def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(sink: DeltaSink) -> None:
     batch(sink, 1, [insert(id=n, total=n) for n in range(5)], place=10)
-    crash[0] = True
-    with pytest.raises(KeyboardInterrupt):
+    with killed_at("before_cut"):
         batch(sink, 2, [insert(id=n, total=n) for n in range(5, 8)], place=20)
-    crash[0] = False
     pending = sink.pending_record()
     assert pending is not None
     sink.finish(pending)

@@ -14,6 +14,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import LakeStateError, TargetRefusedError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.records import AddedColumn
 from cdc_pipeline.sink.apply.merge import transaction_version
 from cdc_pipeline.sink.apply.schema_steps import run_steps
@@ -21,6 +22,7 @@ from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.delta_reader import newest_rows
+from tests.support.kills import killed_at
 from tests.support.sink_values import (
     applied,
     check_targets,
@@ -57,16 +59,8 @@ def run_sql(sink: DeltaSink, statement: str) -> None:
     sink.spark.session().sql(statement).collect()
 
 
-def test_k2_every_step_again_changes_nothing(open_sink: Callable[..., DeltaSink]) -> None:
+def test_k2_every_step_again_changes_nothing(sink: DeltaSink) -> None:
     """A run that dies between two merges is finished; finished again, with or without its cut, nothing is committed."""
-    broken = [False]
-
-    def die_between_merges(joint: str) -> None:
-        if joint == "between_merges" and broken[0]:
-            broken[0] = False
-            raise KeyboardInterrupt
-
-    sink = open_sink(on_joint=die_between_merges)
     first = applied(
         sink, 1, (ORDERS, [insert(id=i, total=i) for i in range(5)], 10), (PEOPLE, [insert(id=1, total=1)], 20)
     )
@@ -79,8 +73,7 @@ def test_k2_every_step_again_changes_nothing(open_sink: Callable[..., DeltaSink]
         (ORDERS, [update({"id": 1, "total": 1}, {"id": 9, "total": 1}), delete(id=2, total=2)], 30),
         (PEOPLE, [update({"id": 1, "total": 1}, {"id": 1, "total": 2})], 40),
     )
-    broken[0] = True
-    with pytest.raises(KeyboardInterrupt):
+    with killed_at("between_merges"):
         sink.finish(record)
     assert sink.pending_record() == record
     check_targets(sink, first)
@@ -121,6 +114,7 @@ def test_k2_every_step_again_changes_nothing(open_sink: Callable[..., DeltaSink]
     assert rows_of(sink, "shop.orders", "id", "total") == [(0, 0), (3, 3), (4, 4), (9, 1), (50, None)]
 
 
+@pytest.mark.whole
 def test_k3_what_others_did_to_a_table_is_noticed(sink: DeltaSink) -> None:
     applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 10))
     path = sink.paths.table("shop.orders")
@@ -315,22 +309,23 @@ def test_k11_keys_swap_through_a_third(sink: DeltaSink) -> None:
     assert rows_of(sink, "shop.orders", "id", "total") == [(1, 200), (2, 100)]
 
 
-def test_k21_old_log_files_go_after_the_cut_that_has_their_checkpoint(open_sink: Callable[..., DeltaSink]) -> None:
+def test_k21_old_log_files_go_after_the_cut_that_has_their_checkpoint(sink: DeltaSink) -> None:
     """Delta would remove them as it writes the checkpoint, which no disk has by then."""
     seen: list[tuple[bool, bool]] = []
 
-    def look(joint: str) -> None:
+    def look(point: str) -> None:
         log = sink.paths.table("shop.orders") / "_delta_log"
-        if joint == "before_cut":
+        if point == "before_cut":
             seen.append(((log / f"{0:020d}.json").exists(), bool(list(log.glob("*.checkpoint.parquet")))))
 
-    sink = open_sink(on_joint=look)
-    applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 10))
     path = sink.paths.table("shop.orders")
+    with listening(look):
+        applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 10))
     run_sql(sink, f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
     for file in (path / "_delta_log").glob("*.json"):
         os.utime(file, (0, 0))
-    applied(sink, 2, (ORDERS, [insert(id=2, total=2)], 20))
+    with listening(look):
+        applied(sink, 2, (ORDERS, [insert(id=2, total=2)], 20))
     assert seen == [(True, False), (True, True)]
     assert sorted(file.name for file in (path / "_delta_log").glob("*.json")) == [f"{3:020d}.json"]
     assert sink.count("shop.orders") == 2

@@ -64,12 +64,18 @@ def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, sink_
 @pytest.mark.parametrize(
     ("properties", "settings", "checkpoint"),
     [
-        (
+        pytest.param(
             {"delta.checkpoint.writeStatsAsJson": "false", "delta.checkpoint.writeStatsAsStruct": "true"},
             {"checkpoint.partSize": "2"},
             "*3.checkpoint.0000000001.*.parquet",
+            marks=pytest.mark.whole,
         ),
-        ({"delta.checkpointPolicy": "v2"}, {"checkpointV2.topLevelFileFormat": "json"}, "*3.checkpoint.*-*.json"),
+        pytest.param(
+            {"delta.checkpointPolicy": "v2"},
+            {"checkpointV2.topLevelFileFormat": "json"},
+            "*3.checkpoint.*-*.json",
+            marks=pytest.mark.whole,
+        ),
         ({"delta.checkpointPolicy": "v2"}, {"checkpointV2.topLevelFileFormat": "parquet"}, "*3.checkpoint.*-*.parquet"),
     ],
     ids=["multi-part, struct statistics", "v2 in JSON", "v2 in Parquet"],

@@ -27,6 +27,7 @@ from cdc_pipeline.sink.durable.retention import over_maintenance
 from tests.campaigns.disk import stand_in
 from tests.campaigns.disk.stand_in import NoSpark, commit, live, write_rows
 from tests.support.delta_reader import newest_rows, newest_version
+from tests.support.kills import killed_at
 from tests.support.sink_values import (
     applied,
     check_targets,
@@ -81,9 +82,9 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 @contextmanager
-def _locked(lake: Path, on_joint: Callable[[str], None] | None = None) -> Iterator[DeltaSink]:
+def _locked(lake: Path) -> Iterator[DeltaSink]:
     spark: Any = NoSpark()
-    sink = DeltaSink(source="shop", config=SinkConfig(lake_path=lake), spark=spark, on_joint=on_joint)
+    sink = DeltaSink(source="shop", config=SinkConfig(lake_path=lake), spark=spark)
     with sink.lock():
         yield sink
 
@@ -114,15 +115,11 @@ def _rows(sink: DeltaSink, table: str = "shop.orders") -> list[tuple[Any, ...]]:
 def _half_done(lake: Path) -> LakePaths:
     """Batch 1 is finished; batch 2 is committed to its table, and its cut is missing."""
 
-    def die(joint: str) -> None:
-        if joint == "before_cut":
-            raise KeyboardInterrupt
-
     with _locked(lake) as sink:
         applied(sink, 1, *FIRST)
-    with _locked(lake, die) as sink:
+    with _locked(lake) as sink:
         record = record_batch(sink, 2, *SECOND)
-        with pytest.raises(KeyboardInterrupt):
+        with killed_at("before_cut"):
             sink.finish(record)
     return sink.paths
 
@@ -301,13 +298,9 @@ def test_k21_a_batch_that_a_power_cut_tore_is_applied_again(
 def test_k21_a_table_that_a_power_cut_tore_as_it_was_made_is_made_again(
     lake: Path, restart: Callable[[], None], tear: Tear
 ) -> None:
-    def die(joint: str) -> None:
-        if joint == "before_cut":
-            raise KeyboardInterrupt
-
-    with _locked(lake, die) as sink:
+    with _locked(lake) as sink:
         record = record_batch(sink, 1, *FIRST)
-        with pytest.raises(KeyboardInterrupt):
+        with killed_at("before_cut"):
             sink.finish(record)
     table = sink.paths.table("shop.orders")
     if tear is _no_log:

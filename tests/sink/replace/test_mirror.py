@@ -9,6 +9,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import LockError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -16,6 +17,7 @@ from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.read.read import read
 from cdc_pipeline.sink.replace.replace import ContentCommit
 from tests.sink.replace.lake import Lakes, apply, differences, recorded_swap, side_target, target
+from tests.support.kills import AtPoint
 from tests.support.sink_values import check_targets, column, delete, insert, table_schema, update
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
@@ -27,6 +29,7 @@ def rows(lakes: Lakes) -> list[tuple[int, int]]:
     return sorted((row["id"], row["total"]) for row in found)
 
 
+@pytest.mark.whole
 def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     open_sink: Callable[[str], DeltaSink], spark: Any
 ) -> None:
@@ -99,8 +102,8 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     assert read_table_log(folder) is None
     monkeypatch.setattr(ContentCommit, "commit", commit)
     with monkeypatch.context() as patched:
-        patched.setattr(lakes.main, "_told", lambda joint: _lose_lock(patched, lakes.main, joint))
-        with pytest.raises(LockError, match="lost while files were copied"):
+        loses_lock = AtPoint("before_replaced", lambda: _lose_lock(patched, lakes.main))
+        with listening(loses_lock), pytest.raises(LockError, match="lost while files were copied"):
             lakes.main.finish(record)
     assert read_table_log(folder) is None, "K16: whoever has lost the source's lock commits nothing"
     monkeypatch.setattr(ContentCommit, "commit", after)
@@ -123,9 +126,8 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     assert rows(lakes) == [(0, 0), (1, 1), (2, 2), (3, 33), (4, 4)]
 
 
-def _lose_lock(patched: pytest.MonkeyPatch, sink: DeltaSink, joint: str) -> None:
+def _lose_lock(patched: pytest.MonkeyPatch, sink: DeltaSink) -> None:
     def refuse() -> None:
         raise LockError("lost while files were copied")
 
-    if joint == "before_replaced":
-        patched.setattr(sink, "_lock_check", refuse)
+    patched.setattr(sink, "_lock_check", refuse)

@@ -87,6 +87,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.whole
 def test_k26_a_jar_that_was_replaced_in_the_cache_is_not_used(own_cache: Path) -> None:
     """F16: a start looked at sizes alone, and the checksums were those of the first download."""
     jar = sorted(own_cache.glob("*.jar"))[0]

@@ -16,6 +16,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, LockError, StagingError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.schema.evolution.steps import AddColumn
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -137,10 +138,9 @@ def _record(batch: Any) -> Any:
 
 
 def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None:
-    joints: list[str] = []
-    dry_sink._on_joint = joints.append
+    points: list[str] = []
     plan = target_of(SCHEMA, partial=True)
-    with dry_sink.lock():
+    with listening(points.append), dry_sink.lock():
         batch = dry_sink.begin(1)
         assert not batch.has_work
         batch.create(plan)
@@ -154,7 +154,7 @@ def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None
         assert dry_sink.pending_record() == record
         with pytest.raises(LakeStateError, match="cannot begin"):
             dry_sink.begin(1)
-    assert joints == ["staging"] * 3 + ["before_record", "after_record"]
+    assert points == ["staging"] * 3 + ["before_record", "after_record"]
     (target,) = record.targets
     assert [file.rows for file in target.files] == [4, 1]
     assert (target.rows_inserted, target.rows_updated, target.rows_deleted) == (2, 2, 0)
@@ -278,17 +278,17 @@ def test_k8_undone_rows_leave_open_files_and_counts(dry_sink: DeltaSink) -> None
 
     with dry_sink.lock():
         batch = dry_sink.begin(1)
-    plan = target_of(SCHEMA)
-    batch.add(decoded(SCHEMA, [insert(**row("whole"))], first_place=1), plan)
-    batch.add(
-        piece([insert(**row("a")), update(row("b"), row("c")), delete(**row("d"))], 2), plan, open_transaction=True
-    )
-    # Another layout begins another file.
-    batch.add(piece([update(row("e"), {"id": "e", "a": 5}), insert(**row("f"))], 5), plan, open_transaction=True)
-    batch.add(piece([delete(**row("g"))], 7), plan, open_transaction=True)
-    batch.undo_open(np.array([[3, 4], [6, 8]]))
-    batch.close_open()
-    record = batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+        plan = target_of(SCHEMA)
+        batch.add(decoded(SCHEMA, [insert(**row("whole"))], first_place=1), plan)
+        batch.add(
+            piece([insert(**row("a")), update(row("b"), row("c")), delete(**row("d"))], 2), plan, open_transaction=True
+        )
+        # Another layout begins another file.
+        batch.add(piece([update(row("e"), {"id": "e", "a": 5}), insert(**row("f"))], 5), plan, open_transaction=True)
+        batch.add(piece([delete(**row("g"))], 7), plan, open_transaction=True)
+        batch.undo_open(np.array([[3, 4], [6, 8]]))
+        batch.close_open()
+        record = batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
     (target,) = record.targets
     assert (target.rows_inserted, target.rows_updated, target.rows_deleted) == (2, 1, 1)
     tables = [pq.read_table(verify(file, lake=dry_sink.paths.lake, table="shop.things")) for file in target.files]
@@ -300,9 +300,9 @@ def test_k8_undone_rows_leave_open_files_and_counts(dry_sink: DeltaSink) -> None
 def test_k8_an_open_transaction_that_was_undone_wholly_leaves_nothing(dry_sink: DeltaSink) -> None:
     with dry_sink.lock():
         batch = dry_sink.begin(1)
-    rows = decoded(SCHEMA, [insert(**row("a"))], first_place=1)
-    batch.add(rows, target_of(SCHEMA), open_transaction=True)
-    batch.undo_open(np.array([[0, 9]]))
-    batch.close_open()
+        rows = decoded(SCHEMA, [insert(**row("a"))], first_place=1)
+        batch.add(rows, target_of(SCHEMA), open_transaction=True)
+        batch.undo_open(np.array([[0, 9]]))
+        batch.close_open()
     assert not batch.has_work
     assert list(dry_sink.paths.staging(1).iterdir()) == []

@@ -50,6 +50,7 @@ def told(sides: Sides, found: Found) -> list[tuple[Any, ...]]:
     return [(row["_kind"], tuple(row[key] for key in keys), tuple(row["_columns"]), row["_more"]) for row in rows]
 
 
+@pytest.mark.whole
 def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(spark: Any, tmp_path: Path) -> None:
     lake, scratch = tmp_path / "t", Scratch(tmp_path / "scratch", tmp_path)
     spark.sql(f"CREATE TABLE delta.`{lake}` (id int, a int, b int, _cdc_seq decimal(38,0)) USING delta")

@@ -172,6 +172,7 @@ def test_a_second_reader_with_our_id_ends_the_first(
     assert second == archived_events(server.journals(), start, end)
 
 
+@pytest.mark.whole
 @pytest.mark.mysql
 def test_mysql_lets_two_names_with_one_id_read(start_server: Callable[..., Server]) -> None:
     """Both got past their checks: nobody is thrown out, since their uuids differ."""

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from cdc_pipeline.errors import LockError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.store.segments.file import FileEventStore
 from cdc_pipeline.store.segments.mixed import MixedEventStore
 from tests.store.contract_suite import DEADLINE_S, Feed, StoreContract, content, in_thread
@@ -207,25 +208,19 @@ def test_k14_nothing_of_a_dead_mixed_store_comes_back(directory: Path) -> None:
 
 
 _DIES_IN_SPILL = """
-import os, signal, sys
+import sys
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.store.segments.mixed import MixedEventStore
 from tests.store.contract_suite import Feed
+from tests.support.kills import AtPoint, sigkill
 
-left = int(sys.argv[2])
-
-def on_joint(joint):
-    global left
-    assert joint == "spill"
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-store, feed = MixedEventStore(sys.argv[1], memory_bytes=4000, segment_bytes=20_000, on_joint=on_joint), Feed()
+store, feed = MixedEventStore(sys.argv[1], memory_bytes=4000, segment_bytes=20_000), Feed()
 store.start()
-while True:
-    store.put([feed.transaction(20)])
-    if store.waiting_events > 600:
-        store.release(store.try_get(4).last_sequence)
+with listening(AtPoint("spill", sigkill, int(sys.argv[2]))):
+    while True:
+        store.put([feed.transaction(20)])
+        if store.waiting_events > 600:
+            store.release(store.try_get(4).last_sequence)
 """
 
 
@@ -259,12 +254,13 @@ def test_s15_the_memory_budget_counts_the_events_rows_as_well(directory: Path) -
     part = feed.transaction(20)
     rows_bytes = 20 * part.events.dtype.itemsize
     told: list[str] = []
-    store = MixedEventStore(directory, memory_bytes=2 * (part.event_bytes + rows_bytes), on_joint=told.append)
+    store = MixedEventStore(directory, memory_bytes=2 * (part.event_bytes + rows_bytes))
     store.start()
-    store.put([part])
-    store.put([feed.transaction(20)])
-    assert (store.spilled_events, told) == (0, [])
-    store.put([feed.marks(1)])
+    with listening(told.append):
+        store.put([part])
+        store.put([feed.transaction(20)])
+        assert (store.spilled_events, told) == (0, [])
+        store.put([feed.marks(1)])
     assert (store.spilled_events, told) == (1, ["spill"])
     store.stop()
 

@@ -1,4 +1,4 @@
-"""A load whose process dies at any joint of its swap: the next run ends with the tables as the server's SELECT has
+"""A load whose process dies at any moment of its swap: the next run ends with the tables as the server's SELECT has
 them, each batch once, and nothing of the side lake left (K2, K17)."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.comparison import lake_rows, server_rows
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 # In the order in which a load meets them: a mirror's files are adopted, then a history's rows are written anew.
-JOINTS = [
+MOMENTS = [
     "load_swapping",
     "before_record",
     "after_record",
@@ -43,7 +43,7 @@ JOINTS = [
     "side_removed",
     "load_removed",
 ]
-# The suite plays those that differ most; CDC_PIPELINE_ALL_JOINTS=1 plays all.
+# The suite plays those that differ most; CDC_PIPELINE_ALL_MOMENTS=1 plays all.
 IN_SUITE = ["file_shared", "before_replaced", "between_merges", "between_merges_2", "cut_published", "half_removed"]
 
 
@@ -67,7 +67,7 @@ class Project:
 
 
 @pytest.mark.timeout(1800)
-def test_k2_k17_a_load_that_dies_at_any_joint_of_its_swap(
+def test_k2_k17_a_load_that_dies_at_any_moment_of_its_swap(
     mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path
 ) -> None:
     server, database = mysql_server, mysql_database
@@ -97,29 +97,29 @@ def test_k2_k17_a_load_that_dies_at_any_joint_of_its_swap(
     capture(project.config, cursors=project.cursors)
     states = States(project.folder, tmp_path)
     with states.kept():
-        report = load(project.config, cursors=project.cursors, observer=states)
+        report = load(project.config, cursors=project.cursors)
     assert sorted(report.targets) == [f"{database}.a", f"{database}.h_history"]
-    assert list(states.joints) == JOINTS
+    assert list(states.moments) == MOMENTS
 
     server.execute_all(
         f"USE `{database}`", "UPDATE a SET v = 'third' WHERE id IN (3, 30)", "DELETE FROM a WHERE id = 59"
     )
     expected = {table: server_rows(server, database, table, ["id", "v"]) for table in "ah"}
-    for joint in JOINTS if os.environ.get("CDC_PIPELINE_ALL_JOINTS") else IN_SUITE:
-        left = Project(states.joints[joint], document)
+    for moment in MOMENTS if os.environ.get("CDC_PIPELINE_ALL_MOMENTS") else IN_SUITE:
+        left = Project(states.moments[moment], document)
         cut = last_cut(left.paths)
         assert cut is not None
         is_published = all(not state.partial for state in cut.cursor.targets.values())
         again = load(left.config, cursors=left.cursors)
         # A batch that is recorded is finished by the capture that each load begins with.
-        is_recorded = JOINTS.index(joint) >= JOINTS.index("after_record")
-        assert (again.outcome, len(again.resumed)) == (("nothing_to_load", 0) if is_recorded else ("loaded", 1)), joint
-        assert is_published == (JOINTS.index(joint) >= JOINTS.index("cut_published")), joint
+        is_recorded = MOMENTS.index(moment) >= MOMENTS.index("after_record")
+        assert (again.outcome, len(again.resumed)) == (("nothing_to_load", 0) if is_recorded else ("loaded", 1)), moment
+        assert is_published == (MOMENTS.index(moment) >= MOMENTS.index("cut_published")), moment
         found = lake_rows(spark, left.paths.lake, database, "a", ["id", "v"])
-        assert found == expected["a"], joint
+        assert found == expected["a"], moment
         versions = lake_rows(spark, left.paths.lake, database, "h_history", ["id", "v", "__START_AT", "__END_AT"])
-        assert [row[:2] for row in versions if row[3] is None] == expected["h"], joint
-        assert len({(key, start) for key, _, start, _ in versions}) == len(versions) == 4, joint
+        assert [row[:2] for row in versions if row[3] is None] == expected["h"], moment
+        assert len({(key, start) for key, _, start, _ in versions}) == len(versions) == 4, moment
         left.assert_each_batch_once()
-        assert left_of_loads(left.paths) == ["loads.lock"], joint
-        assert not list(left.paths.staging_root.glob("*")), joint
+        assert left_of_loads(left.paths) == ["loads.lock"], moment
+        assert not list(left.paths.staging_root.glob("*")), moment
