@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.decisions import AddedColumn, DdlDecision
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -300,6 +301,27 @@ class BatchRecord(_Plain):
     quarantine_marks: tuple[QuarantineMark, ...] = ()
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
+
+    @property
+    def start(self) -> Position:
+        """Where a target stands that the batch has to leave behind."""
+        return Position(
+            journal=self.start_journal,
+            offset=self.start_offset,
+            gtid_set=self.start_gtid_set,
+            journal_created_s=self.start_journal_created_s,
+        )
+
+    def starting_at(self, start: Position) -> BatchRecord:
+        """Return the record with another start."""
+        return self.model_copy(
+            update={
+                "start_journal": start.journal,
+                "start_offset": start.offset,
+                "start_gtid_set": start.gtid_set,
+                "start_journal_created_s": start.journal_created_s,
+            }
+        )
 
 
 class TableFacts(_HasSpec):

@@ -20,6 +20,7 @@ from cdc_pipeline.binlog.seq import SEQ_TYPE, pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.lake.records import AddedColumn, BatchRecord, Cut, Interval
 from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns, Step, columns_after
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn, target_columns
@@ -122,6 +123,18 @@ def interval_of(number: int) -> Interval:
     )
 
 
+def head_of(*, interval: Interval, cursor_after: CursorState, **rest: Any) -> BatchRecord:
+    """What `StagedBatch.record` takes: the record of a batch, without its targets."""
+    head = BatchRecord(
+        source=cursor_after.source,
+        batch_number=cursor_after.batch_number,
+        interval=interval,
+        cursor_after=cursor_after,
+        **rest,
+    )
+    return head.starting_at(Position(interval.start_journal, interval.start_offset))
+
+
 def record_batch(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> BatchRecord:
     """Stage and record a batch; a piece is (schema, changes, first place). Tables not in the last cut are created."""
     cut = sink.last_cut()
@@ -133,7 +146,7 @@ def record_batch(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[C
             batch.create(target)
             known.add(schema.full_name)
         batch.add(decoded(schema, changes, first_place=first_place), target)
-    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))
 
 
 def record_added_columns(sink: Sink, number: int, schema: TableSchema, *added: AddedColumn) -> BatchRecord:
@@ -145,7 +158,7 @@ def record_added_columns(sink: Sink, number: int, schema: TableSchema, *added: A
     steps += [FillColumns(values=fills)] if fills else []
     batch = sink.begin(number)
     batch.change(target, tuple(c for c in target.spec.columns if c.name not in names), tuple(steps))
-    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))
 
 
 def check_targets(sink: Sink, cut: Cut) -> None:
@@ -166,4 +179,4 @@ def record_steps(
     target = target_of(schema).with_spec(columns=reduce(columns_after, steps, before))
     batch = sink.begin(number)
     batch.change(target, before, steps)
-    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))

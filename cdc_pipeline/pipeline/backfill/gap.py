@@ -259,7 +259,6 @@ class _Gap:
             )
             for target in targets
         ]
-        at = cursor.position
         return part.model_copy(
             update={
                 "kind": "replay",
@@ -268,14 +267,10 @@ class _Gap:
                 "cursor_after": cursor.model_copy(update={"batch_number": number}),
                 "source_time_us": -1 if self._batch.cut is None else self._batch.cut.source_time_us,
                 "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
-                "start_journal": at.journal,
-                "start_offset": at.offset,
-                "start_gtid_set": at.gtid_set,
-                "start_journal_created_s": at.journal_created_s,
                 "ddl": (),
                 "notes": tuple(notes),
             }
-        )
+        ).starting_at(cursor.position)
 
     def _commit(self, record: BatchRecord, first: Position, last: Position) -> GapReport:
         filled = _Filled(

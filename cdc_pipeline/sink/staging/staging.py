@@ -28,21 +28,15 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.lake.records import (
-    BatchKind,
     BatchRecord,
-    DdlDecision,
-    Interval,
-    Note,
     QuarantineFile,
-    QuarantineMark,
     RecordedContent,
     RecordedTarget,
     TargetColumn,
 )
 from cdc_pipeline.lake.staged_file import StagedFileWriter
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.position.cursor import CursorState, TargetState
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
@@ -277,72 +271,40 @@ class StagedBatch:
 
     # -- recording it -------------------------------------------------------------------------------------------------
 
-    def record(
-        self,
-        *,
-        interval: Interval,
-        cursor_after: CursorState,
-        source_time_us: int = -1,
-        ddl: tuple[DdlDecision, ...] = (),
-        notes: tuple[Note, ...] = (),
-        run_id: str = "",
-        kind: BatchKind = "batch",
-        dropped: tuple[str, ...] = (),
-        marks: tuple[QuarantineMark, ...] = (),
-        start: Position | None = None,
-        is_part: bool = False,
-    ) -> BatchRecord:
+    def record(self, head: BatchRecord, *, is_part: bool = False) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be
         finished.
 
-        `start` is the position of the interval's start, with its GTID set; `dropped` names targets
-        that leave the cursor. `is_part`: the record is only returned; the process that joins the
-        parts passes the joined one to `put`.
+        Args:
+            head: the record without its targets and files.
+            is_part: the record is only returned; the process that joins the parts passes the joined
+                one to `put`.
 
         Raises:
             StagingError: a transaction is still open.
             LakeStateError: there is a record of this number already.
         """
-        if self.has_open or self._recorded or cursor_after.batch_number != self.number:
+        numbers = {head.batch_number, head.cursor_after.batch_number}
+        if self.has_open or self._recorded or numbers != {self.number}:
             raise StagingError(
                 f"batch {self.number} cannot be recorded",
                 expected=f"no open transaction, not recorded before, a cursor of batch {self.number}",
-                got=f"open: {self.has_open}, recorded: {self._recorded}, cursor of {cursor_after.batch_number}",
+                got=f"open: {self.has_open}, recorded: {self._recorded}, cursor of {head.cursor_after.batch_number}",
             )
-        for target in self._targets.values():
-            self._close(target.part)
-            target.part.raw.close(lake=self._paths.lake)
+        targets: list[RecordedTarget] = []
+        quarantine: list[QuarantineFile] = []
+        for name, staged in sorted(self._targets.items()):
+            part = staged.part
+            self._close(part)
+            part.raw.close(lake=self._paths.lake)
+            if name.startswith(_QUARANTINE):
+                source = name.removeprefix(_QUARANTINE)
+                quarantine += (QuarantineFile(**file.model_dump(), table=source) for file in part.closed)
+            elif staged.create or staged.changed or staged.content or part.closed or part.raw.closed:
+                targets.append(_recorded(staged))
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
-        record = BatchRecord(
-            source=self._paths.source,
-            batch_number=self.number,
-            kind=kind,
-            run_id=run_id,
-            interval=interval,
-            cursor_after=cursor_after,
-            source_time_us=source_time_us,
-            targets=tuple(
-                _recorded(target)
-                for name, target in sorted(self._targets.items())
-                if (target.create or target.changed or target.content or target.part.closed or target.part.raw.closed)
-                and not name.startswith(_QUARANTINE)
-            ),
-            quarantine=tuple(
-                QuarantineFile(**file.model_dump(), table=name.removeprefix(_QUARANTINE))
-                for name, target in sorted(self._targets.items())
-                if name.startswith(_QUARANTINE)
-                for file in target.part.closed
-            ),
-            quarantine_marks=marks,
-            dropped=dropped,
-            start_journal=start.journal if start is not None else interval.start_journal,
-            start_offset=start.offset if start is not None else interval.start_offset,
-            start_gtid_set=start.gtid_set if start is not None else "",
-            start_journal_created_s=start.journal_created_s if start is not None else 0,
-            ddl=ddl,
-            notes=notes,
-        )
+        record = head.model_copy(update={"targets": tuple(targets), "quarantine": tuple(quarantine)})
         return record if is_part else self.put(record)
 
     def put(self, record: BatchRecord) -> BatchRecord:

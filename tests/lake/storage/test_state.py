@@ -20,7 +20,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.lake.test_prepared import EFFECT, T, park, rows_of
 from tests.support.object_store import Store
-from tests.support.sink_values import cursor_at, decoded, insert, interval_of, record_batch, target_of
+from tests.support.sink_values import cursor_at, decoded, head_of, insert, interval_of, record_batch, target_of
 
 
 def _ordinals(parked: XaParking) -> list[int]:
@@ -80,7 +80,7 @@ def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: 
             with quick.lock():
                 record = record_batch(quick, 1, (T, [insert(id=9, s="w", e="b")], 1))
         with pytest.raises(LakeStateError, match="recorded by somebody else"):
-            batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+            batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
     (target,) = record.targets
     for file in target.files:
         assert pq.read_table(storage.arrow_source(verify(file, lake=quick.paths.lake, table="t"))).num_rows == 1
@@ -106,7 +106,7 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> No
             except LockError:
                 lost = True
         with pytest.raises(LockError, match="has lost the lease"):
-            batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+            batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
         assert list_numbers(sink.paths.batches) == []
         with pytest.raises(LockError, match="has lost the lease"):
             sink.begin(1)

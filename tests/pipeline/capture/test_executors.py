@@ -32,7 +32,7 @@ from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.kills import killed_at
 from tests.support.rows_events import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
-from tests.support.sink_values import new_target
+from tests.support.sink_values import head_of, new_target
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
@@ -110,7 +110,7 @@ def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
         place = Position(part.chunk.journal, 4)
         cursor = cursor_state("bank", ServerIdentity(flavor="mysql", server_id=1), place, batch_number=1)
         interval = Interval(start_journal=place.journal, start_offset=4, end_journal=place.journal, end_offset=4)
-        record = batch.record(interval=interval, cursor_after=cursor)
+        record = batch.record(head_of(interval=interval, cursor_after=cursor))
         cut = sink.finish(record)
     held = cut.cursor.targets[table.full_name].suspended
     assert held is not None, "the only target of its source: else no run would ever get past the batch"

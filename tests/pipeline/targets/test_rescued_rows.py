@@ -25,6 +25,7 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
     table_schema,
@@ -181,7 +182,7 @@ def test_k2_staged_files_hold_the_column_only_from_where_it_is_needed(tmp_path: 
         batch.add(open_rows, replace(plan, rescued=("d", "n")), open_transaction=True)
         batch.undo_open(np.array([[0, 1 << 20]], np.int64))
         batch.close_open()
-        record = batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+        record = batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
     (target,) = record.targets
     assert (target.rescues, target.rescued, target.rescued_rows) == (True, {"d": 2, "n": 1}, 2)
     assert target.spec.columns == plan.spec.columns, "our own columns are not the source's"

@@ -33,6 +33,7 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
     record_batch,
@@ -107,7 +108,7 @@ def batch(sink: DeltaSink, number: int, changes: Sequence[Change], *, place: int
     if number == 1:
         staged.create(plan)
     staged.add(decoded(ORDERS, changes, first_place=place), plan)
-    return sink.finish(staged.record(interval=interval_of(number), cursor_after=cursor_at(number)))
+    return sink.finish(staged.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number))))
 
 
 def rows(sink: DeltaSink) -> list[tuple[Any, ...]]:

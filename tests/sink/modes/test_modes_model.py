@@ -26,6 +26,7 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
     new_target,
@@ -83,7 +84,7 @@ def stage(sink: DeltaSink, number: int, changes: list[Change], place: int, bag: 
             names = pa.array([f"tx-{first + at}" for at in range(len(part))])
             rows = decoded(BAG if one is BAG_TARGET else SCHEMA, part, first_place=first)
             batch.add(rows, one, transactions=names)
-    record = batch.record(interval=interval_of(number), cursor_after=cursor_at(number))
+    record = batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number)))
     cut = sink.finish(record)
     assert not cut.cursor.suspended, cut.notes
 

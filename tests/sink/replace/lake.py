@@ -13,7 +13,7 @@ from cdc_pipeline.sink.replace.content import Replacement, replacement
 from cdc_pipeline.sink.spark.sql import table_at
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.target import Target
-from tests.support.sink_values import Change, cursor_at, decoded, interval_of, seq_of, target_of
+from tests.support.sink_values import Change, cursor_at, decoded, head_of, interval_of, seq_of, target_of
 
 LOAD_PLACE = 500  # of the rows that a load reads
 
@@ -73,7 +73,7 @@ def apply(sink: DeltaSink, target: Target, *pieces: tuple[TableSchema, Sequence[
 def finish(sink: DeltaSink, batch: StagedBatch, **named: Any) -> Cut:
     """Record a batch and finish it."""
     named.setdefault("cursor_after", cursor_at(batch.number))
-    return sink.finish(batch.record(interval=interval_of(batch.number), **named))
+    return sink.finish(batch.record(head_of(interval=interval_of(batch.number), **named)))
 
 
 def replaced(lakes: Lakes, target: Target) -> Replacement:
@@ -95,7 +95,7 @@ def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:
         batch.replace(found.target, found.content)
     assert batch.has_work
     notes = tuple(note for found in made for note in found.notes)
-    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes)
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes))
 
 
 def differences(lakes: Lakes, schema: TableSchema, *, rescued: bool = False) -> list[Any]:
