@@ -136,4 +136,5 @@ class _Batches:
             journal="b.000007",
             offset=start + 1000,
         )
-        return batch.record(interval=interval, cursor_after=cursor)
+        head = BatchRecord(source=cursor.source, batch_number=self._number, interval=interval, cursor_after=cursor)
+        return batch.record(head)

@@ -32,8 +32,9 @@ class _Before:
         return [self._without(known) for known in self._now.known_all(database, table)] if self._has_table else []
 
     def _without(self, now: KnownTable) -> KnownTable:
-        columns = tuple(c for c in now.columns if c.name in now.key or c.name.lower() not in self._text)
-        return replace(now, columns=columns, target=())
+        source = now.source
+        columns = tuple(c for c in source.columns if c.name in source.key or c.name.lower() not in self._text)
+        return replace(now, source=source.model_copy(update={"columns": columns}), target=())
 
     def follows(self, database: str, table: str) -> bool:
         return self._now.follows(database, table)
@@ -103,7 +104,7 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
 
     def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
         now = targets.known(database, table)
-        there = {column.name: column.delta_type for column in now.columns} if now is not None else {}
+        there = {column.name: column.delta_type for column in now.source.columns} if now is not None else {}
         return all(there.get(column.name) == column.delta_type for column in columns)
 
     if any(not isinstance(step, AddColumn | FillColumns) for change in decision.changes for step in change.steps):

@@ -147,11 +147,8 @@ class Targets(FollowedTargets):
         spec = target.spec
         of, others = spec.sources[source], [of for name, of in spec.sources.items() if name != source]
         return KnownTable(
-            columns=of.columns,
-            key=of.key,
+            source=of,
             target=unshaped(spec.columns, of, others, spec.shape),
-            names=of.names,
-            gone=of.gone,
             shared=bool(others),
             name=target.name,
             by_key=_by_key(spec, of),
@@ -289,17 +286,16 @@ class Targets(FollowedTargets):
         self._allowed.check_types(added, table=source)
         for name in (source, new_source):
             self._confirmed.pop((target.name, name), None)
-        recorded = RecordedSource(columns=known.columns, key=known.key, names=known.names, gone=known.gone)
         if change.empties:
             _check_may_replace(target, source)
         if change.replaces:
-            self._replace(target, new_source, recorded)
+            self._replace(target, new_source, known.source)
             return
-        sources = {name: of for name, of in target.spec.sources.items() if name != source} | {new_source: recorded}
+        sources = {name: of for name, of in target.spec.sources.items() if name != source} | {new_source: known.source}
         update: dict[str, object] = {}
         if change.inexact:
             update["exact"] = False
-        if known.gone:
+        if known.source.gone:
             self._created_in_log.discard(source)
             if self._has_unknown_content(target.name):
                 self._resume(target.name)
@@ -369,7 +365,7 @@ class Targets(FollowedTargets):
         self._targets[route.target] = replace(origin, state=state, is_new=is_new, carried=carried).with_spec(
             columns=known.target_columns,
             key=self._key_after(origin, change),
-            sources={name: RecordedSource(columns=known.columns, key=known.key, names=known.names)},
+            sources={name: known.source.model_copy(update={"gone": False})},
             track=route.rule.track,
         )
 
@@ -442,7 +438,7 @@ class Targets(FollowedTargets):
         """
         spec = target.spec
         if _by_key(spec, spec.sources[table_name(*change.table)]):
-            return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(spec.shape)
+            return tuple(change.known.target_name(name) for name in change.known.source.key) + shard_key(spec.shape)
         renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
         return tuple(renamed.get(name, name) for name in spec.key)
 

@@ -135,7 +135,7 @@ class Names:
             if name not in self.targets.states(self.held) or self.targets.states(self.held)[name].suspended is None:
                 del self.stopped[name]
         for change in decision.changes:
-            if change.steps and change.known.gone:
+            if change.steps and change.known.source.gone:
                 self.held[change.known.name] = Held(())
         self.cut()
         return decision
