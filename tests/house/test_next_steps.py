@@ -70,7 +70,7 @@ SEEN: Final[dict[str, str]] = {
     "pipeline/operate/cursor_change.py::apply_rebuild": "a look at the cursor",
     "pipeline/load/begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
     "pipeline/load/main.py::MainLake.capture": "a run: there is no cursor yet",
-    "pipeline/verify/reread.py::_Repair._check_targets": "a load, from a state that stops no run",
+    "pipeline/verify/reread.py::_Reread._targets": "a load, from a state that stops no run",
     "pipeline/targets/targets.py::Targets._arrive": "a load of a suspended table, as `way_out` names it too",
     "pipeline/plan/unmatched.py::nothing_matched": "a load that may follow when the pattern is right",
     "pipeline/verify/verify.py::_Verification._names": "a list",

@@ -132,7 +132,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K4", "what fails for one table suspends that table alone", "pipeline/capture/suspension.py",
-        "        if not self._is_of_one_table(error):\n", "        if True:\n",
+        "    if not _is_of_one_table(error, stretch):\n", "    if True:\n",
         "pipeline/capture/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
     ),
     Mutation(

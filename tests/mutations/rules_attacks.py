@@ -197,7 +197,7 @@ _K22: Final[tuple[Mutation, ...]] = (
         "K22",
         "a pattern that never matched fails the run",
         "pipeline/capture/capture.py",
-        "            run.check_matched(resolved)\n",
+        "        _check_matched(config, state, resolved)\n",
         "",
         "pipeline/plan/test_unmatched.py::test_k22_a_run_that_has_read_an_archive_to_its_end_fails_on_a_typo",
     ),

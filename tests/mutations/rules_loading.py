@@ -177,13 +177,13 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _RANGES + "test_which_key_is_usable",
     ),
     Mutation(
-        "K17", "a comparison is of a place behind its views", "pipeline/verify/read.py",
+        "K17", "a comparison is of a place behind its views", "pipeline/verify/view.py",
         "            return self._captures.run(), False\n", "            return self._captures.standing(), False\n",
         _VERIFY + "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write", spark=True,
     ),
     Mutation(
-        "K17", "a comparison of what changed meanwhile is not exact", "pipeline/verify/read.py",
-        "            exact = exact or (proved and self._is_quiet(before, after))\n", "            exact = exact or proved\n",
+        "K17", "a comparison of what changed meanwhile is not exact", "pipeline/verify/view.py",
+        "exact or (self.is_proved and self._is_quiet(after))", "exact or self.is_proved",
         _VERIFY + "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write", spark=True,
     ),
     Mutation(

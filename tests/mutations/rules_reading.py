@@ -137,12 +137,12 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K7", "a run that ends in the overlap publishes nothing and fails", "pipeline/capture/drain.py",
-        "        self._overlap.check_passed()\n", "",
+        "        stretch.overlap.check_passed(stretch.place)\n", "",
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
     ),
     Mutation(
         "K7", "what keeps every change waits for a decision", "pipeline/capture/overlap.py",
-        "        if not self.is_held() or self._until_us is None or first_us > self._until_us:\n", "        if True:\n",
+        "        if self._until_us is None or first_us > self._until_us:\n", "        if True:\n",
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
     ),
     # -- K8: XA --------------------------------------------------------------------------------------------------------

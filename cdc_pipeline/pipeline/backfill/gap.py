@@ -32,8 +32,8 @@ from cdc_pipeline.pipeline.backfill.backfill import last_of
 from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
 from cdc_pipeline.pipeline.backfill.rebuild import with_archive
 from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
-from cdc_pipeline.pipeline.capture.stages import Stages
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext
+from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -136,11 +136,11 @@ class _Gap:
             cursor = self._batch.cursor.position
             if last is None or last.order > cursor.order:
                 raise ConfigError(
-                    "the range must end at a place that the pipeline has passed",
+                    "the range must end at a position that the pipeline has passed",
                     setting="to",
                     expected=f"a journal and an offset, or a time, up to {cursor}",
                     got=as_text(end),
-                    next_step="give the place where the changelog goes on",
+                    next_step="give the position where the changelog continues",
                 )
             what = "the range was filled before"
             if not self._is_filled(first, last):
@@ -150,7 +150,7 @@ class _Gap:
                 record = self._record(parts, names, first, last)
                 if record is not None:
                     return self._commit(record, first, last)
-                what = "no change of the table is in the range"
+                what = "the range has no change of the table"
         finally:
             source.close()
         return self._report("nothing_new", what, first, last, dict.fromkeys(names, 0))
@@ -166,17 +166,17 @@ class _Gap:
         ]
         if not names or cut is None:
             raise ConfigError(
-                f"{self._table} has no changelog in the lake: into other tables no old changes are put",
+                f"{self._table} has no changelog in the lake, and old changes can be added to no other kind of target",
                 setting="table",
                 expected="a target of mode changelog",
-                next_step="rebuild the table (--rebuild), or replay the range into a lake of its own (--into)",
+                next_step="rebuild the table (--rebuild), or replay the range into a separate lake (--into)",
             )
         for name in names:
             if cut.cursor.targets[name].suspended is not None:
                 raise LoadError(
                     "a suspended changelog catches up by itself",
                     table=name,
-                    next_step="set source.archive_directory where its journals are gone, and run the pipeline",
+                    next_step="if its journals are gone, set source.archive_directory; then run the pipeline",
                 )
         return names
 
@@ -186,13 +186,13 @@ class _Gap:
         found = self._sink.rows_within(name, low=low, high=high - 1).rows
         if found:
             raise LoadError(
-                "the changelog has changes of the range already: more of them would come twice",
+                "the changelog already has changes of the range, which would be duplicated",
                 journal=first.journal,
                 offset=first.offset,
                 table=name,
                 expected=f"no row between {first} and {last}",
                 got=f"{found} rows",
-                next_step="give the range that is missing alone, or rebuild the changelog",
+                next_step="give only the range that is missing, or rebuild the changelog",
             )
 
     def _staged(self, source: Source, first: Position, last: Position) -> SegmentResult:
@@ -207,21 +207,18 @@ class _Gap:
             end_reason="the end of the gap",
             tables=(self._table,),
         )
-        stages = Stages(
-            CaptureContext(config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id),
-            resolved=ResolvedRun(
-                plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=batch.cursor.epoch
-            ),
-            source=source,
-            tables=TableFilter(config.tables),
+        context = CaptureContext(config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id)
+        run = ResolvedRun(plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=batch.cursor.epoch)
+        stretch = open_stretch(
+            context,
+            LogSection(run, source, TableFilter(config.tables), batch.cursor),
             targets=Targets(config, batch.cut),
-            cursor=batch.cursor,
-            committing=lambda stretch, _ack: SegmentCommitter(stretch, source=config.name),
             parking=self._sink.parking(epoch=batch.cursor.epoch),
             begin=lambda _number: batch.rows,
         )
+        committer = SegmentCommitter(stretch, source=config.name)
         try:
-            stages.run()
+            Drain(context, stretch, committer).run()
         except TransactionError as error:
             raise LoadError(
                 "the range cannot be appended as it is",
@@ -231,9 +228,8 @@ class _Gap:
                 got=error.what,
                 next_step="give a range between two statements that change the table, or replay it with --into",
             ) from error
-        result = stages.committer.result
-        assert result is not None  # a stretch that ends well has one
-        return result
+        assert committer.result is not None  # a stretch that ends well has one
+        return committer.result
 
     def _record(self, result: SegmentResult, names: list[str], first: Position, last: Position) -> BatchRecord | None:
         part, cursor = result.record, self._batch.cursor
@@ -244,8 +240,8 @@ class _Gap:
             raise LoadError(
                 "changes of the range do not fit the changelog",
                 table=self._table,
-                expected="rows that can be applied, of the columns that it has",
-                next_step="replay the range into a lake of its own (--into), and look at it there",
+                expected="rows that can be applied, with the changelog's columns",
+                next_step="replay the range into a separate lake (--into), and examine it there",
             )
         number = cursor.batch_number + 1
         notes = [

@@ -25,8 +25,8 @@ from cdc_pipeline.errors import CdcError, TransactionError
 from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
 from cdc_pipeline.pipeline.capture.commit import CursorMoves
-from cdc_pipeline.pipeline.capture.stages import Stages
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
+from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, Stretch, open_stretch
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.report import CapturePlan
@@ -118,23 +118,22 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
     cursor = CursorState.model_validate_json(given.cursor)
     start = Position(task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s)
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
-    stages = Stages(
-        CaptureContext(config, sink, MemoryCursorStore(cursor), RunObserver(), ""),
-        resolved=_resolved(config, given, start, replace(start, offset=task.stop, gtid_set="")),
-        source=_SegmentSource(given),
-        tables=TableFilter(config.tables),
+    context = CaptureContext(config, sink, MemoryCursorStore(cursor), RunObserver(), "")
+    run = _resolved(config, given, start, replace(start, offset=task.stop, gtid_set=""))
+    stretch = open_stretch(
+        context,
+        LogSection(run, _SegmentSource(given), TableFilter(config.tables), cursor),
         targets=Targets(config, cut, shadows=cursor.shadows),
-        cursor=cursor,
-        committing=lambda stretch, _ack: SegmentCommitter(stretch, source=config.name),
         parking=XaParking(sink.paths, epoch=given.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
             number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
         ),
     )
-    stages.run()
-    result = stages.committer.result
-    if result is None or result.cursor is None or stages.reader.dropped:
-        raise _apart("its end is not that of a whole transaction")
+    committer = SegmentCommitter(stretch, source=config.name)
+    drained = Drain(context, stretch, committer).run()
+    result = committer.result
+    if result is None or result.cursor is None or drained.dropped:
+        raise _apart("its end is not the end of a complete transaction")
     if result.cursor.shadows != cursor.shadows:
         raise _apart("a shadow table of an online schema change")
     return result
@@ -153,7 +152,7 @@ def _resolved(config: PipelineConfig, given: Given, start: Position, end: Positi
 
 
 def _apart(what: str) -> TransactionError:
-    return TransactionError(f"{what}: it cannot be decoded apart from what comes before it")
+    return TransactionError(f"{what}: it cannot be decoded separately from what comes before it")
 
 
 class SegmentCommitter:

@@ -22,6 +22,7 @@ from collections.abc import Collection, Sequence
 from cdc_pipeline.config.pipeline_config import GtidConfig, PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
+    ConfigError,
     ContentUnknownError,
     JournalMissingError,
     LakeStateError,
@@ -35,13 +36,14 @@ from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.pipeline.capture.commit import Committer, Covered
-from cdc_pipeline.pipeline.capture.stages import Stages
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch, before_begin
-from cdc_pipeline.pipeline.capture.summary import RunSummary
-from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor
+from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, Stretch, before_begin, open_stretch
+from cdc_pipeline.pipeline.capture.summary import RunState, RunSummary, report_of
+from cdc_pipeline.pipeline.capture.suspension import check_suspended, plan_to_cursor
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.plan.starting import start_rules
+from cdc_pipeline.pipeline.plan.starting import ChosenServer, start_rules
 from cdc_pipeline.pipeline.publish import empty_interval
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
@@ -59,6 +61,70 @@ _CAUGHT_UP_NOTE = "caught_up"
 _NEEDS_RELOAD = (JournalMissingError, PositionError, SourceIdentityError, LakeStateError, UnknownXaError)
 
 
+def catch_up(context: CaptureContext, state: RunState, tables: Collection[str], *, server: ChosenServer) -> RunState:
+    """Bring those of some targets that earlier runs suspended to the cursor."""
+    names = sorted(state.suspended_before.intersection(tables))
+    if not names or state.cut is None or state.cursor is None:
+        return state
+    return state.after(CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names))
+
+
+def catch_up_chosen(
+    context: CaptureContext,
+    state: RunState,
+    tables: Sequence[str],
+    *,
+    server: ChosenServer,
+    started: tuple[float, float],
+) -> CaptureReport:
+    """Run for chosen tables only: bring each of them to the cursor.
+
+    Raises:
+        ConfigError: a table that is not captured, or nothing was captured yet.
+        TargetSuspendedError: some of the tables are suspended still.
+    """
+    cursor = state.cursor
+    tables = _targets_of(context.config, cursor, tables)
+    assert cursor is not None
+    plan, end = plan_to_cursor(context.config, cursor), cursor.position
+    context.observer.planned(plan)
+    resolved = ResolvedRun(
+        plan=plan,
+        decision=StartDecision(end, ()),
+        epoch=cursor.epoch,
+        start=end,
+        end=end,
+        limit=None,
+        ends_anywhere=False,
+    )
+    state = catch_up(context, state, tables, server=server)
+    report = report_of(context, state, resolved, read=None, started=started)
+    check_suspended(state.cursor, tables)
+    if report.outcome == "nothing_new":
+        reason = f"nothing to catch up: {', '.join(tables)} is at {end} like all others"
+        report = report.model_copy(update={"reason": reason})
+    return report
+
+
+def _targets_of(config: PipelineConfig, cursor: CursorState | None, tables: Sequence[str]) -> Sequence[str]:
+    """Return the targets of chosen tables.
+
+    Raises:
+        ConfigError: a table that is not captured, or nothing was captured yet.
+    """
+    targets = cursor.targets if cursor is not None else {}
+    captured = set(TableFilter(config.tables).captured_names([name for name in tables if "." in name]))
+    unknown = [name for name in tables if name not in captured and name not in targets]
+    if unknown or cursor is None:
+        raise ConfigError(
+            f"these tables are not captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
+            setting="tables",
+            expected="captured tables of a source that was captured before",
+            next_step="name tables as schema.table, or start a run of the whole source",
+        )
+    return [name for name, state in targets.items() if not {name, *state.source_names}.isdisjoint(tables)] or tables
+
+
 class _LeftBehindError(CdcError):
     """A batch of the catch-up was published without the target: the cut says why."""
 
@@ -66,27 +132,27 @@ class _LeftBehindError(CdcError):
 class CatchUp:
     """Catch-up of suspended targets, one after the other.
 
-    Attributes:
-        done: what was published.
-        cut, cursor: the last cut and the cursor at present.
+    Args:
+        server: the pipeline with the server that was chosen.
+        cut, cursor: the last cut and the cursor.
     """
 
     def __init__(self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState) -> None:
-        self.done = RunSummary()
-        self.cut = cut
-        self.cursor = cursor
+        self._done = RunSummary()
+        self._cut = cut
+        self._cursor = cursor
         self._context = context
         self._config = context.config
         self._server = server
 
-    def run(self, tables: Sequence[str]) -> None:
-        """Try each of `tables` once, unless it is not suspended.
+    def run(self, tables: Sequence[str]) -> RunSummary:
+        """Try each of `tables` once, unless it is not suspended; return what was published.
 
         Raises:
             CdcError: one that a retry may clear (the server, Spark).
         """
         for name in tables:
-            state = self.cursor.targets.get(name)
+            state = self._cursor.targets.get(name)
             if state is None or state.suspended is None:
                 continue
             try:
@@ -97,18 +163,19 @@ class CatchUp:
                 if error.retryable:
                     raise
                 self._remains(name, error)
+        return self._done
 
     def _catch_up(self, name: str, held: Suspension) -> None:
         if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
             return  # only a person can decide
         if held.error == ContentUnknownError.__name__:
             return  # only a load brings the rows
-        self._context.sink.check_target(self.cut, name)
+        self._context.sink.check_target(self._cut, name)
         source = build_source(self._server)
         try:
             source.check()
             decision = self._start(source, held)
-            start, cursor = decision.position, self.cursor
+            start, cursor = decision.position, self._cursor
             # It ends before an open prepared transaction: its rows of the target are read at its
             # commit.
             end = before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch))
@@ -116,11 +183,11 @@ class CatchUp:
                 self._await_xa(name)
                 return
             if start.order == end.order:
-                note = Note(kind=_CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
+                note = Note(kind=_CAUGHT_UP_NOTE, text="it is already at the cursor", table=name)
                 self._publish({name: None}, [note])
                 return
             self._context.observer.planned(
-                plan_to_cursor(self._config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+                plan_to_cursor(self._config, self._cursor, identity=str(source.identity), catching_up=name, start=start)
             )
             self._read_and_drain(name, source, decision, end)
         finally:
@@ -128,9 +195,9 @@ class CatchUp:
 
     def _await_xa(self, name: str) -> None:
         """Wait: the target is just before an open prepared transaction, which must end first."""
-        held = self.cursor.targets[name].suspended
+        held = self._cursor.targets[name].suspended
         assert held is not None
-        made = held.model_copy(update=_waiting(self.cursor))
+        made = held.model_copy(update=_waiting(self._cursor))
         if made != held:
             self._publish({name: made})
 
@@ -140,7 +207,7 @@ class CatchUp:
         Raises:
             SourceError: the log does not reach back to it.
         """
-        cursor = self.cursor
+        cursor = self._cursor
         if held.epoch == cursor.epoch:
             there = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
             there_at = cursor.model_copy(
@@ -149,20 +216,21 @@ class CatchUp:
                     "last_event": None,
                 }
             )  # fmt: skip
-            rules = start_rules(self._config, cut=self.cut, dump_errors=DumpErrors())
+            rules = start_rules(self._config, cut=self._cut, dump_errors=DumpErrors())
             decision = resolve_start(cursor=there_at, start=self._config.start, source=source, rules=rules)
             if decision.epoch_grows:
                 raise ServerChangedError(
-                    "another server answers than the one that the cursor stands in",
+                    "the server is not the one that the cursor belongs to",
                     expected=str(cursor.identity),
                     got=str(source.identity),
-                    next_step="run the whole source first: its cursor moves to the new server, then this table follows",
+                    next_step="run the whole source first: its cursor moves to the new "
+                    "server, and this table then follows",
                 )
             return decision
         if held.gtid_set:
             return resolve_start(cursor=None, start=GtidConfig(gtid_set=held.gtid_set), source=source)
         raise SourceIdentityError(
-            "the target stands in the log of another server, and there are no GTIDs to find its place here",
+            "the target is at a position of another server's log, and there are no GTIDs to find that position here",
             journal=held.journal,
             offset=held.offset,
             expected=f"epoch {cursor.epoch}",
@@ -170,37 +238,32 @@ class CatchUp:
         )
 
     def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
-        config, start, cursor, cut = self._config, decision.position, self.cursor, self.cut
+        config, start, cursor, cut = self._config, decision.position, self._cursor, self._cut
         routes = Routes(config)
         plan = plan_to_cursor(config, cursor, identity=str(source.identity), catching_up=name, start=start)
-        stages = Stages(
+        run = ResolvedRun(
+            plan=plan, decision=decision, epoch=cursor.epoch, start=start, end=end, limit=None, ends_anywhere=False
+        )
+        tables = TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source])))
+        stretch = open_stretch(
             self._context,
-            resolved=ResolvedRun(
-                plan=plan, decision=decision, epoch=cursor.epoch, start=start, end=end, limit=None, ends_anywhere=False
-            ),
-            source=source,
-            tables=TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source]))),
+            LogSection(run, source, tables, cursor),
             targets=Targets(config, cut, catching_up=name, shadows=cursor.shadows),
-            cursor=cursor,
-            committing=lambda stretch, ack: Committer(
-                self._context,
-                stretch,
-                moves=CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us),
-                ack=ack,
-            ),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),
         )
+        moves = CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us)
+        committer = Committer(self._context, stretch, moves=moves)
         try:
-            stages.run()
+            Drain(self._context, stretch, committer).run()
         finally:
-            self.done.join(stages.committer.done)
-            self._go_on_from(stages.committer.done.latest)
+            self._done.join(committer.done)
+            self._go_on_from(committer.done.latest)
 
     def _remains(self, name: str, error: CdcError) -> None:
         """Keep the target suspended at its present position, and record a new cause."""
-        held = self.cursor.targets[name].suspended
+        held = self._cursor.targets[name].suspended
         assert held is not None
         made = restated(
             held,
@@ -216,20 +279,20 @@ class CatchUp:
             self._publish({name: made})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
-        made = self._context.admin_batch(self.cut, self.cursor).suspend(suspended, notes=notes)
-        self.done.add(made)
+        made = self._context.admin_batch(self._cut, self._cursor).suspend(suspended, notes=notes)
+        self._done.add(made)
         self._go_on_from(made)
 
     def _go_on_from(self, cut: Cut | None) -> None:
         if cut is not None:
-            self.cut, self.cursor = cut, cut.cursor
+            self._cut, self._cursor = cut, cut.cursor
 
 
 def _waiting(cursor: CursorState) -> dict[str, str]:
     """Return the cause of a suspension that ends only when prepared transactions end."""
     xids = ", ".join(entry.xid for entry in cursor.open_xa)
     return {
-        "what": f"caught up as far as it can be: it waits for the end of the XA transactions {xids}",
+        "what": f"caught up as far as possible: it waits for the XA transactions {xids} to end",
         "next_step": "commit or roll back these XA transactions at the source",
     }
 
@@ -281,7 +344,7 @@ class CatchUpMoves:
         return Covered(empty_interval(self._cursor), after, self._time_us, notes=(note,))
 
     def _still_suspended(self) -> Suspension:
-        at, cursor = self._stretch.standing_place(), self._cursor
+        at, cursor = self._stretch.resume_position(), self._cursor
         waits = _waiting(cursor) if oldest_begin(cursor.open_xa, epoch=cursor.epoch) else {}
         return self._suspended.model_copy(
             update={

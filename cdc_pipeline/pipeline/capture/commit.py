@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -111,7 +111,7 @@ class Committer:
     """Committer of a stretch's batches.
 
     Args:
-        ack: tells the store up to which transaction everything is committed.
+        moves: what a batch moves; the source's cursor by default.
         start_reasons: why the run started where it did, kept in the metadata of each cursor.
 
     Attributes:
@@ -125,21 +125,19 @@ class Committer:
         stretch: Stretch,
         *,
         moves: Moves | None = None,
-        ack: Callable[[Position], None],
         start_reasons: tuple[str, ...] = (),
     ) -> None:
         self.done = RunSummary()
-        self.cursor = stretch.cursor
+        self.cursor = stretch.section.cursor
         self._context = context
         self._stretch = stretch
         self._moves = moves or CursorMoves(stretch, source=context.config.name)
-        self._ack_store = ack
         self._start_metadata = start_metadata(start_reasons)
 
     def is_due(self) -> bool:
         """Return whether the batch is large enough to be merged and between transactions."""
         batch, limits = self._stretch.stager.staged, self._context.config.batch
-        if batch is None or batch.has_open or self._stretch.parking.has_pieces or self._stretch.overlap.is_held():
+        if batch is None or batch.has_open or self._stretch.parking.has_pieces or self._stretch.overlap.is_held:
             return False
         return batch.staged_bytes >= limits.merge_staged_bytes or batch.staged_rows >= limits.merge_rows
 
@@ -153,9 +151,9 @@ class Committer:
         """
         if self._stretch.stager.is_in_doubt:
             return
-        if self._stretch.overlap.is_held():
+        if self._stretch.overlap.is_held:
             if not final:
-                self._stretch.overlap.check_passed()
+                self._stretch.overlap.check_passed(self._stretch.place)
         elif self._has_work() or self._moves.needs_batch(final=final):
             self._commit_batch()
         elif final and self._moves.moves_cursor:
@@ -230,13 +228,12 @@ class Committer:
         stretch = self._stretch
         if stretch.history is not None:
             stretch.history.save(stretch.place.position)
-        if stretch.schemas is not None:
-            stretch.schemas.save(self.cursor, source_time_us=stretch.place.source_time_us)
+        stretch.schemas.save(self.cursor, source_time_us=stretch.place.source_time_us)
 
     def _ack(self) -> None:
         position = self._stretch.place.take_ack_position()
         if position is not None:
-            self._ack_store(position)
+            self._stretch.store.ack(position)
 
 
 def cursor_state(

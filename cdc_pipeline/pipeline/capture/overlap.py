@@ -24,18 +24,17 @@ class Overlap:
         accepted: targets that may keep changes of the overlap twice.
     """
 
-    def __init__(self, place: Place, *, until_us: int | None, accepted: Collection[str]) -> None:
-        self._place = place
+    def __init__(self, *, until_us: int | None, accepted: Collection[str]) -> None:
         self._until_us = until_us
         self._accepted = frozenset(accepted)
 
+    @property
     def is_held(self) -> bool:
-        """Return whether the place is still in the overlap."""
-        self.coming(self._place.source_time_us)
+        """Return whether the stretch is still in the overlap."""
         return self._until_us is not None
 
-    def coming(self, commit_us: int) -> None:
-        """Leave the overlap if the next transaction, of this commit time, is later."""
+    def reach(self, commit_us: int) -> None:
+        """Leave the overlap if a transaction that was committed at this time lies after it."""
         if self._until_us is not None and commit_us > self._until_us:
             self._until_us = None
 
@@ -49,7 +48,7 @@ class Overlap:
         Raises:
             OverlapUndecidedError: they lie in the overlap.
         """
-        if not self.is_held() or self._until_us is None or first_us > self._until_us:
+        if self._until_us is None or first_us > self._until_us:
             return
         undecided = [
             target.name
@@ -59,32 +58,32 @@ class Overlap:
         if undecided:
             names = ", ".join(undecided)
             raise OverlapUndecidedError(
-                "changes that may have been applied before the switch to this server would be kept twice",
+                "changes that may have been applied before the switch to this server would be stored twice",
                 targets=tuple(undecided),
                 table=source,
                 setting="accept.overlap",
-                expected="a log that agrees with what was applied, up to the switch, or a decision",
-                got=f"an overlap without GTIDs, into {names}",
-                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or begin anew",
+                expected="a log that matches the applied changes up to the switch, or a decision",
+                got=f"an overlap without GTIDs, in {names}",
+                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or start again",
             )
 
-    def check_passed(self) -> None:
+    def check_passed(self, place: Place) -> None:
         """Raise if the run would publish inside the overlap.
 
         Raises:
             PositionError: the log has no transaction yet that is later than what was applied before
                 the switch.
         """
-        if not self.is_held():
+        if self._until_us is None:
             return
-        at = self._place.position
+        at = place.position
         raise PositionError(
-            "the log of the server that was switched to holds nothing later than what was applied before the switch: a "
-            "cut here would go back in time",
+            "the new server's log has nothing later than the changes applied before the "
+            "switch: a cut here would go back in time",
             journal=at.journal,
             offset=at.offset,
             expected=f"a transaction committed after {self._until_us} (microseconds since 1970)",
-            got=f"the last one was committed at {self._place.source_time_us}",
-            next_step="run again when the server has written later transactions; if it is a replica, wait until it has "
-            "caught up. Nothing was published",
+            got=f"the last one was committed at {place.source_time_us}",
+            next_step="run again when the server has written later transactions; if it is a "
+            "replica, wait until it has caught up; nothing was published",
         )

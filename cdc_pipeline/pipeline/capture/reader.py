@@ -5,8 +5,8 @@ Rules:
 - An error is neither lost nor early: what was read before it is put into the store, then the
   store's input ends. The drain applies that and raises the error.
 - The end of every journal is proved (K5) before anything of the next one is put. An acceptance that
-  is used is in `notes` before the next journal is in the store, so that the drain takes it at its
-  place in the log.
+  is used is noted before the next journal is in the store, so that the drain takes it at its place
+  in the log.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreClosedError
@@ -25,11 +26,24 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
-from cdc_pipeline.transaction.buffer import DroppedTransaction, TransactionBuffer
+from cdc_pipeline.transaction.buffer import TransactionBuffer
 
 
 class _LimitReached(Exception):
     """Everything up to the run's limit is in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What the reading of a stretch came to.
+
+    Attributes:
+        dropped: transactions that a journal's proved end cut off: never committed (K5).
+        limit_reached: the run's limit came before the planned end.
+    """
+
+    dropped: int = 0
+    limit_reached: bool = False
 
 
 class Reader(threading.Thread):
@@ -39,7 +53,6 @@ class Reader(threading.Thread):
         error: what ended the reading early; None while it runs and after a full read.
         reached_end: everything up to the planned end was read and put.
         limit_reached: the run's limit came before that end.
-        notes: decisions of the reading in the order of the log, for the drain to take.
     """
 
     def __init__(
@@ -57,7 +70,7 @@ class Reader(threading.Thread):
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False
-        self.notes: deque[Note] = deque()
+        self._notes: deque[Note] = deque()
         self._run = run
         self._source = source
         self._store = store
@@ -78,10 +91,9 @@ class Reader(threading.Thread):
             on_accepted=self._accepted,
         )
 
-    @property
-    def dropped(self) -> list[DroppedTransaction]:
-        """Return transactions that a journal's proved end cut off: never committed (K5)."""
-        return self._buffer.dropped
+    def result(self) -> ReadResult:
+        """Return what the reading came to, after it has ended."""
+        return ReadResult(len(self._buffer.dropped), self.limit_reached)
 
     @property
     def bytes_expected(self) -> int:
@@ -96,6 +108,16 @@ class Reader(threading.Thread):
             return self._bytes_put
         share = self._run.limit.share
         return min(most, int(self._bytes_put / share)) if share else most
+
+    def take_notes(self, up_to: Position) -> list[Note]:
+        """Return the decisions of the reading up to a position, each once, in the order of the log.
+
+        The reader has written them before it puts what follows.
+        """
+        taken = []
+        while self._notes and Position(self._notes[0].journal, self._notes[0].offset).order <= up_to.order:
+            taken.append(self._notes.popleft())
+        return taken
 
     def run(self) -> None:
         """Read; this is the thread's body. Never raises: see `error`."""
@@ -120,7 +142,7 @@ class Reader(threading.Thread):
             self._store.end_of_input()
 
     def _accepted(self, end: AcceptedEnd) -> None:
-        self.notes.append(Note(kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset))
+        self._notes.append(Note(kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset))
 
     def _put(self, slices: Sequence[EventSlice]) -> bool:
         if self._run.limit is None:

@@ -7,14 +7,20 @@ Rules:
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.pipeline.capture.reader import ReadResult
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext
 from cdc_pipeline.pipeline.plan.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.pipeline.publish import empty_interval
-from cdc_pipeline.pipeline.report import TableReport
+from cdc_pipeline.pipeline.report import CaptureReport, LogPlace, TableReport, needed_place, quarantined
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
 
 ENTRIES_KEPT_MAX: Final = 1000
 _Entry = TypeVar("_Entry", DdlDecision, Note)
@@ -112,6 +118,40 @@ class RunSummary:
         self.entries_omitted += len(entries) - len(taken)
 
 
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run between two of its steps.
+
+    Attributes:
+        cut: the last one; None before the first.
+        cursor: None before the first.
+        cursor_reason: how the cursor was found (K3).
+        finished: the cut of a batch that an earlier run had recorded.
+        suspended_before: targets that earlier runs suspended. One that this run suspends is not
+            retried at once.
+        main: what was published with the cursor.
+        others: what batches published that moved no cursor.
+        read: what the reading came to.
+    """
+
+    cut: Cut | None
+    cursor: CursorState | None
+    cursor_reason: str
+    finished: Cut | None
+    suspended_before: frozenset[str]
+    main: RunSummary = field(default_factory=RunSummary)
+    others: tuple[RunSummary, ...] = ()
+    read: ReadResult = field(default_factory=ReadResult)
+
+    def after(self, done: RunSummary) -> RunState:
+        """Return the state after batches that moved no cursor."""
+        cut = done.latest
+        if cut is None:
+            return self
+        reason = f"{self.cursor_reason}; batch {cut.batch_number} moved no cursor"
+        return replace(self, cut=cut, cursor=cut.cursor, cursor_reason=reason, others=(*self.others, done))
+
+
 def _joined(first: Interval, second: Interval) -> Interval:
     ignorable = Counter(first.ignorable_events) + Counter(second.ignorable_events)
     return Interval(
@@ -135,7 +175,7 @@ def reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, li
     plan, limit = resolved.plan, resolved.limit
     if resolved.start.order == resolved.end.order:
         ended = ""
-        found = f"{plan.identity} stands at {resolved.end}, where the cursor stands"
+        found = f"{plan.identity} is at {resolved.end}, and so is the cursor"
         if plan.end_reason != LOG_END:
             found = f"the run would end at {resolved.start}, where it starts: {plan.end_reason}"
     else:
@@ -143,8 +183,9 @@ def reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, li
         if limit is not None and limit_reached:
             ended = limit.text
         found = (
-            f"{plan.identity} moved from {resolved.start} to {interval.end_journal}:{interval.end_offset}: "
-            f"{interval.transactions_seen} transactions, none of them changes a captured table"
+            f"{plan.identity} moved from {resolved.start} to "
+            f"{interval.end_journal}:{interval.end_offset}: {interval.transactions_seen} "
+            "transactions, none of which changes a captured table"
         )
     if done.batches:
         found = f"{done.rows:,} row change{'' if done.rows == 1 else 's'} in {batches_text(done.batches)}"
@@ -154,3 +195,47 @@ def reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, li
 def batches_text(count: int) -> str:
     """Return a number of batches in words."""
     return f"{count:,} batch{'' if count == 1 else 'es'}"
+
+
+def report_of(
+    context: CaptureContext,
+    state: RunState,
+    resolved: ResolvedRun,
+    *,
+    read: Position | None,
+    started: tuple[float, float],
+) -> CaptureReport:
+    """Return what a run did; `read` is the last position that its reader dumped."""
+    interval, cursor = whole_interval(state.main.interval, resolved), state.cursor
+    done = RunSummary()
+    if state.finished is not None:
+        done.add(state.finished)
+    for part in (state.main, *state.others):
+        done.join(part)
+    if cursor is not None and cursor.position.order != resolved.start.order:
+        # What is applied was read, even if a bound ended the run before the buffer could report it.
+        read = cursor.position if read is None or read.order < cursor.position.order else read
+    return CaptureReport(
+        source=context.config.name,
+        outcome="applied" if done.batches else "nothing_new",
+        reason=reason_of(done, interval, resolved, limit_reached=state.read.limit_reached),
+        plan=resolved.plan,
+        interval=interval,
+        recovered_batch=state.finished.batch_number if state.finished is not None else None,
+        batches=done.batches,
+        tables=done.tables(),
+        unfinished_transactions=state.read.dropped,
+        ddl=tuple(done.ddl),
+        notes=tuple(done.notes),
+        entries_omitted=done.entries_omitted,
+        suspended=cursor.suspended if cursor is not None else {},
+        quarantine=quarantined(state.cut),
+        cursor=cursor,
+        cursor_reason=state.cursor_reason,
+        read_up_to=None if read is None else LogPlace.of(read),
+        applied_up_to=None if cursor is None else LogPlace.of(cursor.position),
+        oldest_needed=needed_place(cursor),
+        seconds=time.monotonic() - started[0],
+        cpu_seconds=time.process_time() - started[1],
+        spark_started=context.sink.spark_started,
+    )

@@ -12,7 +12,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
@@ -35,59 +36,56 @@ from cdc_pipeline.text.table_names import split_table_name
 _OF_ONE_TABLE = (SchemaError, UnrepresentableValueError, IncompleteRowsError, UnknownColumnTypeError)
 
 
-class Suspender:
-    """Suspension of failing tables on behalf of the drain."""
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """The decision to leave targets of one source table behind.
 
-    def __init__(
-        self,
-        stretch: Stretch,
-        *,
-        captured: Callable[[str, str], bool],
-        known: Collection[str],
-    ) -> None:
-        """`known`: captured tables that the source has, with or without a target."""
-        self._stretch = stretch
-        self._targets = stretch.targets
-        self._captured = captured
-        self._known = set(known)
+    Attributes:
+        source: the table, ``schema.table``.
+        only: some of its targets; None for all of them.
+    """
 
-    def __call__(self, error: CdcError) -> bool:
-        """Suspend the error's table at the end of the last whole transaction.
+    source: str
+    suspension: Suspension
+    only: tuple[str, ...] | None = None
 
-        Returns:
-            False if the error stops the run; suspensions in the same transaction are then undone.
-        """
-        if not self._is_of_one_table(error):
-            at = self._stretch.place.position
-            self._targets.take_back((at.journal, at.offset))
-            return False
-        assert error.table is not None
-        made = suspension(
-            error,
-            batch_number=self._stretch.stager.number,
-            at=self._stretch.standing_place(),
-            epoch=self._stretch.epoch,
-        )
-        only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
-        for name in self._targets.suspend(error.table, made, only=only):
-            self._stretch.stager.drop_open(name)
+
+def suspension_for(error: CdcError, stretch: Stretch) -> Suspend | None:
+    """Return the suspension that a failure calls for; None if it stops the run.
+
+    The targets stay at the end of the last whole transaction.
+    """
+    if not _is_of_one_table(error, stretch):
+        return None
+    assert error.table is not None
+    found = suspension(
+        error,
+        batch_number=stretch.stager.number,
+        at=stretch.resume_position(),
+        epoch=stretch.epoch,
+    )
+    only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
+    return Suspend(error.table, found, only)
+
+
+def _is_of_one_table(error: CdcError, stretch: Stretch) -> bool:
+    if not stretch.section.is_sources_own or not isinstance(error, _OF_ONE_TABLE):
+        return False
+    if error.table is None or "." not in error.table:
+        return False
+    targets, (database, table) = stretch.targets, split_table_name(error.table)
+    if not stretch.captured(database, table) or targets.is_suspended(database, table):
+        return False
+    if isinstance(error, ContentUnknownError):
+        # the log is whole and its gaps are known: the run continues even without tables
         return True
-
-    def _is_of_one_table(self, error: CdcError) -> bool:
-        if not isinstance(error, _OF_ONE_TABLE) or error.table is None or "." not in error.table:
-            return False
-        database, table = split_table_name(error.table)
-        if not self._captured(database, table) or self._targets.is_suspended(database, table):
-            return False
-        if isinstance(error, ContentUnknownError):
-            # the log is whole and its gaps are known: the run continues even without tables
-            return True
-        others = {name for name in self._known if not self._targets.is_suspended(*split_table_name(name))}
-        if isinstance(error, OverlapUndecidedError) and any(
-            target.name not in error.targets for target in self._targets.following(database, table)
-        ):
-            return True
-        return bool(others - {error.table}) or self._targets.goes_on_without(database, table)
+    known = stretch.section.run.plan.tables  # with or without a target
+    others = {name for name in known if not targets.is_suspended(*split_table_name(name))}
+    if isinstance(error, OverlapUndecidedError) and any(
+        target.name not in error.targets for target in targets.following(database, table)
+    ):
+        return True
+    return bool(others - {error.table}) or targets.goes_on_without(database, table)
 
 
 def plan_to_cursor(
@@ -99,9 +97,9 @@ def plan_to_cursor(
     start: Position | None = None,
 ) -> CapturePlan:
     """Return the plan of a stretch that ends at the cursor: of a catch-up, or empty."""
-    reason = "a run of chosen tables: the cursor stands still"
+    reason = "a run of chosen tables: the cursor does not move"
     if catching_up:
-        reason = f"{catching_up} was suspended and is caught up from where it stands"
+        reason = f"{catching_up} was suspended and is caught up from its position"
     return CapturePlan.of_stretch(
         start or cursor.position,
         cursor.position,
@@ -120,13 +118,28 @@ def suspended_error(found: Mapping[str, Suspension], *, cursor: CursorState) -> 
     name, held = listing[0]
     only = len(listing) == 1
     error = TargetSuspendedError(
-        f"{len(listing)} table{' is' if only else 's are'} suspended: {', '.join(found)}; all others stand at "
-        f"{cursor.position}",
+        f"{len(listing)} table{' is' if only else 's are'} suspended: {', '.join(found)}; all "
+        f"others are at {cursor.position}",
         journal=held.journal if only else None,
         offset=held.offset if only else None,
         table=name if only else None,
-        got="\n    ".join(f"{name} stands at {held.position}: {held.error}: {held.what}" for name, held in listing),
+        got="\n    ".join(
+            f"{name} is suspended at {held.position}: {held.error}: {held.what}" for name, held in listing
+        ),
         next_step="\n    ".join(f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing),
     )
     error.retryable = all(is_retryable(held) for held in found.values())
     return error
+
+
+def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = None) -> None:
+    """Fail if tables are suspended.
+
+    Raises:
+        TargetSuspendedError: some tables, or some of those given, are suspended.
+    """
+    if cursor is None:
+        return
+    found = {name: held for name, held in cursor.suspended.items() if tables is None or name in tables}
+    if found:
+        raise suspended_error(found, cursor=cursor)

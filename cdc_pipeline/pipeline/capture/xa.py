@@ -1,8 +1,10 @@
 """Prepared XA transactions of a run: parked at their prepare, applied at XA COMMIT (K8).
 
+    prepares, XA ends, pieces --XaPlanner--> steps --XaStaging--> parked rows, staged rows
+
 Rules:
-- `plan` judges everything and changes nothing; `apply` then acts. So an XA COMMIT that cannot be
-  applied stops the run before anything of its slice is staged.
+- Planning judges everything and changes nothing; staging then carries the steps out. So an
+  XA COMMIT that cannot be applied stops the run before anything of its slice is staged.
 - A prepared group's tables must fit their targets when it is prepared and again when it is
   committed (K13). Only the commit creates a target: rows that are rolled back leave no table
   behind.
@@ -21,9 +23,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,65 +38,90 @@ from cdc_pipeline.lake.prepared import Effect
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.decode.decoding import DecodedTable, PreparedGroup
-from cdc_pipeline.pipeline.decode.transaction_control import XaEnd
+from cdc_pipeline.pipeline.decode.transaction_control import OpenTransaction, XaEnd
 
 _GATHERED_BYTES_MAX: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class XaStep:
-    """One action.
+class AddPiece:
+    """Add a piece's rows to the XA transaction that comes in pieces."""
 
-    Park `group`; with `end` (paired), apply or drop it at once. `end` alone ends a parked group,
-    or one never seen (unknown). Else forget what is parked under the xid of `group`.
+    opened: OpenTransaction
+    tables: tuple[DecodedTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPieces:
+    """Apply the transaction in pieces: it was committed in one phase, under its own seq.
+
+    Attributes:
+        undone: event ordinals that do not count (see `Savepoints.undone`).
     """
 
-    kind: Literal["park", "paired", "parked", "unknown", "forget"]
-    group: PreparedGroup | None = None
-    end: XaEnd | None = None
+    effect: Effect
+    undone: NDArray[np.int64]
 
 
-class XaControl:
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Park a prepared transaction, with the pieces that came before its end.
+
+    Attributes:
+        undone: event ordinals of these pieces that do not count; None without pieces.
+    """
+
+    group: PreparedGroup
+    undone: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndPaired:
+    """Apply or drop a transaction whose prepare and end come in the same run of slices."""
+
+    group: PreparedGroup
+    end: XaEnd
+
+
+@dataclass(frozen=True, slots=True)
+class EndParked:
+    """Apply or drop a transaction that was parked before."""
+
+    end: XaEnd
+
+
+@dataclass(frozen=True, slots=True)
+class PassOver:
+    """Pass over the end of a transaction whose prepare was not seen."""
+
+    end: XaEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Forget what is parked under the xid of a group: it was prepared again."""
+
+    group: PreparedGroup
+
+
+XaStep = AddPiece | CommitPieces | Park | EndPaired | EndParked | PassOver | Forget
+
+
+class XaPlanner:
     """Matches decoded prepares and XA statements with parked rows.
 
     Args:
-        captured: whether a table is captured, by database and table name.
         accepted: canonical xids of XA COMMITs that may be unknown.
     """
 
-    def __init__(
-        self,
-        stretch: Stretch,
-        *,
-        captured: Callable[[str, str], bool],
-        accepted: Collection[str],
-    ) -> None:
+    def __init__(self, stretch: Stretch, *, accepted: Collection[str]) -> None:
+        self._stretch = stretch
         self._parking = stretch.parking
         self._targets = stretch.targets
-        self._stager = stretch.stager
-        self._overlap = stretch.overlap
-        self._place = stretch.place
-        self._epoch = stretch.epoch
-        self._captured = captured
         self._accepted = frozenset(accepted)
-        self._rows_applied = 0
-        # Rows of XA COMMITs that are staged together: staging costs far more per call than per row.
-        self._gathered: dict[TableSchema, list[DecodedRows]] = {}
-        self._gathered_bytes = 0
 
-    def holds_rows_of(self, source: str) -> bool:
-        """Return whether an open prepared transaction has rows of a source table."""
-        return self._parking.holds_rows_of(source)
-
-    def take_rows_applied(self) -> int:
-        """Return changes that XA COMMITs made effective since the last call."""
-        rows, self._rows_applied = self._rows_applied, 0
-        return rows
-
-    # -- whole transactions -------------------------------------------------------------------------------------------
-
-    def plan(self, prepared: Sequence[PreparedGroup], ends: Sequence[XaEnd]) -> list[XaStep]:
-        """Plan the actions for a run of slices.
+    def plan(self, prepared: Sequence[PreparedGroup], ends: Sequence[XaEnd]) -> tuple[XaStep, ...]:
+        """Plan the steps for a run of slices.
 
         Raises:
             UnknownXaError: XA COMMIT of a transaction whose prepare was not seen.
@@ -119,104 +146,188 @@ class XaControl:
                 if item.xid in waiting or is_parked:
                     self._check_again(item)
                     if is_parked:
-                        steps.append(XaStep("forget", group=item))
+                        steps.append(Forget(item))
                         ended.add(item.xid)
                     else:
-                        steps[waiting[item.xid]] = XaStep("forget", group=item)
-                self.check_piece(item.tables)
+                        steps[waiting[item.xid]] = Forget(item)
+                self.check_rows(item.tables)
                 waiting[item.xid] = len(steps)
-                steps.append(XaStep("park", group=item))
+                steps.append(Park(item))
             except CdcError as error:
                 error.journal, error.offset = item.journal, item.offset
                 raise
-        return steps
+        return tuple(steps)
 
-    def apply(self, steps: Sequence[XaStep]) -> None:
-        """Execute a plan; only within `Stager.together`."""
-        for step in steps:
-            group, end = step.group, step.end
-            if step.kind == "unknown" and end is not None:
-                self._unknown(end)
-            elif step.kind == "forget" and group is not None:
-                self._forget(group)
-            elif step.kind == "park" and group is not None:
-                self._park(group)
-            elif step.kind == "paired" and group is not None and end is not None:
-                self._place.count("xa_prepared", 1)
-                self._ended(end, any_rows=bool(group.tables))
-                for table in group.tables if end.is_commit else ():
-                    self._gather(self._effect(end).on(table.rows))
-            elif step.kind == "parked" and end is not None:
-                self._apply_parked(end)
-        self._stage_gathered()
+    def plan_pieces(self, group: PreparedGroup, undone: NDArray[np.int64]) -> tuple[XaStep, ...]:
+        """Plan the end of a prepared transaction whose rows came in pieces; see `plan`."""
+        *forgotten, _ = self.plan([group], ())
+        return (*forgotten, Park(group, undone))
 
-    def _paired(self, step: XaStep, end: XaEnd) -> XaStep:
-        assert step.group is not None
+    def check_rows(self, tables: Sequence[DecodedTable]) -> None:
+        """Check prepared rows against their targets.
+
+        Raises:
+            SchemaError, KeylessTableError: prepared rows do not fit their targets; the table is
+                named.
+        """
+        for table in tables:
+            with table.named_in_errors():
+                self._targets.check(table.rows.schema)
+                self._targets.check_rows(table.rows)
+
+    def _paired(self, step: XaStep, end: XaEnd) -> EndPaired:
+        assert isinstance(step, Park)
         if end.is_commit:
             for table in step.group.tables:
                 self._confirm(table.rows.schema)
-        return XaStep("paired", group=step.group, end=end)
+        return EndPaired(step.group, end)
 
-    def _end(self, end: XaEnd, *, is_parked: bool) -> XaStep:
+    def _end(self, end: XaEnd, *, is_parked: bool) -> EndParked | PassOver:
         if is_parked:
             if end.is_commit:
                 for schema in self._parking.schemas(end.xid):
-                    if self._counts(schema):
+                    if self._stretch.applies_parked(schema):
                         self._targets.masks.check_parked(schema)
                         self._confirm(schema)
-            return XaStep("parked", end=end)
+            return EndParked(end)
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
-                f"XA COMMIT of a transaction whose prepare was not seen: {end.xid}",
+                f"XA COMMIT of a transaction whose XA PREPARE was not read: {end.xid}",
                 setting="accept.unknown_xa",
                 expected="an XA PREPARE of this xid at or after the start of the capture",
                 got="it was prepared before: its rows were never read",
-                next_step="start before its XA PREPARE; or load the tables that it changed, and list this xid in "
-                "accept.unknown_xa: then it is passed over and recorded",
+                next_step="start before its XA PREPARE; or reload the tables that it changed, "
+                "and list this xid in accept.unknown_xa: it is then skipped and "
+                "recorded",
             )
-        return XaStep("unknown", end=end)
+        return PassOver(end)
 
     def _check_again(self, group: PreparedGroup) -> None:
         if group.xid not in self._accepted:
             raise TransactionError(
-                f"the XA transaction {group.xid} is prepared while one of this xid is open",
+                f"the XA transaction {group.xid} is prepared while one with the same xid is open",
                 setting="accept.unknown_xa",
                 expected="XA COMMIT or XA ROLLBACK of the one before it",
-                got="another XA PREPARE: the log does not hold the end of the first (sql_log_bin = 0)",
-                next_step="load the tables that the first one changed, and list this xid in accept.unknown_xa: then "
-                "the rows of the first are dropped and that is recorded",
+                got="another XA PREPARE: the log lacks the end of the first one (sql_log_bin = 0)",
+                next_step="reload the tables that the first one changed, and list this xid in "
+                "accept.unknown_xa: the rows of the first one are then dropped, "
+                "which is recorded",
             )
 
-    def _unknown(self, end: XaEnd) -> None:
+    def _confirm(self, schema: TableSchema) -> None:
+        try:
+            self._stretch.overlap.check_changes(self._targets.confirm(schema), schema.full_name)
+        except CdcError as error:
+            error.table = error.table or schema.full_name
+            raise
+
+
+class XaStaging:
+    """Carries out planned steps: parks rows, and stages those that become effective."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self._stretch = stretch
+        self._parking = stretch.parking
+        self._place = stretch.place
+        self._stager = stretch.stager
+        self._rows_applied = 0
+        # Rows of XA COMMITs that are staged together: staging costs far more per call than per row.
+        self._gathered: dict[TableSchema, list[DecodedRows]] = {}
+        self._gathered_bytes = 0
+
+    def apply(self, steps: Sequence[XaStep]) -> int:
+        """Carry out a plan, within `Stager.together`; return the number of changes made effective."""
+        self._rows_applied = 0
+        for step in steps:
+            match step:
+                case AddPiece():
+                    self._add_piece(step)
+                case CommitPieces():
+                    self._commit_pieces(step)
+                case Park():
+                    self._park(step)
+                case EndPaired():
+                    self._end_paired(step.group, step.end)
+                case EndParked():
+                    self._end_parked(step.end)
+                case PassOver():
+                    self._pass_over(step.end)
+                case Forget():
+                    self._forget(step.group)
+                case _:
+                    assert_never(step)
+        self._stage_gathered()
+        return self._rows_applied
+
+    # -- a transaction in pieces -------------------------------------------------------------------
+
+    def _add_piece(self, piece: AddPiece) -> None:
+        opened = piece.opened
+        if not self._parking.has_pieces:
+            self._parking.begin(journal=opened.journal, offset=opened.tx_offset, gtid=opened.gtid)
+        for table in piece.tables:
+            self._parking.add(table.rows)
+
+    def _commit_pieces(self, end: CommitPieces) -> None:
+        self._parking.undo(end.undone)
+        for rows in self._parking.pieces(end.effect):
+            if self._stretch.applies_parked(rows.schema):
+                self._gather(rows)
+        self._stage_gathered()
+        self._parking.drop_pieces()
+
+    # -- prepared transactions and their ends ------------------------------------------------------
+
+    def _park(self, step: Park) -> None:
+        group = step.group
+        self._place.count("xa_prepared", 1)
+        if step.undone is not None:
+            self._parking.undo(step.undone)
+        else:
+            self._parking.begin(journal=group.journal, offset=group.tx_offset, gtid=group.gtid)
+        for table in group.tables:
+            self._parking.add(table.rows)
+        self._parking.park(group.xid, prepared_at_us=group.prepared_at_us)
+
+    def _end_paired(self, group: PreparedGroup, end: XaEnd) -> None:
+        self._place.count("xa_prepared", 1)
+        self._ended(end, any_rows=bool(group.tables))
+        for table in group.tables if end.is_commit else ():
+            self._gather(self._effect(end).on(table.rows))
+
+    def _end_parked(self, end: XaEnd) -> None:
+        any_rows = False
+        if end.is_commit:
+            for rows in self._parking.rows(end.xid, self._effect(end)):
+                if not self._stretch.applies_parked(rows.schema):
+                    continue
+                self._gather(rows)
+                any_rows = True
+        self._ended(end, any_rows=any_rows)
+        self._parking.end(end.xid)
+
+    def _pass_over(self, end: XaEnd) -> None:
         self._place.count("xa_unknown", 1)
         if end.is_commit:
-            text = f"XA COMMIT of {end.xid} was passed over: it was prepared before the start, its rows are missing"
+            text = f"XA COMMIT of {end.xid} was skipped: it was prepared before the start, so its rows are missing"
             self._stager.note(Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset))
 
     def _forget(self, group: PreparedGroup) -> None:
         self._place.count("xa_unknown", 1)
         if group.xid in self._parking:
             self._parking.end(group.xid)
-        text = f"rows of {group.xid} were dropped: it was prepared again, and the log does not hold its end"
+        text = f"rows of {group.xid} were dropped: it was prepared again, and the log lacks its end"
         self._stager.note(Note(kind="accepted_unknown_xa", text=text, journal=group.journal, offset=group.offset))
 
-    def _park(self, group: PreparedGroup) -> None:
-        self._place.count("xa_prepared", 1)
-        self._parking.begin(journal=group.journal, offset=group.tx_offset, gtid=group.gtid)
-        for table in group.tables:
-            self._parking.add(table.rows)
-        self._parking.park(group.xid, prepared_at_us=group.prepared_at_us)
+    def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
+        self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
+        if end.is_commit and any_rows:
+            self._place.count("transactions_applied", 1)
 
-    def _apply_parked(self, end: XaEnd) -> None:
-        any_rows = False
-        if end.is_commit:
-            for rows in self._parking.rows(end.xid, self._effect(end)):
-                if not self._counts(rows.schema):
-                    continue
-                self._gather(rows)
-                any_rows = True
-        self._ended(end, any_rows=any_rows)
-        self._parking.end(end.xid)
+    def _effect(self, end: XaEnd) -> Effect:
+        return Effect(self._stretch.epoch, end.journal, end.tx_offset, end.commit_ts_us)
+
+    # -- rows that became effective ----------------------------------------------------------------
 
     def _gather(self, rows: DecodedRows) -> None:
         self._rows_applied += len(rows)
@@ -227,85 +338,7 @@ class XaControl:
 
     def _stage_gathered(self) -> None:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        targets = self._stretch.targets
         for schema, parts in gathered.items():
             rows = joined(parts)
-            targets = self._targets.with_rescued(self._targets.confirm(schema), rows)
-            self._stager.stage(targets, rows, open_transaction=False)
-
-    def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
-        self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
-        if end.is_commit and any_rows:
-            self._place.count("transactions_applied", 1)
-
-    def _effect(self, end: XaEnd) -> Effect:
-        return Effect(self._epoch, end.journal, end.tx_offset, end.commit_ts_us)
-
-    def check_piece(self, tables: Sequence[DecodedTable]) -> None:
-        """Check prepared rows against their targets.
-
-        Raises:
-            SchemaError, KeylessTableError: prepared rows do not fit their targets; the table is
-                named.
-        """
-        for table in tables:
-            try:
-                self._targets.check(table.rows.schema)
-                self._targets.check_rows(table.rows)
-            except CdcError as error:
-                error.table = error.table or table.rows.schema.full_name
-                error.journal, error.offset = table.journal, table.offset
-                raise
-
-    def _confirm(self, schema: TableSchema) -> None:
-        try:
-            self._overlap.check_changes(self._targets.confirm(schema), schema.full_name)
-        except CdcError as error:
-            error.table = error.table or schema.full_name
-            raise
-
-    def _counts(self, schema: TableSchema) -> bool:
-        """Return whether rows of a table are applied at the commit.
-
-        They are not if it is no longer captured, or suspended: it then reads this transaction
-        again when it catches up (K4).
-        """
-        database, table = schema.database, schema.table
-        return self._captured(database, table) and not self._targets.is_suspended(database, table)
-
-    # -- a transaction in pieces --------------------------------------------------------------------------------------
-
-    def add_piece(self, tables: Sequence[DecodedTable]) -> None:
-        """Take rows of an XA transaction in pieces; call `check_piece` and `begin_pieces` before."""
-        for table in tables:
-            self._parking.add(table.rows)
-
-    def begin_pieces(self, *, journal: str, tx_offset: int, gtid: str) -> None:
-        """Begin an XA transaction that comes in pieces, unless it has begun."""
-        if not self._parking.has_pieces:
-            self._parking.begin(journal=journal, offset=tx_offset, gtid=gtid)
-
-    def undo_pieces(self, undone: NDArray[np.int64]) -> None:
-        """Drop some of its rows, undone by ROLLBACK TO (see `Savepoints.undone`)."""
-        self._parking.undo(undone)
-
-    def park_pieces(self, group: PreparedGroup) -> None:
-        """Park it: its last piece ends with XA PREPARE.
-
-        `group.tables` is empty, because the rows came before.
-
-        Raises:
-            TransactionError: the xid is open.
-        """
-        for step in self.plan([group], []):
-            if step.kind == "forget":
-                self._forget(group)
-        self._place.count("xa_prepared", 1)
-        self._parking.park(group.xid, prepared_at_us=group.prepared_at_us)
-
-    def commit_pieces(self, *, journal: str, tx_offset: int, commit_ts_us: int) -> None:
-        """Apply it: it was committed in one phase, and its rows count under its own seq."""
-        for rows in self._parking.pieces(Effect(self._epoch, journal, tx_offset, commit_ts_us)):
-            if self._counts(rows.schema):
-                self._gather(rows)
-        self._stage_gathered()
-        self._parking.drop_pieces()
+            self._stager.stage(targets.with_rescued(targets.confirm(schema), rows), rows, open_transaction=False)

@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -39,9 +40,9 @@ from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
 if TYPE_CHECKING:  # reading a log needs none of these
-    from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, RawTable
     from cdc_pipeline.pipeline.targets.masks import Masks
     from cdc_pipeline.pipeline.targets.targets import Targets
+    from cdc_pipeline.sink.staging.raw_files import RawRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,34 @@ class DecodedTable:
     rows: DecodedRows
     journal: str
     offset: int
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Name the place, and the table, in an error that is raised within."""
+        try:
+            yield
+        except CdcError as error:
+            error.journal, error.offset = self.journal, self.offset
+            error.table = error.table or self.rows.schema.full_name
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class RawTable:
+    """Undecoded changes of one table, and the place of the first of them."""
+
+    rows: RawRows
+    journal: str
+    offset: int
+    first_us: int
+
+    @property
+    def as_decoded(self) -> DecodedTable:
+        """Input for the checks of decoded rows: the schema, and that all images are whole."""
+        return DecodedTable(decode_rows((), self.rows.schema, epoch=self.rows.epoch), self.journal, self.offset)
+
+
+TakeRaw = Callable[[TableSchema, Sequence[RowsSelection]], RawTable | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +160,7 @@ class RunDecoder:
         undone: Undone | None = None,
         *,
         may_leave_out: bool = True,
-        raw: RawStaging | None = None,
+        raw: TakeRaw | None = None,
     ) -> DecodedRun:
         """Return the changes of `slices`, decoded unless `raw` takes them.
 
@@ -177,7 +206,7 @@ class RunDecoder:
         bad: list[BadRows] = []
         undecoded: list[RawTable] = []
         for schema, parts in selections.items():
-            taken = None if raw is None else raw.take(schema, parts)
+            taken = None if raw is None else raw(schema, parts)
             if taken is not None:
                 undecoded.append(taken)
                 continue
@@ -370,14 +399,14 @@ def _check_inserts(
     there = np.unpackbits(decoded.after_present[row], bitorder="little", count=len(columns)).tolist()
     names = [column.name for column, here in zip(columns, there, strict=True) if not here]
     error = IncompleteRowsError(
-        f"an insert lacks the columns that got their default: {', '.join(names)}",
+        f"an insert lacks the columns that took their default: {', '.join(names)}",
         journal=journal,
         offset=offset,
         table=decoded.schema.full_name,
         setting="binlog_row_image",
         expected="inserts with every column",
-        got=f"{len(lacking)} inserts without some",
-        next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and start after them",
+        got=f"{len(lacking)} inserts without some of them",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and start after them",
     )
     return error, lacking.tolist()
 
@@ -395,8 +424,8 @@ def _unrepresentable(
             offset=offset,
             table=decoded.schema.full_name,
             setting="binlog_row_image",
-            expected="the document before the change in the before image (FULL), or whole documents after it",
-            got=f"differences alone{more}",
+            expected="the document before the change in the before image (FULL), or complete documents after it",
+            got=f"only differences{more}",
             next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options = '', end the"
             " sessions that are older, and start after them",
         )
@@ -406,7 +435,8 @@ def _unrepresentable(
         offset=offset,
         table=decoded.schema.full_name,
         expected=f"a value of {column.kind}",
-        got=f"another one in the {value.image} image{more}",
-        next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined (on_bad_row: "
-        "quarantine); or correct the value at the source and start after it, or exclude the table",
+        got=f"another value in the {value.image} image{more}",
+        next_step="have such values rescued (on_invalid_value: rescue), or the rows of keys "
+        "quarantined (on_bad_row: quarantine); or correct the value at the source "
+        "and start after it, or exclude the table",
     )

@@ -4,61 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from cdc_pipeline.binlog.events.query import Query
-from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.decode.schemas import Schemas
-from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.decode.statements import AsBefore, StatementRules
 from cdc_pipeline.pipeline.targets.targets import Targets
-from cdc_pipeline.schema.evolution.shadows import Shadow
-from cdc_pipeline.schema.evolution.statement_context import Decision, KnownTable, RowPlace, TableChange
+from cdc_pipeline.schema.evolution.statement_context import Decision, KnownTable, RowPlace
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
-
-
-class _Before:
-    """Targets as they were before a statement (see `StatementTargets`).
-
-    They lack the columns that it names, or the table.
-    """
-
-    def __init__(self, targets: Targets, sql: str, *, has_table: bool) -> None:
-        self._now = targets
-        self._text = sql.lower()
-        self._has_table = has_table
-
-    def known_all(self, database: str, table: str) -> list[KnownTable]:
-        return [self._without(known) for known in self._now.known_all(database, table)] if self._has_table else []
-
-    def _without(self, now: KnownTable) -> KnownTable:
-        source = now.source
-        columns = tuple(c for c in source.columns if c.name in source.key or c.name.lower() not in self._text)
-        return replace(now, source=source.model_copy(update={"columns": columns}), target=())
-
-    def follows(self, database: str, table: str) -> bool:
-        return self._now.follows(database, table)
-
-    def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
-        return self._now.rule_of(database, table, target)
-
-    def shadow(self, database: str, table: str) -> Shadow | None:
-        return self._now.shadow(database, table)
-
-    def names_in(self, database: str) -> list[str]:
-        return self._now.names_in(database)
-
-    def is_suspended(self, database: str, table: str) -> bool:
-        return self._now.is_suspended(database, table)
-
-    def awaits_load(self, database: str, table: str) -> bool:
-        return self._now.awaits_load(database, table)
-
-    def shaped_change(self, change: TableChange) -> TableChange:
-        return change  # columns of the source's table are compared
-
-    def placed(self, decision: Decision) -> Decision:
-        return self._now.placed(decision)
 
 
 def decide_in_overlap(
@@ -79,10 +34,11 @@ def decide_in_overlap(
     try:
         return rules.decide(query, targets=targets, journal=journal, offset=offset, schemas=schemas, place=place)
     except CdcError as refused:
-        for has_table in (True, False):
-            before = _Before(targets, query.sql, has_table=has_table)
+        # The tables as they were: without the columns that the statement names, or not there.
+        earlier: tuple[AsBefore, ...] = (partial(_without_named, query.sql.lower()), lambda _known: [])
+        for as_before in earlier:
             try:
-                decision = rules.decide(query, targets=before, journal=journal, offset=offset)
+                decision = rules.decide(query, targets=targets, journal=journal, offset=offset, as_before=as_before)
             except CdcError:
                 continue
             if _is_applied(decision, targets):
@@ -94,6 +50,16 @@ def decide_in_overlap(
                 )
                 return replace(decision, ddl=ddl, changes=(), creates=())
         raise refused
+
+
+def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
+    """Return tables without the columns that a statement names, in lower case, but with their keys."""
+    without = []
+    for now in known:
+        source = now.source
+        columns = tuple(c for c in source.columns if c.name in source.key or c.name.lower() not in sql)
+        without.append(replace(now, source=source.model_copy(update={"columns": columns}), target=()))
+    return without
 
 
 def _is_applied(decision: Decision, targets: Targets) -> bool:

@@ -12,38 +12,22 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows, decode_rows
+from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.pipeline.decode.decoding import DecodedTable
+from cdc_pipeline.pipeline.decode.decoding import RawTable
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
 
 _PIECE_BYTES_MAX: Final = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class RawTable:
-    """Undecoded changes of one table, and the place of the first of them."""
-
-    rows: RawRows
-    journal: str
-    offset: int
-    first_us: int
-
-    @property
-    def as_decoded(self) -> DecodedTable:
-        """Input for the checks of decoded rows: the schema, and that all images are whole."""
-        return DecodedTable(decode_rows((), self.rows.schema, epoch=self.rows.epoch), self.journal, self.offset)
 
 
 def uses_executors(config: PipelineConfig, *, bytes_expected: int) -> bool:
@@ -60,20 +44,19 @@ def raw_staging(
     bytes_expected: int,
     epoch: int,
     lack: Callable[[], str],
-    note: Callable[[Note], None],
-) -> RawStaging | None:
+) -> RawStaging | Note | None:
     """Return the raw staging of a run; None if it decodes everything in the driver.
+
+    A note says why, if it should not.
 
     Args:
         lack: returns why the executors cannot decode, empty if they can; called only if that is not
             configured.
-        note: records that they cannot.
     """
     if not uses_executors(config, bytes_expected=bytes_expected):
         return None
     if config.batch.decode == "auto" and (why := lack()):
-        note(Note(kind="decoded_in_driver", text=f"{why}. All rows are decoded in the driver (batch.decode: auto)"))
-        return None
+        return Note(kind="decoded_in_driver", text=f"{why}; all rows are decoded in the driver (batch.decode: auto)")
     return RawStaging(targets, epoch=epoch)
 
 

@@ -24,18 +24,18 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
-from cdc_pipeline.pipeline.decode.statements import session_modes
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import Origin, Place, SchemaHistory, Version
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 
 _KEPT_BINARY_NOTE = "kept_binary"
-_NO_TABLE = "no statement of the log that was read has made it, and no catalog tells it at this place"
+_NO_TABLE = "no statement in the part of the log that was read created it, and no catalog shows it at this position"
 
 AskCatalog = Callable[[], PlacedCatalog | None]
 
@@ -105,11 +105,7 @@ def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
 
 
 class Schemas:
-    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread.
-
-    Attributes:
-        notes: decisions for the next record, for the committer to take.
-    """
+    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread."""
 
     def __init__(
         self,
@@ -124,7 +120,7 @@ class Schemas:
         kept_us: int = 0,
     ) -> None:
         """`kept_us`: how long versions stay that no position needs any more."""
-        self.notes: list[Note] = []
+        self._notes: list[Note] = []
         self._history = history
         self._file = file
         self._captured = captured
@@ -220,8 +216,8 @@ class Schemas:
             return
         self._noted.add((schema.full_name, column))
         kind = next(known.kind for known in schema.columns if known.name == column)
-        text = f"column `{column}` is {kind} at the source; its target was made with binary and keeps it"
-        self.notes.append(
+        text = f"column `{column}` is {kind} at the source; its target was created with binary and keeps it"
+        self._notes.append(
             Note(kind=_KEPT_BINARY_NOTE, text=text, journal=journal, offset=offset, table=schema.full_name)
         )
 
@@ -259,6 +255,11 @@ class Schemas:
         if generated is not None:
             self._history.know_generated(database, table, place, generated)
 
+    def take_notes(self) -> list[Note]:
+        """Return the decisions since the last call, for the next record."""
+        notes, self._notes = self._notes, []
+        return notes
+
     # -- kept up ------------------------------------------------------------------------------------------------------
 
     def apply(self, query: Query, *, is_mariadb: bool, journal: str, offset: int, time_us: int) -> None:
@@ -292,7 +293,19 @@ class Schemas:
             self._history = self._history.compacted(_oldest(cursor), keep_since_us=source_time_us - self._kept_us)
         if self._history.changed and self._file is not None:
             self._file.write(self._history)
-            self._history.changed = False
+            self._history = replace(self._history, changed=False)
+
+
+def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
+    """Return the modes of the session that ran a statement, as far as its event has them."""
+    if query.sql_mode is None:
+        return UNKNOWN_MODES
+    return SqlModes.from_bits(
+        query.sql_mode,
+        is_mariadb=is_mariadb,
+        explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
+        time_zone=query.time_zone,
+    )
 
 
 def _is_whole(version: Version | None) -> bool:

@@ -3,62 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
-from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.pipeline.decode.schemas import Schemas, session_modes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
+from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPlace, decide, is_isolated
-from cdc_pipeline.schema.evolution.shadows import Shadow
-from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Surroundings, TableChange
+from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Surroundings
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.text.table_names import table_name
-
-if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.decode.schemas import Schemas
-
 
 _LEAVING: Final = frozenset({StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE})
 
 
-def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
-    """Return the modes of the session that ran a statement, as far as its event has them."""
-    if query.sql_mode is None:
-        return UNKNOWN_MODES
-    return SqlModes.from_bits(
-        query.sql_mode,
-        is_mariadb=is_mariadb,
-        explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
-        time_zone=query.time_zone,
-    )
-
-
-class StatementTargets(Protocol):
-    """Queries about targets that a decision on a statement needs; see `Targets`."""
-
-    def known_all(self, database: str, table: str) -> list[KnownTable]: ...
-
-    def follows(self, database: str, table: str) -> bool: ...
-
-    def rule_of(self, database: str, table: str, target: str) -> TargetRule | None: ...
-
-    def shadow(self, database: str, table: str) -> Shadow | None: ...
-
-    def names_in(self, database: str) -> list[str]: ...
-
-    def is_suspended(self, database: str, table: str) -> bool: ...
-
-    def awaits_load(self, database: str, table: str) -> bool: ...
-
-    def shaped_change(self, change: TableChange) -> TableChange: ...
-
-    def placed(self, decision: Decision) -> Decision: ...
+# What is recorded of a table, as it was at an earlier place of the log.
+AsBefore = Callable[[list[KnownTable]], list[KnownTable]]
 
 
 class StatementRules:
@@ -97,88 +63,117 @@ class StatementRules:
         self,
         query: Query,
         *,
-        targets: StatementTargets,
+        targets: Targets,
         journal: str,
         offset: int,
         schemas: Schemas | None = None,
         place: RowPlace | None = None,
+        as_before: AsBefore | None = None,
     ) -> Decision:
         """Return what the statement does to the targets; suspended ones are left out (K4).
 
         Each target of a table gets its own decision; the first one's is recorded for the statement.
 
+        Args:
+            place: of rows that the statement itself removes.
+            as_before: decides on tables as they were. The changes are then those of the source's
+                columns, not of the targets'.
+
         Raises:
             UnsupportedDdlError, UnsupportedEventError: it cannot be applied; with journal, offset
                 and what to do.
         """
-        modes = session_modes(query, is_mariadb=self._is_mariadb)
+        kind, modes = self._classified(query)
+        lookup = _Lookup(self._tables, self._policy, targets, kind, as_before)
+        surroundings: Surroundings = {
+            "shadow": targets.shadow,
+            "shadowed": self._shadows.table_of,
+            "is_name_captured": lookup.captured,
+            "features": self._features,
+            "place": place or RowPlace(),
+        }
+        if schemas is not None:
+            surroundings["before"] = lambda database, table: schemas.before(database, table, journal, offset)
+            surroundings["catalog_after"] = lambda database, table: schemas.after(database, table, journal, offset)
 
-        def captured(database: str, table: str) -> bool:
-            return self._tables.captured(database, table) or targets.follows(database, table)
-
-        kind = classify(query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes).kind
-
-        def concerned(database: str, table: str) -> bool:
-            if not captured(database, table):
-                return False
-            # A load cannot bring rows of a dropped table: its target is treated as that of any
-            # dropped table (K28).
-            is_over = kind in _LEAVING and targets.awaits_load(database, table)
-            return is_over or not targets.is_suspended(database, table)
-
-        def decide_for(number: int, among: Callable[[str, str], bool]) -> Decision:
-            def known(database: str, table: str) -> KnownTable | None:
-                found = targets.known_all(database, table)
-                return found[min(number, len(found) - 1)] if found else None
-
-            def policy(database: str, table: str) -> SchemaChangePolicy:
-                there = known(database, table)
-                rule = None if there is None else targets.rule_of(database, table, there.name)
-                return (None if rule is None else rule.schema_changes) or self._policy
-
-            def masked(database: str, table: str) -> set[str]:
-                rules = (targets.rule_of(database, table, one.name) for one in targets.known_all(database, table))
-                return {name for rule in rules if rule is not None for name in rule.masks}
-
-            surroundings: Surroundings = {
-                "policy": policy,
-                "shadow": targets.shadow,
-                "shadowed": self._shadows.table_of,
-                "masked": masked,
-                "is_name_captured": captured,
-                "features": self._features,
-                "place": place or RowPlace(),
-            }
-            if schemas is not None:
-                surroundings["before"] = lambda database, table: schemas.before(database, table, journal, offset)
-                surroundings["catalog_after"] = lambda database, table: schemas.after(database, table, journal, offset)
+        def decide_for(lookup: _Lookup, among: Callable[[str, str], bool]) -> Decision:
+            of_target: Surroundings = {**surroundings, "policy": lookup.policy, "masked": lookup.masked}
             decision = decide(
                 query.sql,
                 query.database,
                 captured=among,
-                known=known,
+                known=lookup.known,
                 targets_in=targets.names_in,
                 is_mariadb=self._is_mariadb,
                 modes=modes,
                 journal=journal,
                 offset=offset,
-                **surroundings,
+                **of_target,
             )
-            changes = tuple(
-                targets.shaped_change(replace(change, before=known(*change.table))) for change in decision.changes
-            )
-            return replace(decision, changes=changes)
+            changes = [replace(change, before=lookup.known(*change.table)) for change in decision.changes]
+            if as_before is None:
+                changes = [targets.shaped_change(change) for change in changes]
+            return replace(decision, changes=tuple(changes))
 
-        decision = decide_for(0, concerned)
+        decision = decide_for(lookup, lookup.concerned)
         if decision.statement.kind is StatementKind.DML:
             # Rows logged as a statement may change other tables (triggers), so that no suspension
             # covers them.
-            return decide_for(0, captured)
+            return decide_for(lookup, lookup.captured)
         tables = dict.fromkeys((*decision.statement.tables, *(change.table for change in decision.changes)))
-        count = max((len(targets.known_all(*table)) for table in tables), default=1) if decision.changes else 1
+        count = max((len(lookup.known_all(*table)) for table in tables), default=1) if decision.changes else 1
         for number in range(1, count):
-            more = decide_for(number, concerned).changes
+            more = decide_for(replace(lookup, number=number), lookup.concerned).changes
             done = {(change.table, change.known.name) for change in decision.changes}
             new = tuple(change for change in more if (change.table, change.known.name) not in done)
             decision = replace(decision, changes=decision.changes + new)
         return targets.placed(decision)
+
+    def _classified(self, query: Query) -> tuple[StatementKind, SqlModes]:
+        modes = session_modes(query, is_mariadb=self._is_mariadb)
+        return classify(query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes).kind, modes
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """What a decision asks about a table, and about one of its targets.
+
+    Attributes:
+        default_policy: of tables whose rule has none.
+        number: of the target, among those of each table.
+    """
+
+    tables: TableFilter
+    default_policy: SchemaChangePolicy
+    targets: Targets
+    kind: StatementKind
+    as_before: AsBefore | None
+    number: int = 0
+
+    def captured(self, database: str, table: str) -> bool:
+        return self.tables.captured(database, table) or self.targets.follows(database, table)
+
+    def concerned(self, database: str, table: str) -> bool:
+        if not self.captured(database, table):
+            return False
+        # A load cannot bring rows of a dropped table: its target is treated as that of any dropped
+        # table (K28).
+        is_over = self.kind in _LEAVING and self.targets.awaits_load(database, table)
+        return is_over or not self.targets.is_suspended(database, table)
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]:
+        found = self.targets.known_all(database, table)
+        return found if self.as_before is None else self.as_before(found)
+
+    def known(self, database: str, table: str) -> KnownTable | None:
+        found = self.known_all(database, table)
+        return found[min(self.number, len(found) - 1)] if found else None
+
+    def policy(self, database: str, table: str) -> SchemaChangePolicy:
+        there = self.known(database, table)
+        rule = None if there is None else self.targets.rule_of(database, table, there.name)
+        return (None if rule is None else rule.schema_changes) or self.default_policy
+
+    def masked(self, database: str, table: str) -> set[str]:
+        rules = (self.targets.rule_of(database, table, one.name) for one in self.known_all(database, table))
+        return {name for rule in rules if rule is not None for name in rule.masks}

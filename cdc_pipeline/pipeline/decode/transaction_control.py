@@ -79,6 +79,22 @@ class Controls:
     xa_ends: tuple[XaEnd, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that comes in pieces.
+
+    Attributes:
+        tx_offset: its first event.
+        gtid: "" without GTIDs.
+        is_applied: it has rows of a captured table so far.
+    """
+
+    journal: str
+    tx_offset: int
+    gtid: str
+    is_applied: bool = False
+
+
 class ControlReader:
     """Reader of transaction control in consecutive slices."""
 
@@ -165,10 +181,10 @@ def _xa_end(one: Stated) -> XaEnd:
     journal, tx_offset = one.transaction
     if event["tx_ordinal"] > _XA_END_ORDINAL_MAX:
         raise TransactionError(
-            f"{statement.verb} stands inside a transaction",
+            f"{statement.verb} is inside a transaction",
             journal=journal,
             offset=int(event["offset"]),
-            expected=f"{statement.verb} as a transaction by itself",
+            expected=f"{statement.verb} as a separate transaction",
             got=one.decision.ddl.sql,
             next_step="start the capture after this transaction, and load the tables that it changes",
         )

@@ -22,8 +22,8 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, UnrepresentableValueError
 from cdc_pipeline.lake.prepared_rows import encode_stream
 from cdc_pipeline.lake.quarantine import SCHEMA
-from cdc_pipeline.pipeline.capture.drain import check_rows
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, without_values
+from cdc_pipeline.pipeline.targets.row_images import check_rows
 from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.sink.staging.staging import StagedBatch
@@ -146,7 +146,8 @@ class RowPath:
             f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
             table=rows.schema.full_name,
             expected=f"a value of {column.kind}",
-            got=f"another one in a row that was read{more}",
-            next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined "
-            "(on_bad_row: quarantine); or correct the value at the source",
+            got=f"another value in a row that was read{more}",
+            next_step="have such values rescued (on_invalid_value: rescue), or the rows of "
+            "keys quarantined (on_bad_row: quarantine); or correct the value at the "
+            "source",
         )

@@ -9,7 +9,7 @@ Rules:
 - The new server's transactions from the found position on are compared with it; a prefix that
   agrees is skipped.
 - If part of the history is not found there, no cut is published before a transaction that is later
-  than all of it (`Committer.hold_until_us`). A run that ends before that publishes nothing and says
+  than all of it (`capture/overlap.py`). A run that ends before that publishes nothing and says
   so: the next run begins at the same place. A DDL in there that the targets already have is
   recorded, not run again.
 """
@@ -101,8 +101,8 @@ def read_history(path: Path) -> History:
         raise LakeStateError(
             f"a file of the lake's own records is damaged: {path}",
             expected="the history of the last transactions, as the pipeline wrote it",
-            got=f"{len(content)} bytes that do not agree with their checksum",
-            next_step="remove this file: a switch to another server then applies the last transactions once more",
+            got=f"{len(content)} bytes that do not match their checksum",
+            next_step="remove this file: a switch to another server then applies the last transactions again",
         )
     return History(np.frombuffer(body, dtype=ENTRY_DTYPE), int(fields["journal"]), int(fields["offset"]))
 
@@ -191,7 +191,7 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
         if len(history.entries):
             until_us = max(until_us, int(history.entries["commit_us"].max()))
         if not len(history.entries):
-            reason = f"no history of the last transactions: all from {found} on are applied once more"
+            reason = f"no history of the last transactions: everything from {found} on is applied again"
             return OverlapResult(found, until_us, reason)
         interval_us = int(getattr(config.source, "fallback_interval_s", 60.0) * 1_000_000)
         stream, places = _stream(source, found, stop_us=until_us + interval_us)
@@ -203,7 +203,7 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
         return OverlapResult(
             position,
             until_us,
-            f"{reason}; what follows {position} is applied once more, up to a transaction after {until_us / 1e6:.6f}",
+            f"{reason}; everything after {position} is applied again, up to a transaction after {until_us / 1e6:.6f}",
         )
 
     return overlap

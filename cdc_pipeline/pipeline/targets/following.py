@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from uuid import uuid4
 
@@ -63,12 +63,8 @@ class FollowedTargets:
         """Return whether a target follows a table that was renamed to its name, captured or not."""
         return any(not self._stands(name) for name in self._followers.get(table_name(database, table), ()))
 
-    def or_followed(self, captured: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
-        """Return whether a table is `captured`, or followed now."""
-        return lambda database, table: captured(database, table) or self.follows(database, table)
-
     def followed_sources(self) -> list[str]:
-        """Return names of all such tables."""
+        """Return the names of all tables that a target follows after a rename."""
         return list(self._followers)
 
     def routes_of(self, database: str, table: str) -> tuple[Route, ...]:

@@ -74,8 +74,6 @@ class Targets(FollowedTargets):
         news: what was suspended since the last cut, by target.
         has_lost_exactness: whether a target that the last cut calls exact is so no more.
         masks: of all source tables.
-        unknown_contents: of the last statement: targets that hold rows of another table than that
-            of their name.
     """
 
     def __init__(
@@ -91,7 +89,6 @@ class Targets(FollowedTargets):
         self._allowed = allowed(config.sink)
         self._row_policies = RowPolicyTable(config, self.routes_of)
         self.has_lost_exactness = False
-        self.unknown_contents: list[ContentUnknownError] = []
         self._confirmed: dict[tuple[str, str], TableSchema] = {}
         if cut is not None:
             for name, table in cut.tables.items():
@@ -178,12 +175,15 @@ class Targets(FollowedTargets):
         names = {source for target in going_on for source in target.spec.sources}
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
-    def decided(self, decision: Decision, *, may_carry: bool = True) -> None:
+    def decided(self, decision: Decision, *, may_carry: bool = True) -> list[ContentUnknownError]:
         """Take over a decision about a statement.
 
         Args:
             may_carry: the last cut has all rows that came before the statement, so that a target
                 can take over those of another one.
+
+        Returns:
+            An error for each table whose targets hold rows of another table from now on.
         """
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
@@ -200,9 +200,10 @@ class Targets(FollowedTargets):
                 self._change(change)
             elif may_carry and change.known.name not in standing:
                 self._carry(change, before)
-        self.unknown_contents = []
-        for arrival in decision.arrivals:
+        arrived = [
             self._arrive(arrival, before, new_in_log, decision.ddl, is_overlap=not may_carry)
+            for arrival in decision.arrivals
+        ]
         for shadowed in decision.shadows:
             name = table_name(*shadowed.name)
             self._shadows.pop(name, None)
@@ -213,6 +214,7 @@ class Targets(FollowedTargets):
         is_made = decision.statement.kind in _CREATES and not decision.ignored
         if is_made and not decision.creates and not decision.statement.if_not_exists:
             self._created_in_log.update(decision.ddl.tables)
+        return [error for error in arrived if error is not None]
 
     def states(self, created: Collection[str]) -> dict[str, TargetState]:
         """Return the cursor's part of targets that exist, are in `created`, or are suspended."""
@@ -377,10 +379,11 @@ class Targets(FollowedTargets):
         ddl: DdlDecision,
         *,
         is_overlap: bool,
-    ) -> None:
+    ) -> ContentUnknownError | None:
         """Handle a table that has taken a name.
 
-        Targets of the name that could not take over its rows hold those of another table.
+        Return an error if targets of the name could not take over its rows: they hold those of
+        another table.
         """
         name, came_from = table_name(*arrival.name), table_name(*arrival.before)
         self._created_in_log.discard(name)
@@ -398,19 +401,19 @@ class Targets(FollowedTargets):
             if is_overlap and name in old_sources and not old_sources[name].gone:
                 continue  # the statement was applied before the switch to this server
             lost.append(there.name)
-        if lost:
-            self.unknown_contents.append(
-                ContentUnknownError(
-                    f"{came_from} has taken the name {name}, and its rows cannot be taken over",
-                    targets=tuple(lost),
-                    table=name,
-                    journal=ddl.journal,
-                    offset=ddl.offset,
-                    expected=f"a table that was captured as {came_from}, whole, by the same rule as {name}, into a "
-                    "target of its own that goes on, and no history of another table under this name",
-                    next_step=f"load it: `cdc-pipeline snapshot {self._source} --table {name}`",
-                )
-            )
+        if not lost:
+            return None
+        return ContentUnknownError(
+            f"{came_from} has taken the name {name}, and its rows cannot be taken over",
+            targets=tuple(lost),
+            table=name,
+            journal=ddl.journal,
+            offset=ddl.offset,
+            expected=f"a table that was captured completely as {came_from}, by the same rule "
+            f"as {name}, into its own target that continues, and no history of "
+            "another table under this name",
+            next_step=f"load the table: `cdc-pipeline snapshot {self._source} --table {name}`",
+        )
 
     def carried(self) -> list[Target]:
         """Return the targets that take over rows of others in the current batch."""
@@ -541,11 +544,11 @@ def _check_may_replace(target: Target, source: str) -> None:
     mode = target.spec.mode
     if MODES[mode].keeps_past:
         raise SchemaError(
-            f"another table takes the place of {source}, and its target keeps what was",
+            f"another table replaces {source}, whose target keeps the past",
             table=source,
-            expected="a mirror, which is made anew",
+            expected="a mirror, which is recreated",
             got=f"{target.name}, a {mode}",
-            next_step=f"give the rule of {target.name} another `name`: the new table's target is made there",
+            next_step=f"give the rule of {target.name} another `name`: the new table's target is created there",
         )
 
 

@@ -1,4 +1,4 @@
-"""Main captures that bracket a verification's views, and the changes between two of them.
+"""Main captures that bracket views of the source, and the changes between two of them.
 
 Rules:
 - A capture here is an ordinary one, to the end of the log or to a given place. It holds the lock
@@ -8,7 +8,7 @@ Rules:
   files are removed. So a key that appeared and disappeared between two cuts is known too. The list
   is incomplete if another process made a batch, or if a batch has changes that are not rows (DDL)
   or that executors decode; it then says so.
-- A suspended table does not end the verification of the others (K4: a suspended table does not stop
+- A suspended table does not stop what is done with the others (K4: a suspended table does not stop
   the source).
 """
 
@@ -32,7 +32,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.apply.schema_steps import has_steps
 
-LOCK_WAIT_S: Final = 900.0
+_LOCK_WAIT_S: Final = 900.0
 _RECENT_S: Final = 60.0
 
 T = TypeVar("T")
@@ -102,11 +102,26 @@ class ChangeLog(RelayObserver):
 
 
 class Captures:
-    """Captures of one verification. They wait when another run holds the source's lock."""
+    """Captures of one verification or repair.
 
-    def __init__(self, config: PipelineConfig, runs: Runs, observer: RunObserver) -> None:
+    Args:
+        lock_wait_s: how long another run may hold the source's lock.
+        on_waiting: called with the name of that run.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        runs: Runs,
+        observer: RunObserver,
+        *,
+        lock_wait_s: float = _LOCK_WAIT_S,
+        on_waiting: Callable[[str], None] = lambda _holder: None,
+    ) -> None:
         self._config = config
         self._runs = runs
+        self._lock_wait_s = lock_wait_s
+        self._on_waiting = on_waiting
         self._sink = build_sink(config)
         self._taking: Callable[[BatchRecord], None] | None = None
         self._captured_s: float | None = None
@@ -121,14 +136,14 @@ class Captures:
 
         Raises:
             CdcError: as `capture`, but not because tables are suspended.
-            LockError: another run holds the source for longer than `LOCK_WAIT_S`.
+            LockError: another run holds the source for longer than `lock_wait_s`.
             LakeStateError: nothing was captured yet.
         """
         bound: Bound = "end_of_log"
         if upto is not None:
             bound = PositionConfig(journal=upto.journal, offset=upto.offset)
         with suppress(TargetSuspendedError, NothingMatchedError):  # each suspended table reports this itself
-            _waiting_for_the_lock(lambda: self._runs.capture(bound, self.changes))
+            self._wait_for_lock(lambda: self._runs.capture(bound, self.changes))
         self._captured_s = time.monotonic()
         return self.standing()
 
@@ -143,7 +158,7 @@ class Captures:
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         """Change the lake, as `Runs.change`."""
-        return _waiting_for_the_lock(lambda: self._runs.change(work))
+        return self._wait_for_lock(lambda: self._runs.change(work))
 
     def standing(self) -> Standing:
         """Return the source's present state.
@@ -154,7 +169,7 @@ class Captures:
         cut, cursor = self._sink.last_cut(), self._runs.cursor()
         if cut is None or cursor is None:
             raise LakeStateError(
-                "nothing was captured yet: there is no table to verify",
+                "nothing has been captured yet, so there is no table to verify",
                 next_step=f"run `cdc-pipeline run {self._config.name}` first",
             )
         return Standing(cut, cursor)
@@ -163,11 +178,5 @@ class Captures:
         if self._taking is not None:
             self._taking(record)
 
-
-def _waiting_for_the_lock(work: Callable[[], T]) -> T:
-    """Return the result of `work` once no other run holds the source.
-
-    Raises:
-        LockError: another run holds it for longer than `LOCK_WAIT_S`.
-    """
-    return wait_for_lock(work, wait_s=LOCK_WAIT_S, poll_max_s=POLL_S)
+    def _wait_for_lock(self, work: Callable[[], T]) -> T:
+        return wait_for_lock(work, wait_s=self._lock_wait_s, on_waiting=self._on_waiting, poll_max_s=POLL_S)

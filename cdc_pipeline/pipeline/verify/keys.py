@@ -56,18 +56,15 @@ def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.Ch
                       for name, array in zip(columns, keys, strict=True)), strict=True))  # fmt: skip
     for first in range(0, len(rows), KEYS_PER_STATEMENT):
         some = rows[first : first + KEYS_PER_STATEMENT]
-        if any(None in row for row in some):
-            yield " OR ".join(
-                "("
-                + " AND ".join(f"{name} <=> {value or 'NULL'}" for name, value in zip(names, row, strict=True))
-                + ")"
-                for row in some
-            )
-        elif len(names) == 1:
+        if len(names) == 1 and (None,) not in some:
             yield f"{names[0]} IN ({', '.join(str(row[0]) for row in some)})"
-        else:
-            listed = ", ".join(f"({', '.join(map(str, row))})" for row in some)
-            yield f"({', '.join(names)}) IN ({listed})"
+            continue
+        # Not (a, b) IN (...): there MariaDB compares text of another charset than utf8mb4 by the
+        # charset of the first literal, and misses rows.
+        yield " OR ".join(
+            "(" + " AND ".join(f"{name} <=> {value or 'NULL'}" for name, value in zip(names, row, strict=True)) + ")"
+            for row in some
+        )
 
 
 def _literal(column: Column, value: Any) -> str | None:

@@ -1,16 +1,11 @@
-"""Read a source table once for a comparison, between two cuts (K17).
-
-    main capture -> cut C0, proved committed -> views, each opened behind C0 -> main capture -> cut C1, behind all views
+"""Read a source table once for a comparison (K17).
 
 Rules:
 - A full read goes range by range, each in a view of its own. A read at an exact place uses a single
-  view; the capture after it ends at that place, so that rows and cut are of the same moment.
-- Keys may change between C0 and C1: they are passed to the comparison (`Changed`) and never
-  compared.
-- A DDL of the table between C0 and C1 invalidates the read (`DisturbedError`), and it is repeated.
-- A table without a key at the source needs a view at an exact place. On a server that is never
-  idle, a view of a table that does not change between C0 and C1 serves as well, because it shows
-  the state of both cuts.
+  view (`view.py`).
+- Keys may change between the two cuts of a read: they are passed to the comparison (`Changed`) and
+  never compared.
+- A table without a key at the source needs a view at an exact place.
 """
 
 from __future__ import annotations
@@ -18,9 +13,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -30,38 +23,24 @@ from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError, ServerSettingError, TableChangedError, TableReadInterruptedError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, Cut
-from cdc_pipeline.pipeline.load.server import LoadSource
+from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.pipeline.targets.shape import shard_key
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.verify.captures import Captures, Standing
 from cdc_pipeline.pipeline.verify.keys import conditions, leads_back
 from cdc_pipeline.pipeline.verify.report import Step
 from cdc_pipeline.pipeline.verify.rows import SourceRows, recorded_of
+from cdc_pipeline.pipeline.verify.view import DisturbedError, Exact, ProvenView, changes_void_it
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, Kind
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges, usable_key
-from cdc_pipeline.source.rows.marks import Mark, exact_view
+from cdc_pipeline.source.rows.marks import Mark
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.text.table_names import split_table_name
-
-_EXACT_TIMEOUT_S: Final = 5.0  # an exact view is not available on a MySQL server that is never idle
-_ALWAYS_TIMEOUT_S: Final = 15.0
-
-Exact = Literal["no", "if possible", "always"]
-
-
-class DisturbedError(CdcError):
-    """The table or its columns changed during the read, so that the read is invalid."""
-
-
-class LeftError(CdcError):
-    """The target no longer follows the table: it was suspended, dropped or renamed meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -170,32 +149,34 @@ class TableReading:
         self._scratch.drop("unread")
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if anew else self._captures.recent()
-        self._check_follows(before)
-        with LoadSource(self._config, role="verify") as source:
-            low = source.proved(before.position)
-            schema = self._schema(source, before)
+        view = ProvenView(
+            self._config,
+            self._captures,
+            self._source_table,
+            targets=[self._name],
+            before=before,
+        )
         targets = Targets(self._config, before.cut, shadows=before.cursor.shadows)
         self._targets = targets
         rows = SourceRows(targets, self._name)
         # From here on, everything that a batch stages counts as changed.
         self._captures.keep(lambda record: self._keep(record, rows.target))
         try:
-            with TableReader(source.config) as reader:
-                proved = low == before.position
-                count, ranges, place = self._read_rows(reader, schema, rows, what, since=before.position, proved=proved)
+            with TableReader(view.server) as reader:
+                count, ranges, place = self._read_rows(reader, view, rows, what)
             self._on_step(Step(self._name, "capturing", count))
-            after, exact = self._bracket(before, place)
-            exact = exact or (proved and self._is_quiet(before, after))
+            after, exact = view.end(place)
             self._on_step(Step(self._name, "comparing", count))
             if what.exact == "always" and not exact:
                 raise DisturbedError(
-                    "the table changed while it was read, and no view was at an exactly known place",
+                    "the table changed while it was being read, and no view was at an exactly known position",
                     table=self._name,
-                    next_step="verify again when less is written to it",
+                    next_step="verify again when fewer writes change it",
                 )
         finally:
             self._captures.keep(None)
-        self._check_undisturbed(before, after)
+        view.check_undisturbed(after)
+        proved = view.is_proved
         sides = self._sides(rows, after)
         target = rows.target
         unchanged = exact or after.cut.batch_number == before.cut.batch_number
@@ -204,7 +185,7 @@ class TableReading:
             rows=count,
             ranges=ranges,
             unreadable=rows.unreadable,
-            changed=Changed() if exact else self._changed(before, low, nothing=unchanged and proved),
+            changed=Changed() if exact else self._changed(before, view.low, nothing=unchanged and proved),
             is_whole=exact
             or (
                 proved
@@ -222,21 +203,11 @@ class TableReading:
 
     # -- the rows -----------------------------------------------------------------------------------------------------
 
-    def _schema(self, source: LoadSource, before: Standing) -> TableSchema:
-        """Return the table's columns, as they are since the cut."""
-        database, table = split_table_name(self._source_table)
-        placed = source.live.catalog(lambda d, t: (d, t) == (database, table), since=before.position)
-        told = placed.catalog.tables.get((database, table)) if placed is not None else None
-        if placed is not None and (database, table) in placed.last_ddl:
-            raise DisturbedError("the table was altered meanwhile", table=self._source_table)
-        if told is None:
-            raise DisturbedError("the source has no such table, or does not show it", table=self._source_table)
-        return source.with_key(told[0])
-
     def _read_rows(
-        self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What, *, since: Position, proved: bool
+        self, reader: TableReader, view: ProvenView, rows: SourceRows, what: What
     ) -> tuple[int, int, Mark | None]:
         """Write rows to the scratch folder; return their count, ranges and exact place."""
+        schema = view.schema
         count = ranges = 0
         seq = pack_seq(1, 1, 4)  # the time is not looked at: values are compared
         now_us = time.time_ns() // 1000
@@ -255,9 +226,9 @@ class TableReading:
         writer = self._scratch.rows("source", recorded_of(rows.target))
         place = None
         try:
-            with _changes_void_it():
+            with changes_void_it():
                 take(take_nothing)
-                place = self._begin_exact(reader, what, since=since, proved=proved)
+                place = view.begin(reader, what.exact)
                 whole = what.exact == "always"
                 if place is None and whole:
                     reader.begin_view()
@@ -273,29 +244,6 @@ class TableReading:
         finally:
             writer.close()
         return count, ranges, place
-
-    def _begin_exact(self, reader: TableReader, what: What, *, since: Position, proved: bool) -> Mark | None:
-        """Return the place of the view that is open; None if there is none.
-
-        Args:
-            since: of the first cut.
-            proved: everything before it is committed: a view of an unchanged table is then exact
-                too.
-        """
-        if what.exact == "no":
-            return None
-        database, table = split_table_name(self._source_table)
-        try:
-            return exact_view(
-                reader,
-                timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else _EXACT_TIMEOUT_S,
-                tables=[(database, table)],
-                since=since,
-            )
-        except (TableReadInterruptedError, ServerSettingError):
-            if what.exact == "always" and not proved:
-                raise
-            return None
 
     def _selections(
         self, reader: TableReader, schema: TableSchema, what: What, *, in_view: bool
@@ -330,23 +278,6 @@ class TableReading:
 
     # -- what is compared ---------------------------------------------------------------------------------------------
 
-    def _bracket(self, before: Standing, place: Mark | None) -> tuple[Standing, bool]:
-        """Return the cut behind the views, and whether it is exactly at their place."""
-        if place is None:
-            return self._captures.run(), False
-        if place.position.order <= before.position.order:
-            # The view is not behind the cursor, and includes every transaction up to it.
-            after = self._captures.standing()
-            return after, after.cut.batch_number == before.cut.batch_number
-        after = self._captures.run(place.position)
-        # Another run may have captured further.
-        return after, after.position.order == place.position.order
-
-    def _is_quiet(self, before: Standing, after: Standing) -> bool:
-        """Return whether the log shows no change of the table between the two cuts."""
-        numbers = {"after": before.cut.batch_number, "upto": after.cut.batch_number}
-        return self._captures.changes.is_quiet(self._name, **numbers)
-
     def _changed(self, before: Standing, low: Position, *, nothing: bool) -> Changed:
         if nothing:
             return Changed()
@@ -360,28 +291,6 @@ class TableReading:
         for recorded in record.targets:
             if recorded.table == self._name and compared_key(target, self._source_table):
                 self._scratch.add_touched("changed", recorded, compared_key(target, self._source_table))
-
-    def _check_follows(self, at: Standing) -> None:
-        held = at.cut.cursor.suspended.get(self._name)
-        if held is not None:
-            raise LeftError(
-                f"suspended meanwhile at {held.position}: {held.error}: {held.what}",
-                table=self._name,
-                next_step=held.next_step,
-            )
-        table = at.cut.tables.get(self._name)
-        source = None if table is None else table.spec.sources_of(self._name).get(self._source_table)
-        if source is None or source.gone:
-            raise LeftError(
-                f"the source has dropped or renamed {self._source_table} meanwhile",
-                table=self._name,
-                next_step="verify again",
-            )
-
-    def _check_undisturbed(self, before: Standing, after: Standing) -> None:
-        self._check_follows(after)
-        if _essence(before.cut, self._name) != _essence(after.cut, self._name):
-            raise DisturbedError("a DDL changed the table while it was read", table=self._name)
 
     def _sides(self, rows: SourceRows, after: Standing) -> Sides:
         target = rows.target
@@ -416,22 +325,6 @@ def compared_key(target: Target, source_table: str) -> tuple[str, ...]:
     return key + shard_key(target.spec.shape) if key else ()
 
 
-def _essence(cut: Cut, name: str) -> tuple[object, ...]:
-    """Return the parts of a target that row changes do not affect."""
-    table = cut.tables[name]
-    app_id = cut.cursor.targets[name].app_id
-    return (app_id, table.spec.columns, table.spec.key, table.spec.sources, table.spec.shape, table.spec.mode)
-
-
 def _empty(schema: TableSchema) -> pa.RecordBatch:
     arrays = [pa.nulls(0, arrow_type(column)) for column in schema.columns]
     return pa.RecordBatch.from_arrays(arrays, names=list(schema.column_names))
-
-
-@contextmanager
-def _changes_void_it() -> Iterator[None]:
-    """Return the error for a table that was altered during the read, which makes the read invalid."""
-    try:
-        yield
-    except TableChangedError as error:
-        raise DisturbedError(error.what, table=error.table, got=error.got, next_step=error.next_step) from error

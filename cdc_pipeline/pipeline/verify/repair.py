@@ -1,26 +1,32 @@
-"""Repair keys that are proved to differ, as one recorded batch at a cut (kind ``reread``).
+"""Repair rows by key in one recorded batch (kind ``repair``), at a cut for which they are proved.
+
+    rows of a proven view (`view.py`) -> lock -> still at its cut? -> stage -> record -> merge -> cut
+
+Two callers bring rows: a comparison those that it found to differ (`apply_repair`), and `reread.py`
+those that fulfil a condition. Both stage them in a `RepairBatch`.
 
 Rules:
 - A proof holds for one cut and is applied only while the cursor is still there, as a batch of its
   own, staged and recorded like any other (K2). The batch does not move the cursor. If the source
-  has moved on, the keys are read again.
+  has moved on, the rows are read again.
 - Repaired rows take a place at the cursor's position before the rows of any transaction: newer than
   everything in the lake, older than everything to come (K17). They come behind the rows of an
-  earlier repair at the same position.
+  earlier load or repair at the same position.
 - Deletes go by key. Rows of a table without a key are inserted and deleted by all of their values,
   as many as the counts differ by.
 - If the lake has a key twice, one batch deletes it and the next inserts it.
 - A changelog records changes in order, so that an old change has no place in it (K18). A key that
   occurs twice at the source, or a soft-deleted row that occurs twice, can be repaired only by a
   load.
-- A repaired target is no longer exact (K12).
+- A repaired target is no longer exact (K12), as after every batch that is not a capture's.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, Final
@@ -34,18 +40,87 @@ from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, pack_seq
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.records import Note
-from cdc_pipeline.pipeline.admin_batch import admin_batch
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.verify.captures import Standing
 from cdc_pipeline.pipeline.verify.read import Reading
 from cdc_pipeline.pipeline.verify.report import Difference
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.sink.verify.compare import Found, Kind, highest_seq, read_found
 from cdc_pipeline.sink.verify.sides import Sides
 
-REPAIRED_NOTE: Final = "repaired"
-ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
+_ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
+
+
+class RepairBatch:
+    """A batch of repaired rows, in the source's lock.
+
+    Attributes:
+        batch: not recorded yet.
+        seq: of the first place at the cursor's position, packed; `last_seq` is the last one that
+            is older than any transaction.
+        time_us: of the rows.
+    """
+
+    def __init__(self, batch: AdminBatch) -> None:
+        cursor = batch.cursor
+        known_us = max(cursor.timestamp_s * 1_000_000, batch.last_cut().source_time_us)
+        self.batch: Final = batch
+        self.seq: Final = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
+        self.last_seq: Final = self.seq + 2 * LOAD_SEQS - 1
+        self.time_us: Final = known_us if known_us > 0 else time.time_ns() // 1000
+
+    def first_place(self, there: Iterable[int | None]) -> int:
+        """Return the number of the first free place.
+
+        Args:
+            there: the last seqs that rows of the lake have at the position, if any.
+        """
+        return max(((seq - self.seq) // 2 + 1 for seq in there if seq is not None), default=0)
+
+    def publish(self, text: str, *, table: str) -> Cut:
+        """Record and finish the batch with a note, and return its cut."""
+        at = self.batch.cursor.position
+        note = Note(kind="repaired", text=text, journal=at.journal, offset=at.offset, table=table)
+        return self.batch.publish(kind="repair", notes=[note])
+
+
+@contextmanager
+def repair_batch(
+    sink: Sink,
+    proved_at: Standing,
+    *,
+    cursors: CursorStore,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+) -> Iterator[RepairBatch | None]:
+    """Lock the source and begin a repair; None if the source has moved on from `proved_at`.
+
+    Raises:
+        as `admin_batch`.
+    """
+    with admin_batch(sink, cursors=cursors, doing="repair", observer=observer, run_id=run_id) as batch:
+        found = batch.last_cut().batch_number, batch.cursor.position.order
+        is_there = found == (proved_at.cut.batch_number, proved_at.position.order)
+        yield RepairBatch(batch) if is_there else None
+
+
+def check_room(first: int, count: int, *, table: str) -> None:
+    """Check that `count` places from `first` on are older than the next transaction.
+
+    Raises:
+        LakeStateError: they are not.
+    """
+    if first + count > LOAD_SEQS:
+        raise LakeStateError(
+            "there is no place left for repairs at this position of the log",
+            table=table,
+            next_step="repair again after the next transaction of the source",
+        )
 
 
 @dataclass
@@ -71,13 +146,13 @@ def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> st
     """
     spec = MODES[mode]
     if spec.rows_are_changes:
-        return f"a {spec.label} tells changes in their order: an old one has no place there (K18)"
+        return f"a {spec.label} keeps changes in their order, so that no old change can be added (K18)"
     if unread:
         return "without a key a row may be an older image of one that the policies keep out of the lake"
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
     if spec.marks_deleted_rows and "duplicate" in kinds:
-        return "a row that is there twice cannot be told from itself: load the table anew"
+        return "two copies of the same row cannot be told apart: reload the table"
     return ""
 
 
@@ -103,57 +178,38 @@ def apply_repair(
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
     sides, target = reading.sides, reading.target
-    rows = read_found(sides, found, kinds, limit=ROWS_MAX + 1)
-    if rows.num_rows > ROWS_MAX:
+    rows = read_found(sides, found, kinds, limit=_ROWS_MAX + 1)
+    if rows.num_rows > _ROWS_MAX:
         raise LakeStateError(
-            "too many rows differ to be repaired one by one",
+            "too many rows differ for a repair by key",
             table=target.name,
-            expected=f"at most {ROWS_MAX:,}",
-            next_step=f"load the table anew: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
+            expected=f"at most {_ROWS_MAX:,}",
+            next_step=f"reload the table: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
         )
-    with admin_batch(sink, cursors=cursors, doing="repair", run_id=run_id) as batch:
-        cursor, cut = batch.cursor, batch.last_cut()
-        before = reading.after
-        if (cut.batch_number, cursor.position.order) != (before.cut.batch_number, before.position.order):
+    with repair_batch(sink, reading.after, cursors=cursors, run_id=run_id) as batch:
+        if batch is None:
             return None
-        at = cursor.position
-        base = pack_seq(cursor.epoch, journal_number(at.journal), at.offset)
-        last = _last_there(sink, sides, rows, base)
-        first = 0 if last is None else (last - base) // 2 + 1
-        staged = _staged(sides, rows, base=base, first=first, ts_us=_time_us(cut.source_time_us))
-        batch.rows.add_staged(staged, target.with_state(exact=False))
-        counts = Counter(inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted)
-        counts = +counts
-        said = ", ".join(f"{number:,} {what}" for what, number in counts.items())
-        states = dict(cut.cursor.targets)
-        states[target.name] = states[target.name].model_copy(update={"exact": False})
-        made = batch.publish(
-            kind="repair",
-            targets=states,
-            notes=(
-                Note(
-                    kind=REPAIRED_NOTE,
-                    text=f"rows that differed from the source were repaired by {who}: {said}",
-                    journal=at.journal,
-                    offset=at.offset,
-                    table=target.name,
-                ),
-            ),
-        )
+        first = batch.first_place(_there(sink, sides, rows, batch))
+        staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
+        batch.batch.rows.add_staged(staged, target)
+        counts = +Counter(inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted)
+        done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
+        made = batch.publish(f"rows that differed from the source were repaired by {who}: {done}", table=target.name)
         return made.batch_number, counts
 
 
-def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int | None:
-    """Return the last place at this position that rows of the lake have.
+def _there(sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch) -> Iterator[int | None]:
+    """Yield seqs at the batch's position that rows of the lake have, the last one among them.
 
     Rows deleted from a mirror leave no place behind, so that only rows with the same keys
     matter.
     """
-    end = base + 2 * LOAD_SEQS - 1
+    low, high = batch.seq, batch.last_seq
     if not sides.key or MODES[sides.target.spec.mode].keeps_past:
-        return highest_seq(sink.spark.session(), sides, low=base, high=end)
-    there = [int(seq) for seq in pc.unique(rows.column("_lake_seq")).to_pylist() if seq is not None]
-    return max((seq for seq in there if base <= seq <= end), default=None)
+        yield highest_seq(sink.spark.session(), sides, low=low, high=high)
+        return
+    seqs = pc.drop_null(pc.unique(rows.column("_lake_seq"))).to_pylist()
+    yield from (int(seq) for seq in seqs if low <= seq <= high)
 
 
 def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) -> StagedRows:
@@ -175,12 +231,7 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
     # Each key occurs once, so that keyed rows may share a place. Rows without a key need places of
     # their own.
     places = np.full(count, first) if sides.key else first + np.arange(count)
-    if count and int(places.max()) >= LOAD_SEQS:
-        raise LakeStateError(
-            "there is no place left for repairs at this position of the log",
-            table=sides.target.table,
-            next_step="repair again after the next transaction of the source",
-        )
+    check_room(first, 1 if sides.key else count, table=sides.target.table)
     arrays: dict[str, Any] = {
         "_op": pa.array(op),
         "_seq": _seqs(base, places, coming),
@@ -210,7 +261,3 @@ def _seqs(base: int, places: Any, coming: Any) -> pa.Array:
     words[:, 0] = low | places.astype(np.uint64) << np.uint64(1) | coming.astype(np.uint64)
     words[:, 1] = np.uint64(base >> 64)
     return pa.Array.from_buffers(SEQ_TYPE, len(places), [None, pa.py_buffer(words)])
-
-
-def _time_us(source_time_us: int) -> int:
-    return source_time_us if source_time_us >= 0 else time.time_ns() // 1000

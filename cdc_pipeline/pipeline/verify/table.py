@@ -18,7 +18,8 @@ from typing import Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.verify.captures import Standing
-from cdc_pipeline.pipeline.verify.read import DisturbedError, Reading, TableReading, What
+from cdc_pipeline.pipeline.verify.read import Reading, TableReading, What
+from cdc_pipeline.pipeline.verify.view import DisturbedError
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Found, Kind, Wanted, compare, read_found
 from cdc_pipeline.sink.verify.scratch import Scratch

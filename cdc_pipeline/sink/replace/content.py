@@ -124,12 +124,12 @@ def replacement(
     alike = (old.mode, old.key) == (spec.mode, spec.key)
     keeps = alike and mode.keeps_past and not is_whole
     if not alike and MODES[old.mode].keeps_past:
-        text = f"the target was a {old.mode} by {', '.join(old.key) or 'no key'}: none of its rows stays"
+        text = f"the target was a {old.mode} by {', '.join(old.key) or 'no key'}: none of its rows is kept"
         notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
     kept = _kept_columns(name, spec, old)
     carries = keeps or (alike and not is_keyless_mirror(spec.mode, spec.key))
     if kept and not carries:
-        text = f"columns that the source has dropped are gone: {', '.join(column.name for column in kept)}"
+        text = f"columns that the source has dropped were removed: {', '.join(column.name for column in kept)}"
         notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
         kept = ()
     if kept:
@@ -145,7 +145,7 @@ def replacement(
     )
     if keeps and mode.keeps_every_change and state.suspended is not None:
         held = state.suspended
-        text = f"changes between {held.position} and the load are not in this {spec.mode}"
+        text = f"this {spec.mode} lacks the changes between {held.position} and the load"
         notes.append(
             Note(kind=GAP_NOTE, text=text, journal=held.journal, offset=held.offset, table=name),
         )

@@ -17,8 +17,7 @@ from cdc_pipeline.pipeline.load.side import side_config
 from cdc_pipeline.pipeline.load.swap import given_up
 from cdc_pipeline.pipeline.operate.status import _need
 from cdc_pipeline.pipeline.plan.needs_load import choose, needing
-from cdc_pipeline.pipeline.verify.changed_keys import among
-from cdc_pipeline.pipeline.verify.key_sql import deletes_of, key_condition
+from cdc_pipeline.pipeline.verify.keys import conditions
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -85,7 +84,7 @@ def test_k28_a_target_that_follows_a_renamed_table_is_loaded_unless_the_policy_w
     moved = cut(a=state("shop.a", partial=True, origin=("shop.a", "shop.a"), sources=("shop.z",)))
     known = [*KNOWN, "shop.z"]
     needed = needing(config, moved, known)
-    assert needed["shop.a"].startswith("it follows shop.z, which had the name shop.a once")
+    assert needed["shop.a"].startswith("it follows shop.z, which was once named shop.a")
     assert needed["shop.z"] == "it is not in the lake"
     assert choose(config, moved, known, ["shop.a"]).targets == ("shop.a", "shop.a_log")
     following = config.model_copy(update={"schema_changes": SchemaChangePolicy(rename_table="follow")})
@@ -205,27 +204,26 @@ def test_keys_in_sql_find_their_rows(server: Server, fresh_database: str) -> Non
     server.execute_all(
         f"USE `{fresh_database}`",
         "CREATE TABLE t (i BIGINT UNSIGNED, d DECIMAL(10,3), v VARCHAR(9) CHARACTER SET latin1, b VARBINARY(5), "
-        "e ENUM('x','y'), n DATE, m DATETIME(6), s TIMESTAMP(3) NOT NULL, c TIME(2), f DOUBLE, o BIT(9), y YEAR, "
-        "z INT, PRIMARY KEY (i, d, v, b, e, n, m, s, c, f, o, y))",
+        "e ENUM('x','y'), n DATE, m DATETIME(6), s TIMESTAMP(3) NOT NULL, c TIME(2), o BIT(9), y YEAR, "
+        "z INT, PRIMARY KEY (i, d, v, b, e, n, m, s, c, o, y))",
         "INSERT INTO t VALUES "
         "(18446744073709551615, -1.5, 'a''é\\\\', x'00ff', 'y', '2024-02-29', '2024-01-01 10:00:00.000001', "
-        "'2024-01-01 10:00:00.5', '-100:00:00.25', 0.1, 257, 1999, 1),"
-        "(2, 0, '', '', 'x', '1000-01-01', '9999-12-31 23:59:59', '1970-01-01 00:00:01', '0:0:0', -1e300, 0, 2155, 2),"
-        "(2, 0, 'b', '', 'x', '1000-01-01', '9999-12-31 23:59:59', '1970-01-01 00:00:01', '0:0:0', -1e300, 0, 2155, 3)",
+        "'2024-01-01 10:00:00.5', '-100:00:00.25', 257, 1999, 1),"
+        "(2, 0, '', '', 'x', '1000-01-01', '9999-12-31 23:59:59', '1970-01-01 00:00:01', '0:0:0', 0, 2155, 2),"
+        "(2, 0, 'b', '', 'x', '1000-01-01', '9999-12-31 23:59:59', '1970-01-01 00:00:01', '0:0:0', 0, 2155, 3)",
     )
     schema = catalog_schema(server, fresh_database, "t")
+
+    def condition(keys: pa.Table) -> str:
+        (found,) = conditions(schema, schema.key_names, keys.columns)
+        return found
+
     with TableReader(live_config(server)) as reader:
         rows, invalid = selected(reader, schema)
         assert (rows.num_rows, invalid) == (3, [])
         keys = pa.Table.from_batches([rows.select(list(schema.key_names))])
         for at in range(3):
-            found, _ = selected(reader, schema, where=key_condition(schema, keys.slice(at, 1)))
+            found, _ = selected(reader, schema, where=condition(keys.slice(at, 1)))
             assert found.column("z").to_pylist() == rows.slice(at, 1).column("z").to_pylist()
-        found, _ = selected(reader, schema, where=key_condition(schema, keys))
+        found, _ = selected(reader, schema, where=condition(keys))
         assert found.num_rows == 3
-    assert among(keys, keys.slice(1, 1), schema.key_names).tolist() == [False, True, False]
-    deletes = deletes_of(schema, keys.slice(1), seq=4 << 19 << 24, time_us=1)
-    assert deletes.op.tolist() == [3, 3]
-    assert deletes.before.column("v").to_pylist() == keys.column("v").to_pylist()[1:]
-    assert deletes.before.column("z").to_pylist() == [None, None]
-    assert not deletes.all_present

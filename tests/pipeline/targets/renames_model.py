@@ -115,7 +115,7 @@ class Names:
         decision = self.rules.decide(query, targets=self.targets, journal=AT.journal, offset=AT.offset)
         self.decisions.append(decision)
         before, there = dict(self.held), dict(self.targets._targets)
-        self.targets.decided(decision)
+        errors = self.targets.decided(decision)
         for target in self.targets.carried():
             assert target.carried is not None
             origin_state = there[target.carried.origin].state
@@ -125,7 +125,7 @@ class Names:
             origin = before[target.carried.origin]
             self.held[target.name] = replace(origin, tables=(*kept, *origin.tables))
             self.stopped.pop(target.name, None)
-        for error in self.targets.unknown_contents:
+        for error in errors:
             assert error.table is not None
             made = suspension(error, batch_number=1, at=AT, epoch=1)
             assert made.needs_reload

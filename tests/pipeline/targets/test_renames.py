@@ -22,7 +22,7 @@ from cdc_pipeline.lake.records import (
     RecordedContent,
     RecordedTarget,
 )
-from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.interpret import check_not_parked
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -161,7 +161,7 @@ def test_k28_rows_that_were_not_captured_suspend_the_name_until_it_is_loaded() -
     assert model.held["d.b"] == Held((1,))  # what the name held before went on with its table
     error = model.stopped["d.a"]
     assert isinstance(error, ContentUnknownError)
-    assert error.next_step == "load it: `cdc-pipeline snapshot bank --table d.a`"
+    assert error.next_step == "load the table: `cdc-pipeline snapshot bank --table d.a`"
     model.load("d.a")
     assert (model.held["d.a"], model.stopped) == (Held((2,)), {})
 
@@ -304,8 +304,7 @@ def test_k28_no_row_is_carried_before_a_cut_has_it() -> None:
     rules, targets = model.rules, model.targets
     model.say("DROP TABLE d.b")
     decision = rules.decide(model.query("RENAME TABLE d.a TO d.b"), targets=targets, journal="b.000001", offset=4)
-    targets.decided(decision, may_carry=False)
-    assert [error.targets for error in targets.unknown_contents] == [("d.b",)]
+    assert [error.targets for error in targets.decided(decision, may_carry=False)] == [("d.b",)]
     assert targets.carried() == []
 
 
@@ -376,7 +375,7 @@ def test_k28_rows_that_wait_for_xa_commit_under_the_old_name_stop_the_table() ->
     decision = model.rules.decide(query, targets=model.targets, journal="b.000001", offset=4)
     parked = SimpleNamespace(holds_rows_of=lambda source: source == "d.a")
     with pytest.raises(UnsupportedDdlError, match="prepared XA") as caught:
-        Drain._check_not_parked(SimpleNamespace(_xa=parked, _targets=model.targets), decision)  # type: ignore[arg-type]
+        check_not_parked(decision, parking=parked, targets=model.targets)  # type: ignore[arg-type]
     assert caught.value.table == "d.a"
     free = SimpleNamespace(holds_rows_of=lambda _source: False)
-    Drain._check_not_parked(SimpleNamespace(_xa=free, _targets=model.targets), decision)  # type: ignore[arg-type]
+    check_not_parked(decision, parking=free, targets=model.targets)  # type: ignore[arg-type]

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.binlog.selected import LOAD_SEQS
+from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.column_defaults import given_after
 from cdc_pipeline.lake.records import CutTable, GivenValue, RecordedContent, RecordedTarget
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.runs import DirectRuns
+from cdc_pipeline.pipeline.verify.captures import Captures
 from cdc_pipeline.pipeline.verify.checks import checks_of
 from cdc_pipeline.pipeline.verify.keys import KEYS_PER_STATEMENT, conditions, leads_back
 from cdc_pipeline.pipeline.verify.repair import _staged, repairable
 from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange, Status, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify.reread import RepairReport, _Reread
+from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     DropColumn,
@@ -33,6 +41,7 @@ from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
 from cdc_pipeline.sink.verify.sides import Sides
+from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 
 BASE = pack_seq(3, 7, 4711)
 
@@ -67,7 +76,9 @@ def test_a_key_of_the_lake_is_asked_for_in_the_servers_sql(kind: Kind, value: An
 
 def test_keys_of_several_columns_and_null_and_many_of_them() -> None:
     two = schema(("a", Kind.INT32), ("b", Kind.TEXT))
-    assert asked(two, a=[1, 2], b=["x", "y"]) == ["(`a`, `b`) IN ((1, _utf8mb4 x'78'), (2, _utf8mb4 x'79'))"]
+    assert asked(two, a=[1, 2], b=["x", "y"]) == [
+        "(`a` <=> 1 AND `b` <=> _utf8mb4 x'78') OR (`a` <=> 2 AND `b` <=> _utf8mb4 x'79')"
+    ]
     assert asked(two, a=[1], b=[None]) == ["(`a` <=> 1 AND `b` <=> NULL)"]
     many = asked(schema(("a", Kind.INT32)), a=list(range(2 * KEYS_PER_STATEMENT + 1)))
     assert len(many) == 3
@@ -110,7 +121,7 @@ def test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes
     again = _staged(sides("id"), rows, base=BASE, first=3, ts_us=5)
     assert again.table.column("_seq").to_pylist() == [BASE + 7, BASE + 7, BASE + 6, BASE + 6]
     assert pack_seq(3, 7, 4711, event_ordinal=2) == BASE + 2 * LOAD_SEQS, "where the rows of the next event begin"
-    with pytest.raises(LakeStateError, match="no place left"):
+    with pytest.raises(LakeStateError, match="no room for more repairs"):
         _staged(sides("id"), rows, base=BASE, first=LOAD_SEQS, ts_us=5)
 
 
@@ -127,6 +138,30 @@ def test_columns_that_the_source_has_dropped_are_absent_from_a_repair() -> None:
     )
     assert staged.partial
     assert [staged.table.column(f"p{at}").to_pylist() for at in range(3)] == [[True], [True], [False]]
+
+
+def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_never_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"name": "shop", "source": {"kind": "live", "host": "nowhere", "user": "u", "password": "p"}}
+    more = {"tables": {"include": ["d.*"]}, "sink": {"lake_path": tmp_path / "lake"}}
+    config = PipelineConfig.model_validate({**document, **more})
+    reread = _Reread(config, "d.t", runs=DirectRuns(config, MemoryCursorStore()), observer=RunObserver())
+    rows = SelectedRows(schema(("id", Kind.INT32)), pa.record_batch({"id": pa.array([1, 2], pa.int32())}))
+    reads: list[Any] = []
+    monkeypatch.setattr(_Reread, "_read", lambda *_: reads.pop(0))
+    for name in ("recent", "run"):
+        monkeypatch.setattr(Captures, name, lambda _captures: None)
+    cuts: list[Any] = [None, SimpleNamespace(batch_number=7)]
+    monkeypatch.setattr(Captures, "change", lambda _captures, _work: cuts.pop(0))
+    empty = RepairReport(source="shop", table="d.t")
+
+    reads += [([rows], None), ([rows], "a cut that is not the last one now"), ([rows], "a cut")]
+    done = reread._range(ALL_ROWS, "id > 0", ["d.t"], empty)
+    assert (done.rows_written, done.rows_left, done.rounds, done.batches) == (2, 0, 3, (7,))
+    reads += 5 * [([rows], None)]
+    left = reread._range(ALL_ROWS, "id > 0", ["d.t"], done)
+    assert (left.rows_written, left.rows_left, left.rounds, left.batches) == (2, 2, 8, (7,))
 
 
 def test_what_has_no_repair_says_so() -> None:
@@ -189,10 +224,10 @@ def test_lines_name_keys_and_what_others_did() -> None:
     one = Difference(kind="different", key={"id": "7", "b": None}, columns=("v",))
     foreign = ForeignChange(versions={4: "UPDATE"}, what="changed", restorable=True, differences=(one,))
     lines = lines_of(verified("different", counts={"different": 1}, differences=(one,), foreign=foreign))
-    assert "changed; versions of others: 4 (UPDATE)" in lines
-    assert "--repair puts it back to the last cut" in lines
-    assert lines.count("  id=7, b=NULL: other values (v)") == 2
-    assert "1 key: other values" in lines
+    assert "changed; versions written by others: 4 (UPDATE)" in lines
+    assert "--repair restores it to the last cut" in lines
+    assert lines.count("  id=7, b=NULL: different values (v)") == 2
+    assert "1 key: different values" in lines
 
 
 def test_count_and_checksum_tell_apart_what_is_proved_and_what_is_not() -> None:

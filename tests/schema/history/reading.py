@@ -118,7 +118,7 @@ class Reading:
                     self.changes.append(table.rows)
                     self.rows += [(table.rows.schema.table, row) for row in table.rows.after.to_pylist()]
             slices.clear()
-        self.notes += [note.text for note in schemas.notes]
+        self.notes += [note.text for note in schemas.take_notes()]
         schemas.save(None, source_time_us=-1)
 
     @staticmethod

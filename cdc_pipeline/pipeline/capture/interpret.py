@@ -1,0 +1,356 @@
+"""Interpret the log: what each unit changes, as a value (K13).
+
+    unit -> statements -> transaction control -> rows -> targets, checks -> XA -> Changes
+
+A unit is what can be interpreted by itself: whole transactions, a piece of a large one, a single
+statement, or the mark of a transaction that never ended.
+
+Rules:
+- Interpreting stages nothing and moves nothing. It only learns: of tables, of the open transaction.
+  If it fails, it forgets what it learned, so that the unit can be interpreted again, in halves or
+  without a table.
+- What is to be done is in the `Changes`, and the drain does it (`drain.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.events.gtid import gtid_texts
+from cdc_pipeline.binlog.events.query import Query, parse_query
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.errors import CdcError, UnsupportedDdlError
+from cdc_pipeline.lake.prepared import Effect, XaParking
+from cdc_pipeline.pipeline.capture.stretch import Stretch
+from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
+from cdc_pipeline.pipeline.capture.xa import AddPiece, CommitPieces, XaPlanner, XaStep
+from cdc_pipeline.pipeline.decode.decoding import DecodedTable, RunDecoder, prepared_groups
+from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
+from cdc_pipeline.pipeline.decode.raw_staging import RawStaging
+from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, OpenTransaction, Stated
+from cdc_pipeline.pipeline.targets.quarantine import BadRows
+from cdc_pipeline.pipeline.targets.row_images import check_rows
+from cdc_pipeline.pipeline.targets.targets import Target, Targets
+from cdc_pipeline.schema.evolution.changes import Decision, RowPlace
+from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
+from cdc_pipeline.sink.staging.raw_files import RawRows
+from cdc_pipeline.text.table_names import table_name
+
+Unit = Sequence[EventSlice]
+
+
+class Ending(Enum):
+    """What becomes of the open transaction after a unit."""
+
+    COMMITTED = auto()  # or prepared: its rows are parked
+    ROLLED_BACK = auto()
+    ABANDONED = auto()  # a journal's proved end cut it off (K5)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a unit changes. All of it is staged, or the run ends.
+
+    Attributes:
+        statements: the decisions on its statements, in the order of the log.
+        suspensions: targets that its statements leave behind.
+        rows, raw: changes of each table, with the targets that get them; `raw` is undecoded.
+        bad: rows that cannot be applied, for the quarantine.
+        xa: steps for prepared transactions.
+        open: the transaction that it is a piece of.
+        ending: of that transaction; None if it goes on, or there is none.
+        undone: event ordinals of that transaction that do not count if it is committed.
+        row_events_ignored, row_events_suspended, transactions_applied: to be counted.
+    """
+
+    unit: Unit
+    statements: tuple[Decision, ...] = ()
+    suspensions: tuple[Suspend, ...] = ()
+    rows: tuple[tuple[list[Target], DecodedRows], ...] = ()
+    raw: tuple[tuple[list[Target], RawRows], ...] = ()
+    bad: tuple[BadRows, ...] = ()
+    xa: tuple[XaStep, ...] = ()
+    open: OpenTransaction | None = None
+    ending: Ending | None = None
+    undone: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    row_events_ignored: int = 0
+    row_events_suspended: int = 0
+    transactions_applied: int = 0
+
+
+def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
+    """Split the result of a get: runs of whole transactions, and each other slice by itself."""
+    whole: list[EventSlice] = []
+    for piece in slices:
+        if piece.kind is SliceKind.TRANSACTIONS:
+            whole.append(piece)
+            continue
+        if whole:
+            yield whole
+            whole = []
+        yield [piece]
+    if whole:
+        yield whole
+
+
+def halves(unit: Unit) -> list[Unit] | None:
+    """Split a unit in two at the end of a transaction; None if there is none inside."""
+    if unit[0].kind is not SliceKind.TRANSACTIONS:
+        return None
+    if len(unit) > 1:
+        middle = len(unit) // 2
+        return [unit[:middle], unit[middle:]]
+    piece = unit[0]
+    begins = np.flatnonzero((piece.events["tx_offset"] >= 0) & (piece.events["tx_ordinal"] == 0))
+    begins = begins[begins > 0]
+    if not len(begins):
+        return None
+    stop = int(begins[len(begins) // 2])
+    return [[piece.part(0, stop)], [piece.part(stop, piece.event_count)]]
+
+
+class Interpreter:
+    """Interpreter of consecutive units of a stretch.
+
+    Args:
+        raw: leaves rows to executors where that is possible; None to decode all of them.
+    """
+
+    def __init__(
+        self,
+        stretch: Stretch,
+        *,
+        rules: StatementRules,
+        decoder: RunDecoder,
+        xa: XaPlanner,
+        raw: RawStaging | None,
+    ) -> None:
+        self._stretch = stretch
+        self._targets = stretch.targets
+        self._overlap = stretch.overlap
+        self._schemas = stretch.schemas
+        self._rules = rules
+        self._decoder = decoder
+        self._xa = xa
+        self._raw = None if raw is None else raw.take
+        self._controls = ControlReader()
+        self._open: OpenTransaction | None = None
+
+    def is_alone(self, unit: Unit) -> bool:
+        """Return whether a unit is a statement that changes a target: a batch of its own.
+
+        Raises:
+            CdcError: see `read`.
+        """
+        piece = unit[0]
+        return piece.kind is SliceKind.STATEMENT and bool(self._decision(piece, piece.stop - 1)[1].changes)
+
+    def read(self, unit: Unit) -> Changes:
+        """Return what a unit changes.
+
+        Raises:
+            CdcError: it cannot be decoded or applied; with journal and offset. Nothing was learned.
+        """
+        kind = unit[0].kind
+        read: Callable[[Unit], Changes] = self._piece
+        if kind is SliceKind.TRANSACTIONS:
+            read = self._transactions
+        elif kind is SliceKind.STATEMENT:
+            read = self._statement
+        elif kind is SliceKind.ABANDONED:
+            read = self._abandoned
+        targets, maps, controls = self._targets.snapshot(), self._decoder.mark(), self._controls.mark()
+        try:
+            return read(unit)
+        except CdcError:
+            self._targets.restore(targets)
+            self._decoder.rewind(maps)
+            self._controls.rewind(controls)
+            raise
+
+    def _transactions(self, unit: Unit) -> Changes:
+        logged, suspensions = self._statements(unit)
+        controls = self._controls.read(logged)
+        decoded = self._decoder.decode(unit, controls.undone, raw=self._raw)
+        return Changes(
+            unit,
+            statements=tuple(one.decision for one in logged),
+            suspensions=suspensions,
+            rows=tuple((self._confirm(table), table.rows) for table in decoded.tables),
+            raw=tuple((self._confirm(part.as_decoded, first_us=part.first_us), part.rows) for part in decoded.raw),
+            bad=decoded.bad,
+            xa=self._xa.plan(decoded.prepared, controls.xa_ends),
+            row_events_ignored=decoded.row_events_ignored,
+            row_events_suspended=decoded.row_events_suspended,
+            transactions_applied=decoded.transactions_applied,
+        )
+
+    def _piece(self, unit: Unit) -> Changes:
+        """Read a piece of a transaction larger than a slice; its end decides on all of them."""
+        (piece,) = unit
+        journal, first = piece.chunk.journal, piece.events[0]
+        at = int(first["tx_offset"])
+        opened = self._open
+        if opened is None or first["tx_ordinal"] == 0:
+            opened = OpenTransaction(journal, at, gtid_texts(piece.chunk, piece.first, piece.first + 1).get(at, ""))
+        logged, suspensions = self._statements(unit)
+        is_xa = self._controls.read_piece(piece, logged)
+        undone = self._controls.open_undone
+        decoded = self._decoder.decode(unit, {(journal, at): undone} if len(undone) else None, may_leave_out=not is_xa)
+        opened = replace(opened, is_applied=opened.is_applied or decoded.transactions_applied > 0)
+        added: tuple[XaStep, ...] = ()
+        if is_xa:
+            self._xa.check_rows(decoded.tables)
+            added = (AddPiece(opened, decoded.tables),)
+        ending, xa_end, applied = self._end_pieces(piece, opened, undone, is_xa=is_xa)
+        changes = Changes(
+            unit,
+            statements=tuple(one.decision for one in logged),
+            suspensions=suspensions,
+            rows=() if is_xa else tuple((self._confirm(table), table.rows) for table in decoded.tables),
+            bad=decoded.bad,
+            xa=(*added, *xa_end),
+            open=opened,
+            ending=ending,
+            undone=undone,
+            row_events_ignored=decoded.row_events_ignored,
+            row_events_suspended=decoded.row_events_suspended,
+            transactions_applied=applied,
+        )
+        self._open = opened
+        if ending is not None:
+            self._close()
+        return changes
+
+    def _end_pieces(
+        self, piece: EventSlice, opened: OpenTransaction, undone: NDArray[np.int64], *, is_xa: bool
+    ) -> tuple[Ending | None, tuple[XaStep, ...], int]:
+        """Return how a piece ends its transaction, the XA steps for that, and 1 if its rows count."""
+        end = piece.events[-1]
+        if piece.kind is not SliceKind.LAST_PIECE:
+            return None, (), 0
+        if end["role"] == Role.ROLLBACK:
+            return Ending.ROLLED_BACK, (), 0
+        if not is_xa:
+            return Ending.COMMITTED, (), int(opened.is_applied)
+        if end["role"] == Role.XA_PREPARE:
+            (group,) = prepared_groups(piece)
+            return Ending.COMMITTED, self._xa.plan_pieces(replace(group, gtid=opened.gtid), undone), 0
+        effect = Effect(self._stretch.epoch, opened.journal, int(end["tx_offset"]), int(end["commit_ts_us"]))
+        return Ending.COMMITTED, (CommitPieces(effect, undone),), int(opened.is_applied)
+
+    def _abandoned(self, unit: Unit) -> Changes:
+        """Drop the pieces of a transaction that never ended: they never count."""
+        self._decoder.reset()
+        self._close()
+        return Changes(unit, ending=Ending.ABANDONED)
+
+    def _close(self) -> None:
+        self._controls.reset()
+        self._open = None
+
+    def _statement(self, unit: Unit) -> Changes:
+        (piece,) = unit
+        query, decision = self._decision(piece, piece.stop - 1)
+        check_not_parked(decision, parking=self._stretch.parking, targets=self._targets)
+        suspensions = self._learn(piece, piece.stop - 1, query, decision)
+        applied = 0 if decision.ignored else 1
+        return Changes(unit, statements=(decision,), suspensions=suspensions, transactions_applied=applied)
+
+    # -- statements --------------------------------------------------------------------------------
+
+    def _statements(self, unit: Unit) -> tuple[list[Stated], tuple[Suspend, ...]]:
+        """Decide on statements that are not alone: savepoints, XA, DDL of other tables."""
+        logged: list[Stated] = []
+        suspensions: list[Suspend] = []
+        for piece in unit:
+            for row in (np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first).tolist():
+                query, decision = self._decision(piece, row)
+                suspensions += self._learn(piece, row, query, decision)
+                logged.append(Stated(piece, row, decision))
+        return logged, tuple(suspensions)
+
+    def _decision(self, piece: EventSlice, row: int) -> tuple[Query, Decision]:
+        query, event = parse_query(piece.chunk, row), piece.chunk.events[row]
+        decide = partial(decide_in_overlap, self._rules) if self._overlap.is_held else self._rules.decide
+        journal = piece.chunk.journal
+        begin = max(0, int(event["tx_offset"]))
+        seq = pack_seq(self._stretch.epoch, journal_number(journal), begin, int(event["tx_ordinal"]))
+        alone = piece.kind is SliceKind.STATEMENT  # whatever removes rows
+        gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
+        decision = decide(
+            query,
+            targets=self._targets,
+            journal=journal,
+            offset=int(event["offset"]),
+            schemas=self._schemas,
+            place=RowPlace(seq, int(event["commit_ts_us"]), gtid or f"{journal}:{begin}"),
+        )
+        return query, decision
+
+    def _learn(self, piece: EventSlice, row: int, query: Query, decision: Decision) -> tuple[Suspend, ...]:
+        """Take over what a decision says of tables; return the suspensions that it calls for.
+
+        Raises:
+            ContentUnknownError: a target holds another table's rows, and cannot be suspended.
+        """
+        suspensions = []
+        for error in self._targets.decided(decision, may_carry=not self._overlap.is_held):
+            found = suspension_for(error, self._stretch)
+            if found is None:
+                raise error
+            suspensions.append(found)
+        if decision.statement.kind in SCHEMA_KINDS:
+            self._schemas.apply(
+                query,
+                is_mariadb=piece.chunk.journal_format.is_mariadb,
+                journal=piece.chunk.journal,
+                offset=int(piece.chunk.events["offset"][row]),
+                time_us=int(piece.chunk.events["commit_ts_us"][row]),
+            )
+        return tuple(suspensions)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _confirm(self, table: DecodedTable, *, first_us: int | None = None) -> list[Target]:
+        """Return the targets of a table's changes; an error names their place.
+
+        `first_us` is the commit time of the first change; None for that of the rows.
+        """
+        rows, targets = table.rows, self._targets
+        with table.named_in_errors():
+            found = targets.confirm(rows.schema)
+            targets.check_rows(rows)
+            first_us = int(rows.commit_ts_us.min()) if first_us is None else first_us
+            self._overlap.check_changes(found, rows.schema.full_name, first_us=first_us)
+            for target in found:
+                check_rows(target, rows)
+            return targets.with_rescued(found, rows)
+
+
+def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets) -> None:
+    """Check that no parked rows lose their table.
+
+    Raises:
+        UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for
+            XA COMMIT (K8, K28).
+    """
+    for table in dict.fromkeys(old for old, _ in decision.statement.renames):
+        source = table_name(*table)
+        if parking.holds_rows_of(source) and not targets.is_suspended(*table):
+            raise UnsupportedDdlError(
+                "a table is renamed while a prepared XA transaction that changed it is open",
+                table=source,
+                journal=decision.ddl.journal,
+                offset=decision.ddl.offset,
+                next_step="commit or roll back the XA transaction at the source, and load the table under its new name",
+            )
