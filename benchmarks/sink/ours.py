@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.decode.workloads import W1, cache_folder
 from benchmarks.sink.changes import Changes
 from benchmarks.sink.cpu import cpu_s, jvm_pid, spent_s
-from benchmarks.sink.tables import TABLE, base_table, link_table, plan_of
+from benchmarks.sink.tables import TABLE, base_table, link_table, target_of
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig, SparkConfig
 from cdc_pipeline.lake.records import BatchRecord, Interval
@@ -118,12 +118,12 @@ class _Batches:
         self._number += 1
         batch = self._sink.begin(self._number)
         for table, rows in changes.items():
-            plan = plan_of(table)
+            target = target_of(table)
             if table not in self._known:
-                batch.create(plan)
+                batch.create(target)
                 self._known.add(table)
             if rows is not None:
-                batch.add(rows, plan)
+                batch.add(rows, target)
         start = 1000 * self._number
         interval = Interval(
             start_journal="b.000007", start_offset=start, end_journal="b.000007", end_offset=start + 1000
@@ -136,4 +136,5 @@ class _Batches:
             journal="b.000007",
             offset=start + 1000,
         )
-        return batch.record(interval=interval, cursor_after=cursor)
+        head = BatchRecord(source=cursor.source, batch_number=self._number, interval=interval, cursor_after=cursor)
+        return batch.record(head)

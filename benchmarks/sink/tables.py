@@ -16,9 +16,11 @@ from typing import Any
 from benchmarks.decode.workloads import cache_folder
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.modes.tables import create_table
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.target import Target
 
 _VERSION = 1
 ROWS_PER_FILE = 1_000_000
@@ -43,10 +45,15 @@ def schema_of(table: str) -> TableSchema:
     return TableSchema(database, name, columns, (0,))
 
 
-def plan_of(table: str) -> TargetPlan:
+def target_of(table: str) -> Target:
     schema = schema_of(table)
-    app_id = f"cdc_pipeline/bench/{table}"
-    return TargetPlan(table=table, app_id=app_id, columns=target_columns(schema), key=schema.key_names)
+    state = TargetState(table=table, app_id=f"cdc_pipeline/bench/{table}", table_version=-1, applied_batch=-1)
+    return Target(state, TargetSpec(columns=target_columns(schema), key=schema.key_names))
+
+
+def recorded_of(table: str) -> RecordedTarget:
+    target = target_of(table)
+    return RecordedTarget(table=table, app_id=target.state.app_id, spec=target.spec)
 
 
 def base_table(session: Any, rows: int, *, deletion_vectors: bool = True) -> Path:
@@ -57,10 +64,8 @@ def base_table(session: Any, rows: int, *, deletion_vectors: bool = True) -> Pat
         return path
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    plan = plan_of(TABLE)
-    target = RecordedTarget(table=TABLE, app_id=plan.app_id, columns=plan.columns, key=plan.key)
     own = session.newSession()
-    create_table(own, partial, target, source="bench")
+    create_table(own, partial, recorded_of(TABLE), source="bench")
     if not deletion_vectors:
         own.sql(f"ALTER TABLE delta.`{partial}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
     files = max(2, rows // ROWS_PER_FILE)

@@ -23,7 +23,7 @@ def given_after(before: CutTable | None, target: RecordedTarget) -> tuple[GivenV
     Args:
         before: the target in the cut before; None if there is none.
     """
-    if not MODES[target.mode].rows_are_changes:
+    if not MODES[target.spec.mode].rows_are_changes:
         return ()
     if target.content is None and (target.create or target.replaces):
         return ()  # a table created from scratch; what a load replaces may keep its rows

@@ -186,7 +186,7 @@ def _known(paths: LakePaths, *, before: int) -> set[tuple[str, str]]:
 
 
 def _sources(target: RecordedTarget) -> list[str]:
-    return list(target.sources) or [target.table]
+    return list(target.spec.sources) or [target.table]
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -11,20 +11,28 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.decisions import AddedColumn, DdlDecision
 from cdc_pipeline.schema.evolution.steps import Step
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 
 __all__ = [
     "AddedColumn",
     "BatchRecord",
-    "ComputedColumn",
     "Cut",
     "CutTable",
     "DdlDecision",
@@ -35,8 +43,6 @@ __all__ = [
     "QuarantineMark",
     "RawFile",
     "RecordedContent",
-    "RecordedShape",
-    "RecordedSource",
     "RecordedTarget",
     "StagedFile",
     "TableFacts",
@@ -136,29 +142,6 @@ class QuarantineCount(_Plain):
     gone: int = 0
 
 
-class RecordedSource(_Plain):
-    """A source table as a target knows it: what its table maps must confirm (K13)."""
-
-    columns: tuple[TargetColumn, ...]
-    key: tuple[str, ...]
-    names: tuple[tuple[str, str], ...] = ()  # source column -> target column, where the two differ
-    gone: bool = False  # it was dropped: a new table of its name starts from scratch
-
-    @property
-    def key_in_target(self) -> tuple[str, ...]:
-        """Return the key under the target's names."""
-        names = dict(self.names)
-        return tuple(names.get(name, name) for name in self.key)
-
-
-class ComputedColumn(_Plain):
-    """A column that Spark computes: DDL type, deterministic expression over source columns."""
-
-    name: str
-    delta_type: str
-    expression: str
-
-
 class GivenValue(_Plain):
     """Value that the server gave to existing rows when a column was added.
 
@@ -172,33 +155,6 @@ class GivenValue(_Plain):
     delta_type: str
     value: str
     seq: str
-
-
-class RecordedShape(_Plain):
-    """How a target's columns come from those of its source tables, according to its rule.
-
-    It never holds a secret: of a mask only its fingerprint (see `pipeline/targets/masks.py`).
-    """
-
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = ()
-    masks: dict[str, str] = Field(default_factory=dict)
-    types: dict[str, str] = Field(default_factory=dict)
-    computed: tuple[ComputedColumn, ...] = ()
-    filter: str = ""
-    shard_column: str = ""
-    shard_value: str = ""
-    partition_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] = ()
-
-    def is_exact_possible(self, key: tuple[str, ...]) -> bool:
-        """Return whether inserts of the source are inserts of the target (K12).
-
-        The target finds rows by the source's own key: no shards, no filter, and no mask on a
-        column of the target's `key`.
-        """
-        masked = {name.lower() for name in self.masks}
-        return not (self.shard_column or self.filter or masked & {name.lower() for name in key})
 
 
 class RecordedContent(_Plain):
@@ -241,7 +197,26 @@ class RecordedContent(_Plain):
     renamed_from: str = ""
 
 
-class RecordedTarget(_Plain):
+class _HasSpec(_Plain):
+    """A record of one target. In JSON the fields of its `spec` lie among its own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_spec(cls, document: Any) -> Any:
+        if not isinstance(document, dict) or "spec" in document:
+            return document
+        own = {name: value for name, value in document.items() if name not in TargetSpec.model_fields}
+        return own | {"spec": {name: document[name] for name in document.keys() - own.keys()}}
+
+    @model_serializer(mode="wrap")
+    def _spread_spec(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = {}
+        for name, value in serialize(self).items():
+            document |= value if name == "spec" else {name: value}
+        return document
+
+
+class RecordedTarget(_HasSpec):
     """Actions of a batch on one target.
 
     `step` numbers the DML statements of the batch on this target: transaction version = 16 *
@@ -250,15 +225,7 @@ class RecordedTarget(_Plain):
 
     table: str  # the target's name, schema.table in the lake
     app_id: str
-    mode: Mode = "mirror"
-    columns: tuple[TargetColumn, ...]  # the target's source columns after this batch, without _cdc_ columns
-    key: tuple[str, ...]  # () if rows are found by all of their values, or not at all
-    key_reason: str = ""  # why it has this mode and key
-    track: tuple[str, ...] = ()  # history: columns whose changes begin a version; (): all
-    # Its source tables by name; {}: one of the target's name, with the target's own columns and
-    # key.
-    sources: dict[str, RecordedSource] = Field(default_factory=dict)
-    shape: RecordedShape | None = None  # None: the source's columns as they are
+    spec: TargetSpec  # after this batch
     create: bool = False  # the table is created by this batch
     partial: bool = False
     add_columns: tuple[AddedColumn, ...] = ()  # in records of earlier versions; now `schema_steps`
@@ -297,6 +264,10 @@ class RecordedTarget(_Plain):
         """
         return self.content is not None and not self.content.renamed_from
 
+    def with_spec(self, **changes: object) -> RecordedTarget:
+        """Return the record with other values in its spec."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update=changes)})
+
 
 class BatchRecord(_Plain):
     """All that batch `batch_number` will do, written before it does anything.
@@ -331,18 +302,34 @@ class BatchRecord(_Plain):
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
 
+    @property
+    def start(self) -> Position:
+        """Where a target stands that the batch has to leave behind."""
+        return Position(
+            journal=self.start_journal,
+            offset=self.start_offset,
+            gtid_set=self.start_gtid_set,
+            journal_created_s=self.start_journal_created_s,
+        )
 
-class TableFacts(_Plain):
+    def starting_at(self, start: Position) -> BatchRecord:
+        """Return the record with another start."""
+        return self.model_copy(
+            update={
+                "start_journal": start.journal,
+                "start_offset": start.offset,
+                "start_gtid_set": start.gtid_set,
+                "start_journal_created_s": start.journal_created_s,
+            }
+        )
+
+
+class TableFacts(_HasSpec):
     """Facts of a target that only DDL and configuration change."""
 
-    mode: Mode = "mirror"
-    columns: tuple[TargetColumn, ...] = ()
-    key: tuple[str, ...] = ()
-    key_reason: str = ""
-    sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
+    spec: TargetSpec = TargetSpec()
     rescues: bool = False  # as in `RecordedTarget`
     given: tuple[GivenValue, ...] = ()  # of a changelog
-    shape: RecordedShape | None = None
 
 
 class CutTable(TableFacts):
@@ -365,10 +352,6 @@ class CutTable(TableFacts):
     rescued_rows: int = 0
     rescued_ever: dict[str, int] = Field(default_factory=dict)  # over all batches so far
     facts: str = ""
-
-    def sources_of(self, name: str) -> dict[str, RecordedSource]:
-        """Return the source tables of the target `name`, by name."""
-        return self.sources or {name: RecordedSource(columns=self.columns, key=self.key)}
 
     @property
     def row_changes(self) -> int:

@@ -46,17 +46,11 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
     Its position is the record's start or, if it was being caught up, the position where it was
     `held` before.
     """
-    at = Position(
-        journal=record.start_journal,
-        offset=record.start_offset,
-        gtid_set=record.start_gtid_set,
-        journal_created_s=record.start_journal_created_s,
-    )
     # A table changed by another program stays suspended: only restoring its old state fixes it.
     made = suspension(
         error,
         batch_number=record.batch_number,
-        at=at,
+        at=record.start,
         epoch=record.cursor_after.epoch,
         needs_reload=isinstance(error, LakeStateError),
     )

@@ -60,9 +60,9 @@ def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
     of_table = cut.tables.get(table) if cut is not None else None
     if is_live:
         yield from _VERIFIED
-    if of_table is not None and of_table.key and MODES[of_table.mode].has_key:
+    if of_table is not None and of_table.spec.key and MODES[of_table.spec.mode].has_key:
         yield "key_uniqueness"
-    if of_table is not None and MODES[of_table.mode].keeps_versions:
+    if of_table is not None and MODES[of_table.spec.mode].keeps_versions:
         yield "interval_continuity"
 
 

@@ -81,9 +81,11 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         metadata["rescued"] = dg.MetadataValue.json(of_table.rescued)
     if row_count is not None:
         metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
-    if of_table.columns:
+    if of_table.spec.columns:
         metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
-            column_schema(of_table.columns, key=of_table.key, mode=of_table.mode, rescues=of_table.rescues)
+            column_schema(
+                of_table.spec.columns, key=of_table.spec.key, mode=of_table.spec.mode, rescues=of_table.rescues
+            )
         )
     if cut.cursor.targets[table].partial:
         metadata["partial"] = dg.MetadataValue.bool(True)

@@ -107,15 +107,15 @@ class CdcTranslator:
         `sources` are its source tables; by default the one of the same name."""
         path = self.table_path(config, table)
         of_table = cut.tables.get(table) if cut is not None else None
-        mode = of_table.mode if of_table is not None else config.sink.mode
+        mode = of_table.spec.mode if of_table is not None else config.sink.mode
         metadata: dict[str, Any] = {
             "dagster/table_name": table,
             "dagster/uri": dg.MetadataValue.url(path.as_uri()),
             "mode": mode,
             **_origin_metadata(config),
         }
-        if of_table is not None and of_table.columns:
-            metadata["dagster/column_schema"] = column_schema(of_table.columns, key=of_table.key, mode=mode)
+        if of_table is not None and of_table.spec.columns:
+            metadata["dagster/column_schema"] = column_schema(of_table.spec.columns, key=of_table.spec.key, mode=mode)
         return dg.AssetSpec(
             self.table_key(config.name, table),
             deps=[self.source_table_key(config.name, source) for source in sources or (table,)],

@@ -101,18 +101,19 @@ class AdminBatch:
         if source_time_us is None:
             source_time_us = -1 if self.cut is None else self.cut.source_time_us
         states = self.cursor.targets if targets is None else dict(sorted(targets.items()))
-        record = self.rows.record(
+        head = BatchRecord(
+            source=self.cursor.source,
+            batch_number=self.number,
+            kind=kind,
+            run_id=self.run_id,
             interval=empty_interval(self.cursor),
             cursor_after=self.cursor.model_copy(update={"batch_number": self.number, "targets": states}),
             source_time_us=source_time_us,
-            notes=tuple(notes),
-            run_id=self.run_id,
-            kind=kind,
             dropped=tuple(dropped),
-            marks=tuple(marks),
-            start=self.cursor.position,
+            quarantine_marks=tuple(marks),
+            notes=tuple(notes),
         )
-        return self.finish(record)
+        return self.finish(self.rows.record(head.starting_at(self.cursor.position)))
 
     def suspend(
         self,

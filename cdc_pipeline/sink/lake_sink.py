@@ -295,7 +295,7 @@ def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]
     """Return the targets of each source table, in the batch and in the previous cut."""
     found: dict[str, set[str]] = {}
     for target in record.targets:
-        for source in target.sources or (target.table,):
+        for source in target.spec.sources or (target.table,):
             found.setdefault(source, set()).add(target.table)
     for name, before in (previous.cursor.targets if previous is not None else {}).items():
         for source in before.source_names:

@@ -15,7 +15,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.column_defaults import given_after
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.sink.modes.rescue import summed
 from cdc_pipeline.sink.protocol import TableVersion
 
@@ -31,92 +31,31 @@ def next_cut(
         there: the present version of each target that has the batch.
         failing: the targets that do not have it, each with the cause.
     """
-    unchanged = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0, "rescued": {}, "rescued_rows": 0}
-    tables: dict[str, CutTable] = {}
-    states: dict[str, TargetState] = {}
-    if previous is not None:
-        tables = {name: table.model_copy(update=unchanged) for name, table in previous.tables.items()}
-        # A moved cursor may relabel tables (K19): its record has the label of each.
-        is_set = record.kind == "cursor_set"
-        states = dict(record.cursor_after.targets if is_set else previous.cursor.targets)
-        if is_set:  # rows may come a second time, or never (K12)
-            states = {name: state.model_copy(update={"exact": False}) for name, state in states.items()}
+    tables = {} if previous is None else {name: _unchanged(table) for name, table in previous.tables.items()}
     for name in record.dropped:
         tables.pop(name, None)
-        states.pop(name, None)
-    kept = {target.table for target in record.targets if target.is_of_load and target.table in failing}
-    for name, after in record.cursor_after.targets.items():
-        if name in kept:
-            continue
-        if name in states:
-            exact = states[name].exact and after.exact and after.suspended is None
-            states[name] = states[name].model_copy(update={"suspended": after.suspended, "exact": exact})
-        elif after.suspended is not None:
-            states[name] = after
+    states = _states_before(record, previous, failing)
     notes = list(record.notes)
     mine = {target.table for target in record.targets}
     for name, error in failing.items():
         if name in states and name not in mine:
             left = left_behind(record, error, held=states[name].suspended)
+            states[name] = _suspended(states[name], left)
             notes.append(note_of(name, left))
-            states[name] = states[name].model_copy(update={"suspended": left, "exact": False})
     for target in record.targets:
-        before = states.get(target.table)
-        planned = record.cursor_after.targets.get(target.table, before)
-        if target.table in failing:
-            error = failing[target.table]
-            if target.is_of_load:
-                notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(error), table=target.table))
-                continue
-            last = previous.cursor.targets.get(target.table) if previous is not None else None
-            held = last.suspended if last is not None else None
-            left = left_behind(record, error, held=held)
+        name = target.table
+        if name not in failing:
+            tables[name] = _table_after(target, there[name], tables.get(name))
+            states[name] = _state_after(record, target, there[name], states.get(name))
+        elif target.is_of_load:
+            notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(failing[name]), table=name))
+        else:
+            last = (None if previous is None else previous.cursor.targets.get(name)) or _unmade(target)
+            left = left_behind(record, failing[name], held=last.suspended)
             if target.content is not None:  # it holds the rows of a table with another name (K28)
                 left = left.model_copy(update={"needs_reload": True})
-            notes.append(note_of(target.table, left))
-            state_of = last or TargetState(
-                table=target.table,
-                app_id=target.app_id,
-                table_version=-1,
-                applied_batch=-1,
-                partial=target.partial,
-                sources=tuple(target.sources),
-            )
-            states[target.table] = state_of.model_copy(update={"suspended": left, "exact": False})
-            continue
-        now, content = there[target.table], target.content
-        ever = tables[target.table].rescued_ever if target.table in tables else {}
-        tables[target.table] = CutTable(
-            table_version=now.version,
-            transaction_version=now.transaction_version,
-            rows_inserted=target.rows_inserted,
-            rows_updated=target.rows_updated,
-            rows_deleted=target.rows_deleted,
-            mode=target.mode,
-            columns=target.columns,
-            key=target.key,
-            key_reason=target.key_reason,
-            sources=target.sources,
-            shape=target.shape,
-            rescues=target.rescues,
-            rescued=target.rescued,
-            rescued_rows=target.rescued_rows,
-            rescued_ever=summed(ever, target.rescued) if content is None else content.rescued_ever,
-            given=given_after(tables.get(target.table), target),
-        )
-        states[target.table] = TargetState(
-            table=target.table,
-            app_id=target.app_id,
-            table_version=now.version,
-            applied_batch=record.batch_number,
-            # A shard that joins later may make a whole target partial (K19).
-            partial=target.partial
-            or (content is None and before is not None and before.table_version >= 0 and before.partial),
-            suspended=planned.suspended if planned is not None and content is None else None,
-            sources=tuple(target.sources),
-            exact=_stays_exact(record, target, before, planned),
-            origin=planned.origin if planned is not None else None,
-        )
+            states[name] = _suspended(last, left)
+            notes.append(note_of(name, left))
     return Cut(
         source=record.source,
         batch_number=record.batch_number,
@@ -128,6 +67,93 @@ def next_cut(
         tables=dict(sorted(tables.items())),
         ddl=record.ddl,
         notes=tuple(notes),
+    )
+
+
+def _unchanged(table: CutTable) -> CutTable:
+    """Return a table of the previous cut, without the counts of that cut's own batch."""
+    counts = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0, "rescued": {}, "rescued_rows": 0}
+    return table.model_copy(update=counts)
+
+
+def _states_before(
+    record: BatchRecord, previous: Cut | None, failing: Mapping[str, CdcError]
+) -> dict[str, TargetState]:
+    """Return the states of all targets before the batch acts: those of the previous cut, with what
+    the record says of suspensions and exactness."""
+    states: dict[str, TargetState] = {}
+    if previous is not None and record.kind == "cursor_set":
+        # A moved cursor may relabel tables (K19): its record has the label of each. Rows may come
+        # a second time, or never (K12).
+        for name, state in record.cursor_after.targets.items():
+            states[name] = state.model_copy(update={"exact": False})
+    elif previous is not None:
+        states = dict(previous.cursor.targets)
+    for name in record.dropped:
+        states.pop(name, None)
+    kept = {target.table for target in record.targets if target.is_of_load and target.table in failing}
+    for name, after in record.cursor_after.targets.items():
+        if name in kept:
+            continue
+        if name in states:
+            exact = states[name].exact and after.exact and after.suspended is None
+            states[name] = states[name].model_copy(update={"suspended": after.suspended, "exact": exact})
+        elif after.suspended is not None:
+            states[name] = after
+    return states
+
+
+def _suspended(state: TargetState, left: Suspension) -> TargetState:
+    return state.model_copy(update={"suspended": left, "exact": False})
+
+
+def _unmade(target: RecordedTarget) -> TargetState:
+    """Return the state of a target whose table was never made."""
+    return TargetState(
+        table=target.table,
+        app_id=target.app_id,
+        table_version=-1,
+        applied_batch=-1,
+        partial=target.partial,
+        sources=tuple(target.spec.sources),
+    )
+
+
+def _table_after(target: RecordedTarget, now: TableVersion, before: CutTable | None) -> CutTable:
+    """Return a target that has the batch, as the cut names it."""
+    ever = {} if before is None else before.rescued_ever
+    return CutTable(
+        spec=target.spec,
+        table_version=now.version,
+        transaction_version=now.transaction_version,
+        rows_inserted=target.rows_inserted,
+        rows_updated=target.rows_updated,
+        rows_deleted=target.rows_deleted,
+        rescues=target.rescues,
+        rescued=target.rescued,
+        rescued_rows=target.rescued_rows,
+        rescued_ever=summed(ever, target.rescued) if target.content is None else target.content.rescued_ever,
+        given=given_after(before, target),
+    )
+
+
+def _state_after(
+    record: BatchRecord, target: RecordedTarget, now: TableVersion, before: TargetState | None
+) -> TargetState:
+    """Return the state of a target that has the batch."""
+    planned = record.cursor_after.targets.get(target.table, before)
+    is_loaded = target.content is not None
+    # A shard that joins later may make a whole target partial (K19).
+    was_partial = before is not None and before.table_version >= 0 and before.partial
+    return _unmade(target).model_copy(
+        update={
+            "table_version": now.version,
+            "applied_batch": record.batch_number,
+            "partial": target.partial or (was_partial and not is_loaded),
+            "suspended": None if planned is None or is_loaded else planned.suspended,
+            "exact": _stays_exact(record, target, before, planned),
+            "origin": None if planned is None else planned.origin,
+        }
     )
 
 

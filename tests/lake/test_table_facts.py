@@ -12,6 +12,7 @@ from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
 from cdc_pipeline.lake.table_facts import prune_facts, put_cut
 from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 
 TABLES, COLUMNS = 500, 30
@@ -48,7 +49,9 @@ def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] 
 
 def _many() -> dict[str, CutTable]:
     return {
-        f"shop.t{n}": CutTable(table_version=1, columns=_columns(n), key=(f"t{n}_c0",), rows_inserted=n)
+        f"shop.t{n}": CutTable(
+            table_version=1, spec=TargetSpec(columns=_columns(n), key=(f"t{n}_c0",)), rows_inserted=n
+        )
         for n in range(TABLES)
     }
 
@@ -87,12 +90,12 @@ def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_i
     before = state.read_cut(paths, 1)
     tables = dict(before.tables)
     # The sink builds tables of a batch from its record: they come without a reference.
-    tables["shop.t1"] = CutTable(table_version=2, columns=_columns(1), key=("t1_c0",))
-    tables["shop.t2"] = CutTable(table_version=2, columns=_columns(2)[:-1], key=("t2_c0",))
+    tables["shop.t1"] = CutTable(table_version=2, spec=TargetSpec(columns=_columns(1), key=("t1_c0",)))
+    tables["shop.t2"] = CutTable(table_version=2, spec=TargetSpec(columns=_columns(2)[:-1], key=("t2_c0",)))
     put_cut(paths, cut_of(2, tables), before)
     after = state.read_cut(paths, 2)
     assert after.tables["shop.t1"].facts == before.tables["shop.t1"].facts
-    assert after.tables["shop.t2"].columns == _columns(2)[:-1]
+    assert after.tables["shop.t2"].spec.columns == _columns(2)[:-1]
     _first, new = _facts_files(paths)
     assert (paths.tables / new).stat().st_size < paths.cut(2).stat().st_size / 10
 
@@ -105,7 +108,7 @@ def test_k25_a_cut_of_an_earlier_version_is_read_and_its_tables_are_kept_once_fr
     before = state.read_cut(paths, 1)
     assert before == old
     put_cut(paths, cut_of(2, before.tables), before)
-    assert state.read_cut(paths, 2).tables["shop.t7"].columns == _columns(7)
+    assert state.read_cut(paths, 2).tables["shop.t7"].spec.columns == _columns(7)
     assert len(_facts_files(paths)) == 1
 
 
@@ -124,14 +127,14 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
     previous = None
     for number in range(1, 5):
         wide = 1 if number < 3 else number
-        tables = {"shop.t0": CutTable(table_version=number, columns=_columns(0)[:wide])}
+        tables = {"shop.t0": CutTable(table_version=number, spec=TargetSpec(columns=_columns(0)[:wide]))}
         put_cut(paths, cut_of(number, tables), previous)
         previous = state.read_cut(paths, number)
     assert [name[:20].lstrip("0") for name in _facts_files(paths)] == ["1", "3", "4"]
     assert prune_facts(paths, [state.read_cut(paths, 2)]) == 0
     assert prune_facts(paths, [state.read_cut(paths, 1), state.read_cut(paths, 3)]) == 0, "cut 1 is kept too"
     assert prune_facts(paths, [state.read_cut(paths, 3)]) == 1
-    assert state.read_cut(paths, 4).tables["shop.t0"].columns == _columns(0)[:4]
+    assert state.read_cut(paths, 4).tables["shop.t0"].spec.columns == _columns(0)[:4]
 
 
 def test_k3_state_that_named_delta_versions_is_read(paths: LakePaths) -> None:
@@ -147,7 +150,7 @@ def test_k3_state_that_named_delta_versions_is_read(paths: LakePaths) -> None:
 
 
 def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:
-    put_cut(paths, cut_of(9, {"shop.t0": CutTable(table_version=1, columns=_columns(99))}))
+    put_cut(paths, cut_of(9, {"shop.t0": CutTable(table_version=1, spec=TargetSpec(columns=_columns(99)))}))
     for file in paths.tables.iterdir():
         file.unlink()
     with pytest.raises(LakeStateError, match="records"):

@@ -194,7 +194,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _EXACT + "test_k12_not_exact_where_rows_may_be_older_or_go_without_row_events",
     ),
     Mutation(
-        "K12", "a shard, a filter or a masked key is not exact", "lake/records.py",
+        "K12", "a shard, a filter or a masked key is not exact", "schema/target_spec.py",
         "return not (self.shard_column or self.filter or masked & {name.lower() for name in key})", "return True",
         "pipeline/targets/test_shaping.py::test_k12_what_keeps_a_target_from_plain_appends",
     ),
@@ -210,7 +210,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K12", "a cursor that a person set ends it", "sink/next_cut.py",
-        "        if is_set:  # rows may come a second time, or never (K12)\n", "        if False:\n",
+        'states[name] = state.model_copy(update={"exact": False})', "states[name] = state",
         _EXACT + "test_k3_k12_a_cursor_set_by_a_person_ends_it",
     ),
     Mutation(

@@ -287,7 +287,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K19", "a shard that was not made in the log makes its target partial", "pipeline/targets/targets.py",
-        '"partial": there.state.partial or partial,', '"partial": partial,',
+        "partial=there.state.partial or partial,", "partial=partial,",
         "pipeline/targets/test_partial.py::test_k19_a_target_is_partial_while_one_of_its_tables_is",
     ),
     Mutation(

@@ -15,6 +15,7 @@ from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableSta
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import Place, SchemaHistory
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
 from tests.schema.history.reading import Reading
 from tests.schema.journal import Said, read_journal
@@ -37,7 +38,7 @@ def state_after(*statements: str, is_mariadb: bool = False) -> TableState:
 
 
 def decided(sql: str, state: TableState, *, is_mariadb: bool = False, **policy: Any) -> Decision:
-    known = KnownTable(target_columns(state.schema), state.schema.key_names, name="d.t")
+    known = KnownTable(RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t")
     return decide(
         sql,
         "d",

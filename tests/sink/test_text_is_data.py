@@ -16,11 +16,11 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
 from cdc_pipeline.config.spark_config import SQL_SETTINGS
 from cdc_pipeline.errors import CutNotFoundError
-from cdc_pipeline.lake.records import Cut, CutTable, RecordedShape
+from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.target_spec import RecordedShape
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.read.cut_sql import view_statements
 from cdc_pipeline.sink.read.read import read
 from cdc_pipeline.sink.spark import merge_settings
@@ -33,8 +33,10 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
+    new_target,
     table_schema,
     update,
 )
@@ -156,23 +158,23 @@ SCHEMA = table_schema(
     "id",
 )
 COLUMNS = target_columns(SCHEMA)
-PLANS = [
-    TargetPlan("shop.odd", "app/mirror", COLUMNS, ("id",)),
-    TargetPlan("shop.parts", "app/parts", COLUMNS, ("id",), shape=RecordedShape(partition_by=("id",))),
-    TargetPlan("shop.${env:HOME}", "app/soft", COLUMNS, ("id",), mode="soft_delete"),
-    TargetPlan("shop.it's", "app/history", COLUMNS, ("id",), mode="history"),
+TARGETS = [
+    new_target("shop.odd", "app/mirror", COLUMNS, ("id",)),
+    new_target("shop.parts", "app/parts", COLUMNS, ("id",), shape=RecordedShape(partition_by=("id",))),
+    new_target("shop.${env:HOME}", "app/soft", COLUMNS, ("id",), mode="soft_delete"),
+    new_target("shop.it's", "app/history", COLUMNS, ("id",), mode="history"),
 ]
 
 
 def _apply(sink: DeltaSink, number: int, changes: list[Change]) -> None:
     batch = sink.begin(number)
-    for plan in PLANS:
+    for target in TARGETS:
         if number == 1:
-            batch.create(plan)
-        part = changes if plan.shape is None else [one for one in changes if HOME in str(one)]
+            batch.create(target)
+        part = changes if target.spec.shape is None else [one for one in changes if HOME in str(one)]
         if part:
-            batch.add(decoded(SCHEMA, part, first_place=100 * number), plan)
-    cut = sink.finish(batch.record(interval=interval_of(number), cursor_after=cursor_at(number)))
+            batch.add(decoded(SCHEMA, part, first_place=100 * number), target)
+    cut = sink.finish(batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number))))
     assert not cut.cursor.suspended, cut.notes
 
 
@@ -197,21 +199,21 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
     _apply(sink, 1, [insert(id=key, a=a, b=b) for key, (a, b) in rows.items()])
     rows[HOME] = (2, HOME)
     _apply(sink, 2, [update({"id": HOME}, {"a": 2})])
-    for plan in PLANS:
-        wanted = rows if plan.shape is None else {HOME: rows[HOME]}
-        assert _live(sink, plan.table) == wanted, plan.table
+    for target in TARGETS:
+        wanted = rows if target.spec.shape is None else {HOME: rows[HOME]}
+        assert _live(sink, target.name) == wanted, target.name
     del rows[HOME]
     rows["\\'"] = (7, "x")
     _apply(sink, 3, [delete(id=HOME), update({"id": "\\'"}, {"a": 7, "b": "x"})])
-    for plan in PLANS:
-        assert _live(sink, plan.table) == (rows if plan.shape is None else {}), plan.table
+    for target in TARGETS:
+        assert _live(sink, target.name) == (rows if target.spec.shape is None else {}), target.name
 
     steps = [AddColumn(name=name, delta_type="string") for name in ("new", "recorded")]
     fill = FillColumns(values=(("new", "string", text_literal(HOME)), ("recorded", "string", f"'{HOME}'")))
-    plan = TargetPlan("shop.odd", "app/mirror", (*COLUMNS, *target_columns(_defaults())), ("id",))
+    target = new_target("shop.odd", "app/mirror", (*COLUMNS, *target_columns(_defaults())), ("id",))
     batch = sink.begin(4)
-    batch.change(plan, COLUMNS, (*steps, fill))
-    sink.finish(batch.record(interval=interval_of(4), cursor_after=cursor_at(4)))
+    batch.change(target, COLUMNS, (*steps, fill))
+    sink.finish(batch.record(head_of(interval=interval_of(4), cursor_after=cursor_at(4))))
     filled = newest_rows(sink.paths.table("shop.odd"), "new", "recorded")
     assert filled == [{"new": HOME, "recorded": HOME}] * len(rows), "a variable of the process is in the lake"
     users = sink.spark.session().newSession()

@@ -17,6 +17,7 @@ from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan, CaptureReport
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
+from cdc_pipeline.schema.target_spec import TargetSpec
 
 COLUMNS = (TargetColumn(name="id", delta_type="bigint"), TargetColumn(name="note", delta_type="string"))
 PUBLISHED_AT_US = 1_700_000_060_000_000
@@ -88,11 +89,10 @@ def cut(source: str = "shop", *, batch: int, tables: dict[str, int], ddl: tuple[
         tables={
             table: CutTable(
                 table_version=10 + applied,
+                spec=TargetSpec(columns=COLUMNS, key=("id",)),
                 rows_inserted=4,
                 rows_updated=2,
                 rows_deleted=1,
-                columns=COLUMNS,
-                key=("id",),
             )
             for table, applied in tables.items()
         },

@@ -41,14 +41,14 @@ _OPS = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
 
 def applied(target: RecordedTarget, rows: Iterable[Row], staged: list[Row]) -> list[Row]:
     """The rows of a target after staged rows, in the layout of `sink/modes/expand.py`."""
-    if target.mode == "changelog":
+    if target.spec.mode == "changelog":
         return [*rows, *_changes(target, staged)]
     staged = sorted((_shaped(target, row) for row in staged), key=lambda row: row["_seq"])
-    if is_keyless_mirror(target.mode, target.key):
+    if is_keyless_mirror(target.spec.mode, target.spec.key):
         return _bag(target, list(rows), staged)
-    of_mode = {"mirror": _Mirror, "soft_delete": _SoftDelete, "history": _History}.get(target.mode)
+    of_mode = {"mirror": _Mirror, "soft_delete": _SoftDelete, "history": _History}.get(target.spec.mode)
     if of_mode is None:
-        raise NotInMemoryError(f"the mode {target.mode}")
+        raise NotInMemoryError(f"the mode {target.spec.mode}")
     table = of_mode(target, rows)
     for row in staged:
         table.take(row)
@@ -77,7 +77,7 @@ class _Mirror:
 
     def __init__(self, target: RecordedTarget, rows: Iterable[Row]) -> None:
         self.target = target
-        self.names = [column.name for column in target.columns]
+        self.names = [column.name for column in target.spec.columns]
         self.there: dict[Any, Row] = {}
         self.left: dict[Any, Row] = {}
         for row in rows:
@@ -87,7 +87,7 @@ class _Mirror:
         self.there[self.key_of(row)] = row
 
     def key_of(self, row: Row) -> Any:
-        return tuple(exact(row[name]) for name in self.target.key)
+        return tuple(exact(row[name]) for name in self.target.spec.key)
 
     def values(self, staged: Row, old: Row | None) -> Row:
         """The target's columns after a staged row: what its image lacks is as it was."""
@@ -147,9 +147,9 @@ class _History(_Mirror):
     def __init__(self, target: RecordedTarget, rows: Iterable[Row]) -> None:
         self.ended: list[Row] = []
         super().__init__(target, rows)
-        named = [name for name in target.track if name in self.names]
+        named = [name for name in target.spec.track if name in self.names]
         self.rescued_of = set(named)
-        self.tracked = named or [name for name in self.names if name not in target.key]
+        self.tracked = named or [name for name in self.names if name not in target.spec.key]
         if named and RESCUED_COLUMN in self.names:
             self.tracked.append(RESCUED_COLUMN)
 
@@ -186,7 +186,7 @@ class _History(_Mirror):
 
 def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row]:
     """A mirror without a key: what comes and what goes of equal rows cancels out; of equals the newest goes."""
-    names = [column.name for column in target.columns]
+    names = [column.name for column in target.spec.columns]
     at = [i for i in range(len(names)) if any(f"c{i}" in row for row in staged)]
     comes: dict[Any, list[Row]] = defaultdict(list)
     goes: dict[Any, int] = defaultdict(int)
@@ -216,9 +216,9 @@ def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row
 
 def _changes(target: RecordedTarget, staged: list[Row]) -> list[Row]:
     """Rows of a changelog, in the layout of `sink/modes/changelog.py`."""
-    if target.shape is not None and (target.shape.computed or target.shape.filter):
+    if target.spec.shape is not None and (target.spec.shape.computed or target.spec.shape.filter):
         raise NotInMemoryError("a changelog with computed columns or a filter")
-    names = [column.name for column in target.columns]
+    names = [column.name for column in target.spec.columns]
     return [
         {
             **{name: row.get(f"c{at}") for at, name in enumerate(names)},
@@ -237,12 +237,12 @@ def _changes(target: RecordedTarget, staged: list[Row]) -> list[Row]:
 
 def _shaped(target: RecordedTarget, staged: Row) -> Row:
     """A staged row with computed columns; the DELETE of its key where it does not pass the filter."""
-    shape = target.shape
+    shape = target.spec.shape
     if shape is None or not (shape.computed or shape.filter):
         return staged
-    if staged["_op"] in _GONE and target.mode != "soft_delete":
+    if staged["_op"] in _GONE and target.spec.mode != "soft_delete":
         return staged
-    names = [column.name for column in target.columns]
+    names = [column.name for column in target.spec.columns]
     values = {name: staged.get(f"c{at}") for at, name in enumerate(names)}
     made = {f"c{names.index(column.name)}": evaluated(column.expression, values) for column in shape.computed}
     passes = not shape.filter or evaluated(shape.filter, values) is True

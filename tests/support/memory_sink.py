@@ -322,7 +322,7 @@ class MemoryTables:
         assert content is not None
         side = self._lake.tables[self._paths.lake / content.path]
         loaded = list(side.commits[content.version].rows)
-        by_key = {tuple(row[name] for name in target.key): row for row in there}
+        by_key = {tuple(row[name] for name in target.spec.key): row for row in there}
         if content.carried:
             loaded = [
                 {**row, **{name: by_key.get(_key(target, row), {}).get(name) for name in content.carried}}
@@ -330,8 +330,8 @@ class MemoryTables:
             ]
         if not content.keeps_rows:
             return loaded
-        if target.mode != "soft_delete":
-            raise NotInMemoryError(f"a load into a {target.mode} that keeps rows")
+        if target.spec.mode != "soft_delete":
+            raise NotInMemoryError(f"a load into a {target.spec.mode} that keeps rows")
         cursor = record.cursor_after
         place = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         moment = max(record.source_time_us, content.ts_us)
@@ -353,7 +353,7 @@ def _changed(table: str, paths: LakePaths, what: str) -> LakeStateError:
 
 
 def _key(target: RecordedTarget, row: Row) -> Any:
-    return tuple(row[name] for name in target.key)
+    return tuple(row[name] for name in target.spec.key)
 
 
 def _instant(us: int) -> Any:
@@ -367,13 +367,13 @@ def _after_step(record: BatchRecord, target: RecordedTarget, step: Step, rows: l
     if isinstance(step, RemoveRows):
         return _removed(record, target, step, rows)
     if isinstance(step, CheckRows):
-        if target.mode != "changelog" and any(evaluated(step.condition, row) is False for row in rows):
+        if target.spec.mode != "changelog" and any(evaluated(step.condition, row) is False for row in rows):
             raise UnsupportedDdlError(
                 f"the source may have rewritten values without row events: {step.reason}", table=target.table
             )
         return rows
     changed = [_changed_row(target, step, row) for row in rows]
-    if target.mode != "changelog":
+    if target.spec.mode != "changelog":
         return changed
     return [
         row if row[BEFORE_COLUMN] is None else {**row, BEFORE_COLUMN: _changed_row(target, step, row[BEFORE_COLUMN])}
@@ -395,19 +395,19 @@ def _changed_row(target: RecordedTarget, step: Step, row: Row) -> Row:
     made = {
         name: as_type(evaluated(text, row), kind)
         for name, kind, text in step.values
-        if name not in step.defaults or (is_live and target.mode != "changelog")
+        if name not in step.defaults or (is_live and target.spec.mode != "changelog")
     }
     return {**row, **made}
 
 
 def _removed(record: BatchRecord, target: RecordedTarget, step: RemoveRows, rows: list[Row]) -> list[Row]:
     seq, moment = int(step.seq), _instant(step.ts_us)
-    if target.mode == "mirror":
+    if target.spec.mode == "mirror":
         return []
-    if target.mode == "soft_delete":
+    if target.spec.mode == "soft_delete":
         told = {DELETED_COLUMN: True, OP_COLUMN: "delete", SEQ_COLUMN: seq, TS_COLUMN: moment}
         return [row if row[DELETED_COLUMN] else {**row, **told} for row in rows]
-    if target.mode == "history":
+    if target.spec.mode == "history":
         told = {END_COLUMN: seq, END_TS_COLUMN: moment}
         return [row if row[END_COLUMN] is not None else {**row, **told} for row in rows]
     begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
@@ -421,4 +421,4 @@ def _removed(record: BatchRecord, target: RecordedTarget, step: RemoveRows, rows
         ABSENT_COLUMN: None,
         BEFORE_ABSENT_COLUMN: None,
     }
-    return [*rows, {**{column.name: None for column in target.columns}, **own}]
+    return [*rows, {**{column.name: None for column in target.spec.columns}, **own}]

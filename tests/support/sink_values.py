@@ -7,7 +7,6 @@ column that a dict lacks is absent from that image.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -21,10 +20,12 @@ from cdc_pipeline.binlog.seq import SEQ_TYPE, pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.lake.records import AddedColumn, BatchRecord, Cut, Interval
 from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns, Step, columns_after
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.target import Target
 
 Image = dict[str, Any]
 Change = tuple[int, Image | None, Image | None]
@@ -93,14 +94,14 @@ def _bitmap(names: tuple[str, ...], images: Sequence[Image | None]) -> np.ndarra
     return np.packbits(bits.reshape(len(images), len(names)), axis=1, bitorder="little")
 
 
-def plan_of(schema: TableSchema, *, app_id: str | None = None, partial: bool = False) -> TargetPlan:
-    return TargetPlan(
-        table=schema.full_name,
-        app_id=app_id or f"cdc_pipeline/test/{schema.full_name}",
-        columns=target_columns(schema),
-        key=schema.key_names,
-        partial=partial,
-    )
+def new_target(name: str, app_id: str, columns: tuple[TargetColumn, ...], key: tuple[str, ...], **spec: Any) -> Target:
+    state = TargetState(table=name, app_id=app_id, table_version=-1, applied_batch=-1)
+    return Target(state, TargetSpec(columns=columns, key=key, **spec))
+
+
+def target_of(schema: TableSchema, *, app_id: str | None = None, partial: bool = False) -> Target:
+    app_id = app_id or f"cdc_pipeline/test/{schema.full_name}"
+    return new_target(schema.full_name, app_id, target_columns(schema), schema.key_names).with_state(partial=partial)
 
 
 def cursor_at(number: int, *, targets: dict[str, TargetState] | None = None, source: str = "shop") -> CursorState:
@@ -122,30 +123,42 @@ def interval_of(number: int) -> Interval:
     )
 
 
+def head_of(*, interval: Interval, cursor_after: CursorState, **rest: Any) -> BatchRecord:
+    """What `StagedBatch.record` takes: the record of a batch, without its targets."""
+    head = BatchRecord(
+        source=cursor_after.source,
+        batch_number=cursor_after.batch_number,
+        interval=interval,
+        cursor_after=cursor_after,
+        **rest,
+    )
+    return head.starting_at(Position(interval.start_journal, interval.start_offset))
+
+
 def record_batch(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> BatchRecord:
     """Stage and record a batch; a piece is (schema, changes, first place). Tables not in the last cut are created."""
     cut = sink.last_cut()
     known = set(cut.tables) if cut is not None else set()
     batch = sink.begin(number)
     for schema, changes, first_place in pieces:
-        plan = plan_of(schema)
+        target = target_of(schema)
         if schema.full_name not in known:
-            batch.create(plan)
+            batch.create(target)
             known.add(schema.full_name)
-        batch.add(decoded(schema, changes, first_place=first_place), plan)
-    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
+        batch.add(decoded(schema, changes, first_place=first_place), target)
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))
 
 
 def record_added_columns(sink: Sink, number: int, schema: TableSchema, *added: AddedColumn) -> BatchRecord:
     """Record a batch that adds columns; `schema` has them already, behind all others."""
-    plan = plan_of(schema)
+    target = target_of(schema)
     names = {column.name for column in added}
     steps: list[Step] = [AddColumn(name=column.name, delta_type=column.delta_type) for column in added]
     fills = tuple((c.name, c.delta_type, c.backfill_sql) for c in added if c.backfill_sql != "NULL")
     steps += [FillColumns(values=fills)] if fills else []
     batch = sink.begin(number)
-    batch.change(plan, tuple(c for c in plan.columns if c.name not in names), tuple(steps))
-    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
+    batch.change(target, tuple(c for c in target.spec.columns if c.name not in names), tuple(steps))
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))
 
 
 def check_targets(sink: Sink, cut: Cut) -> None:
@@ -163,7 +176,7 @@ def record_steps(
     sink: Sink, number: int, schema: TableSchema, before: tuple[TargetColumn, ...], *steps: Step
 ) -> BatchRecord:
     """Record a batch that leads the target of `schema` from columns `before` through `steps`."""
-    plan = replace(plan_of(schema), columns=reduce(columns_after, steps, before))
+    target = target_of(schema).with_spec(columns=reduce(columns_after, steps, before))
     batch = sink.begin(number)
-    batch.change(plan, before, steps)
-    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
+    batch.change(target, before, steps)
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))

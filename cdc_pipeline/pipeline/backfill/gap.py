@@ -162,7 +162,7 @@ class _Gap:
         names = [
             route.target
             for route in routes
-            if route.target in tables and MODES[tables[route.target].mode].rows_are_changes
+            if route.target in tables and MODES[tables[route.target].spec.mode].rows_are_changes
         ]
         if not names or cut is None:
             raise ConfigError(
@@ -255,7 +255,6 @@ class _Gap:
             )
             for target in targets
         ]
-        at = cursor.position
         return part.model_copy(
             update={
                 "kind": "replay",
@@ -264,14 +263,10 @@ class _Gap:
                 "cursor_after": cursor.model_copy(update={"batch_number": number}),
                 "source_time_us": -1 if self._batch.cut is None else self._batch.cut.source_time_us,
                 "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
-                "start_journal": at.journal,
-                "start_offset": at.offset,
-                "start_gtid_set": at.gtid_set,
-                "start_journal_created_s": at.journal_created_s,
                 "ddl": (),
                 "notes": tuple(notes),
             }
-        )
+        ).starting_at(cursor.position)
 
     def _commit(self, record: BatchRecord, first: Position, last: Position) -> GapReport:
         filled = _Filled(

@@ -22,7 +22,7 @@ from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.position.position import Position
 
 # Facts about a target in which all parts must agree.
-_SAME: Final = ("mode", "columns", "key", "key_reason", "track", "sources", "shape", "columns_before", "schema_steps")
+_SAME: Final = ("spec", "columns_before", "schema_steps")
 
 
 def joined_cursor(before: CursorState, results: Sequence[SegmentResult], *, number: int) -> CursorState:
@@ -78,14 +78,10 @@ def joined_record(
         cursor_after=cursor,
         source_time_us=next((part.source_time_us for part in reversed(parts) if part.source_time_us >= 0), -1),
         targets=tuple(targets),
-        start_journal=start.journal,
-        start_offset=start.offset,
-        start_gtid_set=start.gtid_set,
-        start_journal_created_s=start.journal_created_s,
         quarantine=tuple(file for record in records for file in record.quarantine),
         ddl=tuple(decision for part in parts for decision in part.ddl),
         notes=tuple(note for part in parts for note in part.notes),
-    )
+    ).starting_at(start)
 
 
 def joined_interval(parts: Sequence[SegmentResult], *, start: Position, end: Position) -> Interval:

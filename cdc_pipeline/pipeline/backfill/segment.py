@@ -184,12 +184,14 @@ class SegmentCommitter:
         covered = self._moves.cover(stager.number, found.created)
         record = None
         if found.staged is not None and found.staged.has_work:
-            record = found.staged.record(
+            head = BatchRecord(
+                source=covered.cursor.source,
+                batch_number=stager.number,
                 interval=covered.interval,
                 cursor_after=covered.cursor,
                 source_time_us=covered.source_time_us,
-                is_part=True,
             )
+            record = found.staged.record(head, is_part=True)
         self.result = SegmentResult(
             record=record,
             cursor=covered.cursor,

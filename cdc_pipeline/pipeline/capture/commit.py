@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cdc_pipeline.lake.prepared import oldest_begin
-from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
+from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import note_of
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch, before_begin
 from cdc_pipeline.pipeline.capture.summary import RunSummary
@@ -177,16 +177,18 @@ class Committer:
             found = stager.collect()
             covered = self._moves.cover(stager.number, found.created)
             suspended = tuple(note_of(table, held) for table, held in targets.news.items())
-            record = batch.record(
+            head = BatchRecord(
+                source=covered.cursor.source,
+                batch_number=stager.number,
+                kind=self._moves.kind,
+                run_id=context.run_id,
                 interval=covered.interval,
                 cursor_after=covered.cursor,
                 source_time_us=covered.source_time_us,
                 ddl=found.ddl,
                 notes=(*found.notes, *covered.notes, *suspended),
-                run_id=context.run_id,
-                kind=self._moves.kind,
-                start=start,
             )
+            record = batch.record(head.starting_at(start))
             context.observer.merging()
             cut = context.sink.finish(record)
             targets.committed(cut)

@@ -53,7 +53,7 @@ class Overlap:
         undecided = [
             target.name
             for target in targets
-            if keeps_every_change(target.mode, target.key) and target.name not in self._accepted
+            if keeps_every_change(target.spec.mode, target.spec.key) and target.name not in self._accepted
         ]
         if undecided:
             names = ", ".join(undecided)

@@ -18,7 +18,6 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import Cut, DdlDecision, Note
 from cdc_pipeline.pipeline.capture.transaction_names import TransactionNames
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.schema.evolution.changes import TableChange
 from cdc_pipeline.sink.protocol import Sink
@@ -124,16 +123,16 @@ class Stager:
         with self.together():
             for target in targets:
                 self._create_new(target)
-                named = self.names.of(rows.seq) if MODES[target.mode].rows_are_changes else None
+                named = self.names.of(rows.seq) if MODES[target.spec.mode].rows_are_changes else None
                 shaped = self._targets.shaped(rows, target)
-                self.batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
+                self.batch().add(shaped, target, open_transaction=open_transaction, transactions=named)
 
     def stage_raw(self, targets: Sequence[Target], rows: RawRows) -> None:
         """Add whole transactions of one table to each of its targets, for executors to decode."""
         with self.together():
             for target in targets:
                 self._create_new(target)
-                self.batch().add_raw(rows, plan_of(target))
+                self.batch().add_raw(rows, target)
 
     def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
         """Set rows aside that cannot be applied."""
@@ -164,28 +163,21 @@ class Stager:
     def create(self, target: Target) -> None:
         """Create the target's table."""
         self._created.add(target.name)
-        self.batch().create(plan_of(target))
+        self.batch().create(target)
 
     def change(self, target: Target, change: TableChange) -> None:
         """Change the target as a DDL requires."""
         before = change.before or change.known
-        self.batch().change(plan_of(target), before.target_columns, change.steps)
+        self.batch().change(target, before.target_columns, change.steps)
 
     def carry(self, target: Target) -> None:
         """Replace this target's rows by those of another target (K28)."""
         carried = target.carried
         assert carried is not None
         with self.together():
-            content = carried_content(
-                self._sink.paths,
-                carried.origin,
-                self._sink.last_cut(),
-                app_id=carried.app_id,
-                version=carried.version,
-                keeps_rows=carried.keeps_rows,
-            )
+            content = carried_content(self._sink.paths, self._sink.last_cut(), carried)
             self._created.add(target.name)
-            self.batch().replace(plan_of(target), content, before=carried.columns, steps=carried.steps)
+            self.batch().replace(target, content, before=carried.columns, steps=carried.steps)
 
     def decided(self, decision: DdlDecision) -> None:
         """Keep a decision about DDL for the record."""

@@ -54,10 +54,12 @@ def decide_in_overlap(
 
 def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
     """Return tables without the columns that a statement names, in lower case, but with their keys."""
-    return [
-        replace(now, columns=tuple(c for c in now.columns if c.name in now.key or c.name.lower() not in sql), target=())
-        for now in known
-    ]
+    without = []
+    for now in known:
+        source = now.source
+        columns = tuple(c for c in source.columns if c.name in source.key or c.name.lower() not in sql)
+        without.append(replace(now, source=source.model_copy(update={"columns": columns}), target=()))
+    return without
 
 
 def _is_applied(decision: Decision, targets: Targets) -> bool:
@@ -68,7 +70,7 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
 
     def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
         now = targets.known(database, table)
-        there = {column.name: column.delta_type for column in now.columns} if now is not None else {}
+        there = {column.name: column.delta_type for column in now.source.columns} if now is not None else {}
         return all(there.get(column.name) == column.delta_type for column in columns)
 
     if any(not isinstance(step, AddColumn | FillColumns) for change in decision.changes for step in change.steps):

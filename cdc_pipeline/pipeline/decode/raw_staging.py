@@ -95,11 +95,11 @@ class RawStaging:
         if not all(route.rule.is_plain and not MODES[route.rule.mode].rows_are_changes for route in routes):
             return False
         for target in self._targets.following(database, table):
-            names = dict(target.sources[schema.full_name].names)
+            names = dict(target.spec.sources[schema.full_name].names)
             here = {names.get(name, name) for name in schema.column_names}
-            if MODES[target.mode].rows_are_changes or target.shape is not None:
+            if MODES[target.spec.mode].rows_are_changes or target.spec.shape is not None:
                 return False
-            if here != {column.name for column in target.columns}:
+            if here != {column.name for column in target.spec.columns}:
                 return False
         return bool(routes)
 

@@ -200,7 +200,7 @@ class Schemas:
         target = self._recorded(schema.database, schema.table)
         if target is None:
             return schema
-        binary = {column.name for column in target.columns if column.delta_type == "binary"}
+        binary = {column.name for column in target.source.columns if column.delta_type == "binary"}
         kept = [column.name for column in schema.columns if column.type.fixed_bytes and column.name in binary]
         if not kept:
             return schema

@@ -76,7 +76,7 @@ def _named_tables(context: Context) -> set[str]:
     named = {pattern.exact for pattern in context.included if pattern.exact is not None}
     cut = context.cut if context.lake_is_open else None
     for target, table in (cut.tables if cut is not None else {}).items():
-        named.update(name for name, recorded in table.sources_of(target).items() if not recorded.gone)
+        named.update(name for name, recorded in table.spec.sources_of(target).items() if not recorded.gone)
     return {name for name in named if context.captured(*split_table_name(name))}
 
 

@@ -25,9 +25,7 @@ from cdc_pipeline.lake.quarantine import SCHEMA
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, without_values
 from cdc_pipeline.pipeline.targets.row_images import check_rows
 from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
 
@@ -53,13 +51,15 @@ class RowPath:
     Args:
         targets: those that follow.
         place: of the rows.
-        plan: returns the batch's plan for a target; by default as everywhere.
+        as_staged: returns a target as the batch gets it; by default as it is.
     """
 
-    def __init__(self, targets: Targets, place: ReadPlace, *, plan: Callable[[Target], TargetPlan] = plan_of) -> None:
+    def __init__(
+        self, targets: Targets, place: ReadPlace, *, as_staged: Callable[[Target], Target] = lambda target: target
+    ) -> None:
         self._targets = targets
         self._place = place
-        self._plan = plan
+        self._as_staged = as_staged
 
     def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> int:
         """Stage changes of one table in every target; return how many were quarantined.
@@ -89,9 +89,9 @@ class RowPath:
     def _stage(self, batch: StagedBatch, rows: DecodedRows, target: Target) -> None:
         shaped = self._targets.shaped(rows, target)
         named = None
-        if MODES[target.mode].rows_are_changes:
+        if MODES[target.spec.mode].rows_are_changes:
             named = pa.array([f"{self._place.journal}:{self._place.offset}"] * len(shaped), pa.string())
-        batch.add(shaped, self._plan(target), transactions=named)
+        batch.add(shaped, self._as_staged(target), transactions=named)
 
     def _judged(self, rows: DecodedRows, first: int) -> tuple[DecodedRows, BadRows | None]:
         if not rows.invalid:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from cdc_pipeline.binlog.decoded import DecodedRows
@@ -41,10 +40,8 @@ from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.side_lake import SideLake, beside
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.text.table_names import split_table_name
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
@@ -136,7 +133,7 @@ class LoadLake(SideLake):
                 self._leave(name, LoadError(f"{held.error}: {held.what}", next_step=held.next_step or None))
             elif state is None or state.partial or name not in cut.tables:
                 self._leave(name, LoadError("the table was recreated in the log while it was being loaded"))
-            elif state.origin is not None or any(one.gone for one in cut.tables[name].sources_of(name).values()):
+            elif state.origin is not None or any(one.gone for one in cut.tables[name].spec.sources_of(name).values()):
                 self._leave(name, LoadError("its source table was dropped or renamed while it was being loaded"))
 
     def _leave(self, target: str, error: CdcError) -> None:
@@ -170,7 +167,7 @@ class LoadLake(SideLake):
                 for target in targets.confirm(targets.masks.schema(schema))
             }
             for name in found:
-                batch.rows.create(plan_of(targets.named(name)))
+                batch.rows.create(targets.named(name))
             self.publish(batch, targets, created=list(found))
 
     @contextmanager
@@ -231,7 +228,7 @@ class SideBatch:
         self._side = side
         self._batch = batch
         self._targets = targets
-        self._path = RowPath(targets, self.place, plan=self._plan)
+        self._path = RowPath(targets, self.place, as_staged=self._as_staged)
 
     @property
     def staged_rows(self) -> int:
@@ -253,8 +250,8 @@ class SideBatch:
         self._side.folder.tidy_progress(self._batch.number)
         return cut
 
-    def _plan(self, target: Target) -> TargetPlan:
-        return replace(plan_of(target), exact=self._side.stands_at_begin and _comes_once(target))
+    def _as_staged(self, target: Target) -> Target:
+        return target.with_state(exact=self._side.stands_at_begin and _comes_once(target))
 
 
 def _comes_once(target: Target) -> bool:
@@ -262,8 +259,9 @@ def _comes_once(target: Target) -> bool:
 
     The source's own key decides that.
     """
-    if MODES[target.mode].keeps_past or len(target.sources) != 1:
+    spec = target.spec
+    if MODES[spec.mode].keeps_past or len(spec.sources) != 1:
         return False
-    (source,) = target.sources.values()
-    is_plain = target.shape is None or target.shape.is_exact_possible(target.key)
-    return bool(target.key) and target.key == source.key_in_target and is_plain
+    (source,) = spec.sources.values()
+    is_plain = spec.shape is None or spec.shape.is_exact_possible(spec.key)
+    return bool(spec.key) and spec.key == source.key_in_target and is_plain

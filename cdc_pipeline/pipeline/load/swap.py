@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -26,10 +25,8 @@ from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.load.side import LoadLake
-from cdc_pipeline.pipeline.targets.target import plan_of
-from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.replace.content import replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
@@ -56,13 +53,12 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     states = dict(cut.cursor.targets) if cut is not None else {}
     notes: list[Note] = []
     for name in names:
-        plan = plan_of(targets.named(name))
         before = states.get(name)
         content = side.sink.content_of(there, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us)
         there_before = cut.tables.get(name) if cut is not None else None
-        found = replacement(plan, content, before=there_before, state=before, is_whole=is_whole)
+        found = replacement(targets.named(name), content, before=there_before, state=before, is_whole=is_whole)
         app_id = state.app_id(name)
-        batch.replace(replace(found.plan, app_id=app_id), found.content)
+        batch.replace(found.target.with_state(app_id=app_id), found.content)
         notes += found.notes
         states[name] = TargetState(
             table=name,
@@ -72,9 +68,10 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
             sources=there.cursor.targets[name].sources,
         )
     sources = {source for name in names for source in there.cursor.targets[name].source_names}
-    for plan in given_up(side.config, cut, names, sources):
-        batch.change(plan, plan.columns, ())
-        states[plan.table] = states[plan.table].model_copy(update={"sources": tuple(plan.sources), "origin": None})
+    for left in given_up(side.config, cut, names, sources):
+        batch.change(left, left.spec.columns, ())
+        update = {"sources": tuple(left.spec.sources), "origin": None}
+        states[left.name] = states[left.name].model_copy(update=update)
     marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
     _carry_over(side, there, batch, sources)
     made_cut = main.publish(
@@ -103,10 +100,8 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     return made_cut
 
 
-def given_up(
-    config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
-) -> list[TargetPlan]:
-    """Return the plans of targets that follow loaded tables after a rename.
+def given_up(config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]) -> list[Target]:
+    """Return targets that follow loaded tables after a rename.
 
     They are not loaded themselves: their source is the dropped table of their own name.
     """
@@ -117,11 +112,11 @@ def given_up(
     for name, state in cut.cursor.targets.items():
         if state.origin is None or name in names or name not in cut.tables:
             continue
-        plan = plan_of(targets.named(name))
-        if not any(source in sources and not of.gone for source, of in plan.sources.items()):
+        target = targets.named(name)
+        if not any(source in sources and not of.gone for source, of in target.spec.sources.items()):
             continue
-        of = next(iter(plan.sources.values()))
-        found.append(replace(plan, sources={state.origin[0]: of.model_copy(update={"gone": True})}))
+        of = next(iter(target.spec.sources.values()))
+        found.append(target.with_spec(sources={state.origin[0]: of.model_copy(update={"gone": True})}))
     return found
 
 

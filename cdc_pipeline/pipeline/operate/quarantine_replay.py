@@ -31,7 +31,6 @@ from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.decode.decoding import incomplete_inserts
 from cdc_pipeline.pipeline.targets.row_policies import judged
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
@@ -123,7 +122,7 @@ def settle(
                 replay.take([entry for entry in entries if entry.table == table], settled)
                 for found, rows in replay.staged:
                     for target in found:
-                        batch.rows.add(targets.shaped(rows, target), plan_of(target))
+                        batch.rows.add(targets.shaped(rows, target), target)
         if not settled.done:
             sink.discard_unrecorded()
             return settled
@@ -190,7 +189,7 @@ class _Replay:
         """Return why none of the table's rows can be replayed; "" if they can."""
         database, table = split_table_name(self._table)
         following = self._targets.following(database, table)
-        modes = {target.mode for target in following}
+        modes = {target.spec.mode for target in following}
         ordered = {mode for mode in modes if MODES[mode].keeps_every_change}
         # A row deleted from such a target left nothing newer behind.
         is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
@@ -198,9 +197,9 @@ class _Replay:
             return "the table is suspended and must be caught up first"
         if not following:
             return "the table has no target yet: the first row that can be applied creates it"
-        if any(target.sources[self._table].gone for target in following):
+        if any(target.spec.sources[self._table].gone for target in following):
             return "the table has been dropped or renamed since: discard the rows, or correct the values at the source"
-        if not all(target.key for target in following if target.mode not in ordered):
+        if not all(target.spec.key for target in following if target.spec.mode not in ordered):
             return "the table has no key to identify its rows"
         if ordered:
             return f"its {' and '.join(sorted(ordered))} must receive changes in order (K18)"

@@ -91,10 +91,10 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         name: TableStatus(
             delta_version=table.table_version,
             applied_batch=cut.cursor.targets[name].applied_batch,
-            columns=len(table.columns),
-            key=table.key,
-            mode=table.mode,
-            key_reason=table.key_reason,
+            columns=len(table.spec.columns),
+            key=table.spec.key,
+            mode=table.spec.mode,
+            key_reason=table.spec.key_reason,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
             needs_load=_need(config, name, cut)[0],
@@ -140,7 +140,7 @@ def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
     parted = why_parted(config, state)
     if parted and state.origin is not None:
         return parted, load_command(config.name, state.origin[0])
-    if all(source.gone for source in cut.tables[name].sources_of(name).values()):
+    if all(source.gone for source in cut.tables[name].spec.sources_of(name).values()):
         return "", ""
     why = why_needed(state)
     return why, load_command(config.name, name) if why else ""

@@ -91,16 +91,20 @@ def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
 
 
 def _recorded(route: Route, table: CutTable) -> PlannedTarget:
-    sources = table.sources_of(route.target)
+    sources = table.spec.sources_of(route.target)
     of_source = sources.get(route.source)
     if of_source is not None:
         check_recorded(
             route.rule,
             target=route.target,
-            mode=table.mode,
-            key=tuple(name for name in table.key if table.shape is None or name != table.shape.shard_column),
+            mode=table.spec.mode,
+            key=tuple(
+                name for name in table.spec.key if table.spec.shape is None or name != table.spec.shape.shard_column
+            ),
             source=route.source,
             source_key=of_source.key,
         )
-    reason = table.key_reason or (SOURCE_KEY if table.key else "no key")
-    return PlannedTarget(target=route.target, sources=tuple(sources), mode=table.mode, key=table.key, reason=reason)
+    reason = table.spec.key_reason or (SOURCE_KEY if table.spec.key else "no key")
+    return PlannedTarget(
+        target=route.target, sources=tuple(sources), mode=table.spec.mode, key=table.spec.key, reason=reason
+    )

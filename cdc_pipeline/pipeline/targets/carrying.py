@@ -18,7 +18,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.pipeline.targets.routes import Route
 from cdc_pipeline.pipeline.targets.shape import recorded_shape
-from cdc_pipeline.pipeline.targets.target import Target
+from cdc_pipeline.sink.target import Target
 
 _NAMING = {"tables", "except_", "name", "schema_changes"}
 
@@ -31,9 +31,9 @@ def heir(route: Route, origin: Target, routes: Sequence[Route], targets: Mapping
         routes: of the new name.
         targets: by name, before the statement.
     """
-    if origin.is_new or origin.state.table_version < 0 or set(origin.sources) != {route.source}:
+    if origin.is_new or origin.state.table_version < 0 or set(origin.spec.sources) != {route.source}:
         return None
-    if origin.sources[route.source].gone or origin.state.origin is not None or route.rule.shard_column:
+    if origin.spec.sources[route.source].gone or origin.state.origin is not None or route.rule.shard_column:
         return None
     alike = [other for other in routes if _is_same(other.rule, route.rule) and _fits(other.rule, origin)]
     alike.sort(key=lambda other: other.number != route.number)
@@ -46,14 +46,15 @@ def _is_same(rule: TargetRule, other: TargetRule) -> bool:
 
 def _fits(rule: TargetRule, origin: Target) -> bool:
     """Return whether today's rule would have made the existing rows."""
-    return recorded_shape(rule) == origin.shape
+    return recorded_shape(rule) == origin.spec.shape
 
 
 def _may_take(there: Target | None, origin: Target, route: Route) -> bool:
     if there is None:
         return True
-    if there.state.origin is not None or not set(there.sources) <= {route.source}:
+    if there.state.origin is not None or not set(there.spec.sources) <= {route.source}:
         return False
-    if MODES[there.mode].marks_deleted_rows:
-        return (there.mode, there.key) == (origin.mode, origin.key)
-    return not MODES[there.mode].keeps_past
+    spec, other = there.spec, origin.spec
+    if MODES[spec.mode].marks_deleted_rows:
+        return (spec.mode, spec.key) == (other.mode, other.key)
+    return not MODES[spec.mode].keeps_past

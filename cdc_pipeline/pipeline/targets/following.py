@@ -20,8 +20,8 @@ from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError
 from cdc_pipeline.pipeline.targets.routes import Route, Routes
 from cdc_pipeline.pipeline.targets.shape import check_rows, shape_rows
-from cdc_pipeline.pipeline.targets.target import Target
 from cdc_pipeline.position.cursor import Suspension, TargetState
+from cdc_pipeline.sink.target import Target
 from cdc_pipeline.text.table_names import split_table_name, table_name
 
 
@@ -55,7 +55,7 @@ class FollowedTargets:
         self._has_moved = any(target.state.origin is not None for target in self._targets.values())
         for target in self._targets.values():
             if target.state.origin is not None:
-                for source, recorded in target.sources.items():
+                for source, recorded in target.spec.sources.items():
                     if not recorded.gone:
                         self._followers.setdefault(source, []).append(target.name)
 
@@ -86,7 +86,7 @@ class FollowedTargets:
         routes = self._routes.of(*split_table_name(origin))
         route = next((route for route in routes if route.target == leads_to), None)
         if route is None:
-            return Route(source, target.name, TargetRule(mode=target.mode))
+            return Route(source, target.name, TargetRule(mode=target.spec.mode))
         return replace(route, source=source, target=target.name)
 
     def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
@@ -98,7 +98,7 @@ class FollowedTargets:
         name, number = route.target, 1
         while True:
             there = self._targets.get(name)
-            if there is None or there.state.origin is None or route.source in there.sources:
+            if there is None or there.state.origin is None or route.source in there.spec.sources:
                 return name
             number += 1
             name = f"{route.target}__{number}"
@@ -196,7 +196,7 @@ class FollowedTargets:
         for route in self.routes_of(rows.schema.database, rows.schema.table):
             if not self._stands(route.target):
                 target = self._targets.get(route.target)
-                mode = route.rule.mode if target is None else target.mode
+                mode = route.rule.mode if target is None else target.spec.mode
                 check_rows(rows, route, both_images=MODES[mode].rows_are_changes)
 
     def _route_to(self, source: str, target: str) -> Route:

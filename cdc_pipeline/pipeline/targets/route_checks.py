@@ -12,16 +12,17 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError, SinkError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Cut, RecordedShape
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.targets.masks import mask_of
 from cdc_pipeline.pipeline.targets.routes import Route, Routes
-from cdc_pipeline.pipeline.targets.shape import ShapedTable, recorded_shape, shape_table
+from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
+from cdc_pipeline.schema.target_spec import RecordedShape, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.text.table_names import TablePattern, split_table_name
@@ -32,16 +33,14 @@ Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
 _ANEW = "give the rule another `name`; or move the target's folder away and have the table reloaded"
 
 
-def join_shard(
-    route: Route, shaped: ShapedTable, columns: Collection[TargetColumn], key: tuple[str, ...], sources: Iterable[str]
-) -> None:
-    """Check that another source table may join a target with these columns, key and sources.
+def join_shard(route: Route, shaped: TargetSpec, there: TargetSpec) -> None:
+    """Check that another source table, whose columns and key are `shaped`, may join a target.
 
     Raises:
         ConfigError: the rule merges no tables, or does not distinguish these.
         SchemaError: their columns contradict each other.
     """
-    others = list(sources)
+    others = list(there.sources)
     if route.rule.shard_column is None:
         raise _not_merged(route, others)
     same = [other for other in others if route.rule.shard_of(*split_table_name(other)) == route.shard]
@@ -53,15 +52,15 @@ def join_shard(
             expected="a different value for each table",
             next_step="use {schema}, {table} or both, so that no two tables have the same value",
         )
-    here = {column.name.lower(): column.delta_type for column in columns}
+    here = {column.name.lower(): column.delta_type for column in there.columns}
     new = {column.name.lower(): column.delta_type for column in shaped.columns}
     differences = [
         f"`{name}` is {here.get(name, 'absent')} in the target and {new.get(name, 'absent')} here"
         for name in sorted(here.keys() | new.keys())
         if here.get(name) != new.get(name)
     ]
-    if [name.lower() for name in key] != [name.lower() for name in shaped.key]:
-        differences.append(f"the key is ({', '.join(key)}) in the target and ({', '.join(shaped.key)}) here")
+    if [name.lower() for name in there.key] != [name.lower() for name in shaped.key]:
+        differences.append(f"the key is ({', '.join(there.key)}) in the target and ({', '.join(shaped.key)}) here")
     if differences:
         raise SchemaError(
             f"{route.source} cannot join target {route.target}: " + "; ".join(differences),
@@ -186,10 +185,10 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
             continue  # it gets no row before it is reloaded, by the present rule
         # A renamed table's target is still that of the rule under which it began.
         origin = cut.cursor.targets[name].origin
-        leads_to, sources = (name, list(table.sources_of(name))) if origin is None else (origin[1], [origin[0]])
+        leads_to, sources = (name, list(table.spec.sources_of(name))) if origin is None else (origin[1], [origin[0]])
         for source in routes.sources_of(leads_to, sources):
             route = next(route for route in routes.of(*split_table_name(source)) if route.target == leads_to)
-            differs = _differences(table.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape())
+            differs = _differences(table.spec.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape())
             if not differs:
                 continue
             found.append(
@@ -265,7 +264,7 @@ def _of_cut(cut: Cut, tables: Collection[str]) -> Columns:
     return {
         source: (recorded.columns, recorded.key)
         for name, table in cut.tables.items()
-        for source, recorded in table.sources_of(name).items()
+        for source, recorded in table.spec.sources_of(name).items()
         if source in tables and not recorded.gone
     }
 

@@ -6,8 +6,8 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import IncompleteRowsError, StagingError
 from cdc_pipeline.pipeline.targets.shape import shard_key
-from cdc_pipeline.pipeline.targets.target import Target
 from cdc_pipeline.sink.modes.expand import check_images
+from cdc_pipeline.sink.target import Target
 
 
 def check_rows(target: Target, rows: DecodedRows) -> None:
@@ -16,12 +16,12 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     Raises:
         IncompleteRowsError: the images, or the table, lack columns that the target finds rows by.
     """
-    if not MODES[target.mode].has_key:
+    if not MODES[target.spec.mode].has_key:
         return
-    recorded = target.sources.get(rows.schema.full_name)
+    recorded = target.spec.sources.get(rows.schema.full_name)
     names = dict(recorded.names) if recorded is not None else {}
     here = {names.get(name, name): name for name in rows.schema.column_names}
-    key = [name for name in target.key if name not in shard_key(target.shape)]
+    key = [name for name in target.spec.key if name not in shard_key(target.spec.shape)]
     gone = [name for name in key if name not in here]
     if gone:
         raise IncompleteRowsError(

@@ -36,10 +36,10 @@ from cdc_pipeline.binlog.value_text import text_of
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError, IncompleteRowsError
-from cdc_pipeline.lake.records import ComputedColumn, RecordedShape
 from cdc_pipeline.pipeline.targets.masks import fingerprint, masked_type
 from cdc_pipeline.pipeline.targets.routes import Route
 from cdc_pipeline.pipeline.targets.row_policies import shape_invalid
+from cdc_pipeline.schema.target_spec import ComputedColumn, RecordedShape
 from cdc_pipeline.schema.types import TargetColumn
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")

@@ -24,7 +24,6 @@ from typing import Final
 from cdc_pipeline.config.expressions import read_expression
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError, SchemaError
-from cdc_pipeline.lake.records import RecordedShape, RecordedSource
 from cdc_pipeline.pipeline.targets.masks import masked_type
 from cdc_pipeline.pipeline.targets.routes import Route
 from cdc_pipeline.pipeline.targets.shape import is_lossless, shape_table
@@ -39,6 +38,7 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
     columns_after,
 )
+from cdc_pipeline.schema.target_spec import RecordedShape, RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 
 _NAMES: Final = re.compile(r"`((?:[^`]|``)+)`")
@@ -100,17 +100,17 @@ def shaped_change(
     steps = _Steps(change, route, columns, others).converted()
     after = reduce(columns_after, steps, columns)
     known = change.known
-    if not known.gone:
+    if not known.source.gone:
         try:
-            shape_table(route, known.columns, known.key)
+            shape_table(route, known.source.columns, known.source.key)
         except ConfigError as error:
             raise SchemaError(
                 error.what, table=route.source, setting=error.setting, got=error.got, next_step=RELOAD
             ) from None
     return replace(
         change,
-        known=replace(known, target=() if after == known.columns else after),
-        before=replace(before, target=() if columns == before.columns else columns),
+        known=replace(known, target=() if after == known.source.columns else after),
+        before=replace(before, target=() if columns == before.source.columns else columns),
         steps=tuple(steps),
     )
 
@@ -134,9 +134,11 @@ class _Steps:
             dict(other.names).get(column.name, column.name).lower() for other in others for column in other.columns
         }
         self._shared = bool(others)
-        self._source_of = {target.lower(): source for source, target in before.names}
-        self._source_after = {target.lower(): source for source, target in change.known.names}
-        gone = {column.name for column in before.columns} - {column.name for column in change.known.columns}
+        self._source_of = {target.lower(): source for source, target in before.source.names}
+        self._source_after = {target.lower(): source for source, target in change.known.source.names}
+        gone = {column.name for column in before.source.columns} - {
+            column.name for column in change.known.source.columns
+        }
         for name in sorted(gone):
             self._check_free(name, "is dropped or renamed")
 

@@ -30,29 +30,32 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError, SchemaError
-from cdc_pipeline.lake.records import Cut, RecordedShape, RecordedSource
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.targets.carrying import heir
 from cdc_pipeline.pipeline.targets.following import FollowedTargets
-from cdc_pipeline.pipeline.targets.keys import Identity, identity_of
+from cdc_pipeline.pipeline.targets.keys import identity_of
 from cdc_pipeline.pipeline.targets.masks import Masks
 from cdc_pipeline.pipeline.targets.route_checks import check_recorded, join_shard
 from cdc_pipeline.pipeline.targets.routes import Route
 from cdc_pipeline.pipeline.targets.row_policies import RowPolicyTable, TablePolicy
-from cdc_pipeline.pipeline.targets.shape import ShapedTable, recorded_shape, shape_table, shard_key
+from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table, shard_key
 from cdc_pipeline.pipeline.targets.shape_changes import shaped_change, unshaped
-from cdc_pipeline.pipeline.targets.target import Carried, Snapshot
-from cdc_pipeline.pipeline.targets.target import Target as Target
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from cdc_pipeline.schema.evolution.shadows import Shadow
 from cdc_pipeline.schema.evolution.statement_context import Arrival
 from cdc_pipeline.schema.evolution.steps import AddColumn, RenameColumn, WidenColumn
+from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.sink.modes.rescue import check_images, rescued_names
+from cdc_pipeline.sink.target import Carried
+from cdc_pipeline.sink.target import Target as Target
 from cdc_pipeline.text.table_names import split_table_name, table_name
+
+Snapshot = tuple[dict[str, Target], dict[str, Shadow], dict[str, Suspension], dict[str, TargetState], set[str]]
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
 
@@ -92,16 +95,8 @@ class Targets(FollowedTargets):
                 state = cut.cursor.targets[name]
                 if state.suspended is not None:
                     state = state.model_copy(update={"exact": False})
-                self._targets[name] = Target(
-                    state,
-                    table.columns,
-                    table.key,
-                    table.mode,
-                    table.sources_of(name),
-                    table.shape,
-                    key_reason=table.key_reason,
-                    rescued=tuple(table.rescued_ever) if table.rescues else None,
-                )
+                rescued = tuple(table.rescued_ever) if table.rescues else None
+                self._targets[name] = Target(state, table.spec.expanded(name), rescued=rescued)
             check_recorded(self._routes, cut)
             self._take_suspended(cut.cursor.targets)
         self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
@@ -121,7 +116,7 @@ class Targets(FollowedTargets):
         """Return the recorded targets of a table that follow the source now."""
         source, targets = table_name(database, table), self._targets
         names = [route.target for route in self.routes_of(database, table) if not self._stands(route.target)]
-        return [targets[name] for name in names if name in targets and source in targets[name].sources]
+        return [targets[name] for name in names if name in targets and source in targets[name].spec.sources]
 
     def known(self, database: str, table: str) -> KnownTable | None:
         """Return what is recorded of a source table, or None."""
@@ -130,8 +125,8 @@ class Targets(FollowedTargets):
         # A target whose table came to the name by RENAME and is gone is unrelated to a later table
         # of that name.
         led_to = {route.target for route in self.routes_of(database, table)}
-        others = (target for target in self._targets.values() if source in target.sources)
-        recorded = [*following, *(one for one in others if one.name in led_to or not one.sources[source].gone)]
+        others = (target for target in self._targets.values() if source in target.spec.sources)
+        recorded = [*following, *(one for one in others if one.name in led_to or not one.spec.sources[source].gone)]
         if not recorded:
             return None
         return self._known(recorded[0], source)
@@ -146,16 +141,14 @@ class Targets(FollowedTargets):
         return found
 
     def _known(self, target: Target, source: str) -> KnownTable:
-        of, others = target.sources[source], [of for name, of in target.sources.items() if name != source]
+        spec = target.spec
+        of, others = spec.sources[source], [of for name, of in spec.sources.items() if name != source]
         return KnownTable(
-            columns=of.columns,
-            key=of.key,
-            target=unshaped(target.columns, of, others, target.shape),
-            names=of.names,
-            gone=of.gone,
+            source=of,
+            target=unshaped(spec.columns, of, others, spec.shape),
             shared=bool(others),
             name=target.name,
-            by_key=_by_key(target, of),
+            by_key=_by_key(spec, of),
             follows=target.state.origin is not None,
         )
 
@@ -166,10 +159,10 @@ class Targets(FollowedTargets):
             SchemaError: the statement and the target's rule contradict each other.
         """
         target, source = self._targets[change.known.name], table_name(*change.table)
-        others = [of for name, of in target.sources.items() if name != source]
-        if target.shape is None and not others:
+        others = [of for name, of in target.spec.sources.items() if name != source]
+        if target.spec.shape is None and not others:
             return change
-        return shaped_change(change, self._route_to(source, target.name), target.columns, others)
+        return shaped_change(change, self._route_to(source, target.name), target.spec.columns, others)
 
     def names_in(self, database: str) -> list[str]:
         """Return names (without schema) of a database's tables with a target that is not suspended."""
@@ -179,7 +172,7 @@ class Targets(FollowedTargets):
             for name, target in self._targets.items()
             if not self._stands(name) or self._has_unknown_content(name)
         )
-        names = {source for target in going_on for source in target.sources}
+        names = {source for target in going_on for source in target.spec.sources}
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
     def decided(self, decision: Decision, *, may_carry: bool = True) -> list[ContentUnknownError]:
@@ -257,43 +250,29 @@ class Targets(FollowedTargets):
         From now on they may differ from the row events, or get one twice.
         """
         for name, target in self._targets.items():
-            if target.state.exact and (sources is None or not target.sources.keys().isdisjoint(sources)):
-                state = target.state.model_copy(update={"exact": False})
-                self._targets[name] = replace(target, state=state)
+            if target.state.exact and (sources is None or not target.spec.sources.keys().isdisjoint(sources)):
+                self._targets[name] = target.with_state(exact=False)
                 self.has_lost_exactness |= not target.is_new
 
     def _follow(self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False) -> Target:
         """Follow a source table with a target from here on; the next batch creates new ones."""
         there = self._targets.get(route.target)
-        found, shaped = _made(route, source)
-        self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=route.source)
-        if there is not None and route.source not in there.sources:
-            join_shard(route, shaped, there.columns, there.key, there.sources)
-            sources = {**there.sources, route.source: source}
-            grown = {"sources": tuple(sources), "partial": there.state.partial or partial, "exact": False}
-            target = replace(there, state=there.state.model_copy(update=grown), sources=sources)
-            self._targets[route.target] = target
+        spec = spec_of(route, source)
+        self._allowed.check_types(((column.name, column.delta_type) for column in spec.columns), table=route.source)
+        if there is not None and route.source not in there.spec.sources:
+            join_shard(route, spec, there.spec)
+            sources = {**there.spec.sources, route.source: source}
+            grown = there.with_state(sources=tuple(sources), partial=there.state.partial or partial, exact=False)
+            self._targets[route.target] = target = grown.with_spec(sources=sources)
             return target
         state = self._unmade.get(route.target)
         if state is None:
             state = self._new_state(route, partial=partial).model_copy(update={"exact": exact})
         elif not partial:
             state = state.model_copy(update={"partial": False})
-        shape = recorded_shape(route.rule)
-        if not _keeps_exact(found, shaped.key, source, shape):
+        if not _keeps_exact(spec, source):
             state = state.model_copy(update={"exact": False})
-        target = Target(
-            state,
-            shaped.columns,
-            shaped.key,
-            found.mode,
-            sources={route.source: source},
-            shape=shape,
-            is_new=True,
-            key_reason=found.why,
-            track=route.rule.track,
-            rescued=self._first_rescued(route.rule),
-        )
+        target = Target(state, spec, is_new=True, rescued=self._first_rescued(route.rule))
         self._targets[route.target] = target
         self._look_for_followers()
         return target
@@ -309,17 +288,16 @@ class Targets(FollowedTargets):
         self._allowed.check_types(added, table=source)
         for name in (source, new_source):
             self._confirmed.pop((target.name, name), None)
-        recorded = RecordedSource(columns=known.columns, key=known.key, names=known.names, gone=known.gone)
         if change.empties:
             _check_may_replace(target, source)
         if change.replaces:
-            self._replace(target, new_source, recorded)
+            self._replace(target, new_source, known.source)
             return
-        sources = {name: of for name, of in target.sources.items() if name != source} | {new_source: recorded}
+        sources = {name: of for name, of in target.spec.sources.items() if name != source} | {new_source: known.source}
         update: dict[str, object] = {}
         if change.inexact:
             update["exact"] = False
-        if known.gone:
+        if known.source.gone:
             self._created_in_log.discard(source)
             if self._has_unknown_content(target.name):
                 self._resume(target.name)
@@ -328,12 +306,8 @@ class Targets(FollowedTargets):
             update["sources"] = tuple(sources)
             if target.state.origin is not None or not self._leads(new_source, target.name):
                 update["origin"] = target.state.origin or (source, target.name)
-        self._targets[target.name] = replace(
-            target,
-            state=target.state.model_copy(update=update),
-            columns=known.target_columns,
-            key=self._key_after(target, change),
-            sources=sources,
+        self._targets[target.name] = target.with_state(**update).with_spec(
+            columns=known.target_columns, key=self._key_after(target, change), sources=sources
         )
 
     def placed(self, decision: Decision) -> Decision:
@@ -381,22 +355,20 @@ class Targets(FollowedTargets):
         self._resume(route.target)
         self._created_in_log.discard(name)
         self._confirmed.pop((route.target, name), None)
-        self._targets[route.target] = replace(
-            origin,
-            state=state,
+        carried = Carried(
+            origin=origin.name,
+            app_id=origin.state.app_id,
+            version=origin.state.table_version,
+            columns=origin.spec.columns,
+            steps=change.steps,
+            keeps_rows=there is not None and MODES[there.spec.mode].marks_deleted_rows,
+        )
+        is_new = there is None or there.is_new
+        self._targets[route.target] = replace(origin, state=state, is_new=is_new, carried=carried).with_spec(
             columns=known.target_columns,
             key=self._key_after(origin, change),
-            sources={name: RecordedSource(columns=known.columns, key=known.key, names=known.names)},
-            is_new=there is None or there.is_new,
+            sources={name: known.source.model_copy(update={"gone": False})},
             track=route.rule.track,
-            carried=Carried(
-                origin=origin.name,
-                app_id=origin.state.app_id,
-                version=origin.state.table_version,
-                columns=origin.columns,
-                steps=change.steps,
-                keeps_rows=there is not None and MODES[there.mode].marks_deleted_rows,
-            ),
         )
 
     def _arrive(
@@ -423,9 +395,10 @@ class Targets(FollowedTargets):
             if there is None or there.carried is not None or self._stands(route.target):
                 continue
             old = before.get(there.name)
-            if old is not None and name in there.sources and name not in old.sources:
+            old_sources = {} if old is None else old.spec.sources
+            if old is not None and name in there.spec.sources and name not in old_sources:
                 continue  # it was the target of the table under its earlier name, and continues
-            if is_overlap and old is not None and name in old.sources and not old.sources[name].gone:
+            if is_overlap and name in old_sources and not old_sources[name].gone:
                 continue  # the statement was applied before the switch to this server
             lost.append(there.name)
         if not lost:
@@ -449,22 +422,14 @@ class Targets(FollowedTargets):
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
         """Recreate the target in the next batch: another table has taken the source table's name."""
         _check_may_replace(target, source)
-        found, shaped = _made(self._route_to(source, target.name), recorded)
-        self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=source)
+        spec = spec_of(self._route_to(source, target.name), recorded)
+        self._allowed.check_types(((column.name, column.delta_type) for column in spec.columns), table=source)
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
-        old = target.replaces if target.is_new else target.state.app_id
-        state = target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False})
         self._targets[target.name] = made = Target(
-            state,
-            shaped.columns,
-            shaped.key,
-            found.mode,
-            sources={source: recorded},
-            shape=target.shape,
+            target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False}),
+            spec.model_copy(update={"shape": target.spec.shape, "track": target.spec.track}),
             is_new=True,
-            replaces=old,
-            key_reason=found.why,
-            track=target.track,
+            replaces=target.replaces if target.is_new else target.state.app_id,
             rescued=None if target.rescued is None else (),
         )
         return made
@@ -474,11 +439,11 @@ class Targets(FollowedTargets):
 
         Its own key is under the columns' new names.
         """
-        before = target.sources[table_name(*change.table)]
-        if _by_key(target, before):
-            return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(target.shape)
+        spec = target.spec
+        if _by_key(spec, spec.sources[table_name(*change.table)]):
+            return tuple(change.known.target_name(name) for name in change.known.source.key) + shard_key(spec.shape)
         renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
-        return tuple(renamed.get(name, name) for name in target.key)
+        return tuple(renamed.get(name, name) for name in spec.key)
 
     def created(self, sources: Collection[str]) -> None:
         """Record that all rows of these source tables come, as if created in the log.
@@ -506,7 +471,7 @@ class Targets(FollowedTargets):
             if self._stands(route.target):
                 continue
             target = self._targets.get(route.target)
-            recorded = target.sources.get(source) if target is not None else None
+            recorded = target.spec.sources.get(source) if target is not None else None
             if target is None or recorded is None:
                 of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
                 target = self._follow(route, of_source, partial=source not in self._created_in_log)
@@ -515,17 +480,17 @@ class Targets(FollowedTargets):
                 target = self._replace(target, source, of_source)
             elif self._confirmed.get((route.target, source)) != schema:
                 # Only a target that finds its rows by the source's own key depends on it.
-                by_its_key = _by_key(target, recorded)
+                by_its_key = _by_key(target.spec, recorded)
                 confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
-                if target.track != route.rule.track:
-                    target = self._targets[route.target] = replace(target, track=route.rule.track)
+                if target.spec.track != route.rule.track:
+                    target = self._targets[route.target] = target.with_spec(track=route.rule.track)
             self._confirmed[route.target, source] = schema
             found.append(target)
         return found
 
     def policy(self, schema: TableSchema) -> TablePolicy:
         """Return the policies for values and rows of a table that cannot be applied."""
-        keys = {name for target in self.following(schema.database, schema.table) for name in target.key}
+        keys = {name for target in self.following(schema.database, schema.table) for name in target.spec.key}
         hidden = {column.name for column in schema.columns if column.masked}
         return TablePolicy(self._row_policies.of(schema), keys.union(schema.key_names), hidden)
 
@@ -539,10 +504,10 @@ class Targets(FollowedTargets):
         for target in found:
             if rows.invalid or (target.rescued and not rows.all_present):
                 shaped = self.shaped(rows, target)
-                renamed = dict(target.sources[rows.schema.full_name].names)
-                names = {renamed.get(name, name) for name in rescued_names(shaped, target.mode)}
+                renamed = dict(target.spec.sources[rows.schema.full_name].names)
+                names = {renamed.get(name, name) for name in rescued_names(shaped, target.spec.mode)}
                 known = names.union(target.rescued or ())
-                if not MODES[target.mode].rows_are_changes:
+                if not MODES[target.spec.mode].rows_are_changes:
                     back = {new: name for name, new in renamed.items()}
                     check_images(shaped, {back.get(name, name) for name in known})
                 if names and len(known) > len(target.rescued or ()):
@@ -565,9 +530,9 @@ class Targets(FollowedTargets):
         self.has_lost_exactness = False
 
 
-def _by_key(target: Target, of: RecordedSource) -> bool:
+def _by_key(spec: TargetSpec, of: RecordedSource) -> bool:
     """Return whether a target finds its rows by the key that one of its source tables names."""
-    return bool(target.key) and target.key == of.key_in_target + shard_key(target.shape)
+    return bool(spec.key) and spec.key == of.key_in_target + shard_key(spec.shape)
 
 
 def _check_may_replace(target: Target, source: str) -> None:
@@ -576,18 +541,23 @@ def _check_may_replace(target: Target, source: str) -> None:
     Raises:
         SchemaError: the target keeps its past, and so cannot be recreated for another table.
     """
-    if MODES[target.mode].keeps_past:
+    mode = target.spec.mode
+    if MODES[mode].keeps_past:
         raise SchemaError(
             f"another table replaces {source}, whose target keeps the past",
             table=source,
             expected="a mirror, which is recreated",
-            got=f"{target.name}, a {target.mode}",
+            got=f"{target.name}, a {mode}",
             next_step=f"give the rule of {target.name} another `name`: the new table's target is created there",
         )
 
 
-def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:
-    """Return how a new target of a source table follows it, and its columns and key."""
+def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
+    """Return what a new target of a source table is to be, by the rule of its route.
+
+    Raises:
+        ConfigError, KeylessTableError: as `identity_of` and `shape_table`.
+    """
     found = identity_of(
         route.rule,
         source=route.source,
@@ -595,15 +565,24 @@ def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:
         source_key=source.key,
     )
     shaped = shape_table(route, source.columns, found.key)
-    return found, shaped if found.key else replace(shaped, key=())
+    return TargetSpec(
+        mode=found.mode,
+        columns=shaped.columns,
+        key=shaped.key if found.key else (),
+        key_reason=found.why,
+        track=route.rule.track,
+        sources={route.source: source},
+        shape=recorded_shape(route.rule),
+    )
 
 
-def _keeps_exact(found: Identity, key: tuple[str, ...], source: RecordedSource, shape: RecordedShape | None) -> bool:
+def _keeps_exact(spec: TargetSpec, source: RecordedSource) -> bool:
     """Return whether a target may be exact (K12).
 
     It must mirror by the source's own key, with a shape that keeps every row.
     """
-    return not MODES[found.mode].keeps_past and key == source.key and (shape is None or shape.is_exact_possible(key))
+    is_plain = spec.shape is None or spec.shape.is_exact_possible(spec.key)
+    return not MODES[spec.mode].keeps_past and spec.key == source.key and is_plain
 
 
 def _is_plain(rule: TargetRule) -> bool:

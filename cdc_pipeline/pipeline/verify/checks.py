@@ -103,10 +103,10 @@ def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = N
     """Check that each key occurs once among a target's live rows. Starts Spark."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
-    if cut is None or of is None or not of.key:
+    if cut is None or of is None or not of.spec.key:
         return CheckResult(check="key_uniqueness", table=table, passed=None, text="the table has no key")
     at = of.table_version if version is None else version
-    found = duplicate_keys(sink.spark.session(), sink.paths.table(table), at, mode=of.mode, key=of.key)
+    found = duplicate_keys(sink.spark.session(), sink.paths.table(table), at, mode=of.spec.mode, key=of.spec.key)
     text = f"{found:,} keys occur more than once" if found else "each key occurs once"
     return CheckResult(
         check="key_uniqueness", table=table, passed=not found, text=text, values={"duplicate_keys": found}
@@ -121,13 +121,13 @@ def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) 
     """
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
-    if cut is None or of is None or not MODES[of.mode].keeps_versions:
+    if cut is None or of is None or not MODES[of.spec.mode].keeps_versions:
         nothing = Intervals(versions=0, keys=0, overlaps=0, not_ended=0, gaps=0)
         return IntervalResult(
             check="interval_continuity", table=table, passed=None, text="the table is not a history", found=nothing
         )
     at = of.table_version if version is None else version
-    figures = history_intervals(sink.spark.session(), sink.paths.table(table), at, key=of.key)
+    figures = history_intervals(sink.spark.session(), sink.paths.table(table), at, key=of.spec.key)
     found = Intervals(**figures)
     text = f"{found.versions:,} versions of {found.keys:,} keys follow each other"
     if not found.is_continuous:

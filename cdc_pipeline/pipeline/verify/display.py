@@ -12,7 +12,7 @@ from cdc_pipeline.sink.verify.sides import Sides
 
 def shown(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
     """Format some rows returned by `read_found`."""
-    names = {f"c{at}": sides.target.columns[at].name for at in sides.key_positions}
+    names = {f"c{at}": sides.target.spec.columns[at].name for at in sides.key_positions}
     return tuple(
         Difference(
             kind=row["_kind"],

@@ -15,7 +15,6 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import admin_batch
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.verify.display import shown
 from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange
@@ -51,8 +50,8 @@ def describe(
     recorded = recorded_of(target)
     sides = Sides(
         target=recorded,
-        columns=tuple(column.name for column in recorded.columns),
-        key=target.key,
+        columns=tuple(column.name for column in recorded.spec.columns),
+        key=target.spec.key,
         path=sink.paths.table(foreign.table),
         version=foreign.newest,
         source_version=cut.tables[foreign.table].table_version,
@@ -114,7 +113,7 @@ def put_back(
                     next_step="verify again",
                 )
             version = cut.tables[name].table_version
-            batch.rows.restore(plan_of(targets.named(name)), version)
+            batch.rows.restore(targets.named(name), version)
             held = states[name].suspended
             if held is not None and held.needs_reload:
                 # The table now holds the cut's rows, so that it can be caught up from its position.

@@ -198,7 +198,7 @@ class TableReading:
             before=before,
             after=after,
             target=target,
-            shards=tuple(filter(None, (self._shard(source, target) for source in target.sources))),
+            shards=tuple(filter(None, (self._shard(source, target) for source in target.spec.sources))),
         )
 
     # -- the rows -----------------------------------------------------------------------------------------------------
@@ -268,7 +268,9 @@ class TableReading:
         """Return conditions for rows by the target's keys; None if none can be made."""
         assert self._targets is not None
         masked = self._targets.masks.schema(schema)
-        renamed = {there: here for here, there in self._targets.named(self._name).sources[self._source_table].names}
+        renamed = {
+            there: here for here, there in self._targets.named(self._name).spec.sources[self._source_table].names
+        }
         types = {renamed.get(column.name, column.name): column.delta_type for column in keys}
         if not leads_back(masked, list(types), types):
             return None
@@ -294,12 +296,12 @@ class TableReading:
         target = rows.target
         recorded = recorded_of(target)
         told = set(rows.told)
-        shape, shard = target.shape, None
+        shape, shard = target.spec.shape, None
         if shape is not None and shape.shard_column:
             shard = shape.shard_column, self._shard(self._source_table, target)
         return Sides(
             target=recorded,
-            columns=tuple(column.name for column in recorded.columns if column.name in told),
+            columns=tuple(column.name for column in recorded.spec.columns if column.name in told),
             key=compared_key(target, self._source_table),
             path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(self._name),
             version=after.cut.tables[self._name].table_version,
@@ -309,7 +311,7 @@ class TableReading:
 
     def _shard(self, source_table: str, target: Target) -> str:
         assert self._targets is not None
-        if target.shape is None or not target.shape.shard_column:
+        if target.spec.shape is None or not target.spec.shape.shard_column:
             return ""
         routes = self._targets.routes_of(*split_table_name(source_table))
         return next((route.shard for route in routes if route.target == target.name), "")
@@ -317,10 +319,10 @@ class TableReading:
 
 def compared_key(target: Target, source_table: str) -> tuple[str, ...]:
     """Return the columns that identify rows: the key (a changelog: the source's), or () for all."""
-    if MODES[target.mode].has_key:
-        return target.key
-    key = target.sources[source_table].key_in_target
-    return key + shard_key(target.shape) if key else ()
+    if MODES[target.spec.mode].has_key:
+        return target.spec.key
+    key = target.spec.sources[source_table].key_in_target
+    return key + shard_key(target.spec.shape) if key else ()
 
 
 def _empty(schema: TableSchema) -> pa.RecordBatch:

@@ -43,7 +43,6 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.verify.captures import Standing
 from cdc_pipeline.pipeline.verify.read import Reading
 from cdc_pipeline.pipeline.verify.report import Difference
@@ -192,7 +191,7 @@ def apply_repair(
             return None
         first = batch.first_place(_there(sink, sides, rows, batch))
         staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
-        batch.batch.rows.add_staged(staged, plan_of(target))
+        batch.batch.rows.add_staged(staged, target)
         counts = +Counter(inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted)
         done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
         made = batch.publish(f"rows that differed from the source were repaired by {who}: {done}", table=target.name)
@@ -206,7 +205,7 @@ def _there(sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch) ->
     matter.
     """
     low, high = batch.seq, batch.last_seq
-    if not sides.key or MODES[sides.target.mode].keeps_past:
+    if not sides.key or MODES[sides.target.spec.mode].keeps_past:
         yield highest_seq(sink.spark.session(), sides, low=low, high=high)
         return
     seqs = pc.drop_null(pc.unique(rows.column("_lake_seq"))).to_pylist()
@@ -241,9 +240,9 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
     for position in sides.positions:
         arrays[f"c{position}"] = rows.column(f"c{position}").combine_chunks()
     # Columns that the source has dropped keep the target's values.
-    untold = set(range(len(sides.target.columns))) - set(sides.positions)
+    untold = set(range(len(sides.target.spec.columns))) - set(sides.positions)
     if untold:
-        for position in range(len(sides.target.columns)):
+        for position in range(len(sides.target.spec.columns)):
             arrays[f"p{position}"] = pa.array(np.full(count, position not in untold))
     return StagedRows(
         table=pa.table(arrays),

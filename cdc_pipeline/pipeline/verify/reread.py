@@ -154,7 +154,7 @@ class _Reread:
         """
         targets = Targets(self._config, cut)
         following = targets.following(schema.database, schema.table)
-        others = [one.name for one in following if keeps_every_change(one.mode, one.key)]
+        others = [one.name for one in following if keeps_every_change(one.spec.mode, one.spec.key)]
         if not following or others or targets.is_suspended(schema.database, schema.table):
             raise LoadError(
                 f"single rows of {self._table} cannot be repaired",

@@ -21,7 +21,6 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.errors import UnrepresentableValueError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.sink.modes.expand import StagedRows
 from cdc_pipeline.sink.modes.registry import SINK_MODES
@@ -31,18 +30,12 @@ from cdc_pipeline.sink.staging.fitting import fitted
 
 def recorded_of(target: Target) -> RecordedTarget:
     """Return a target as its staged rows are read, with ``_cdc_rescued`` if it has one."""
-    plan = plan_of(target)
     return with_rescued_column(
         RecordedTarget(
-            table=plan.table,
-            app_id=plan.app_id,
-            mode=plan.mode,
-            columns=plan.columns,
-            key=plan.key,
-            track=plan.track,
-            sources=dict(plan.sources),
-            shape=plan.shape,
-            rescues=plan.rescued is not None,
+            table=target.name,
+            app_id=target.state.app_id,
+            spec=target.spec.compact(target.name),
+            rescues=target.rescued is not None,
         )
     )
 
@@ -83,7 +76,7 @@ class SourceRows:
         made = [staged.table for staged in map(self._staged, rows) if staged is not None]
         if not made or not key:
             return None
-        names = [column.name for column in self.target.columns]
+        names = [column.name for column in self.target.spec.columns]
         places = [f"c{names.index(name)}" for name in key]
         found = pa.concat_tables([table.select(places) for table in made])
         return found.rename_columns([f"k{number}" for number in range(len(places))])
@@ -93,16 +86,17 @@ class SourceRows:
         found = self._targets.with_rescued(found, good)
         target = found[0]
         shaped = self._targets.shaped(good, target)
-        plan = plan_of(target)
-        source = plan.sources.get(shaped.schema.full_name)
+        spec = target.spec
+        source = spec.sources.get(shaped.schema.full_name)
         if source is not None:
-            shaped = fitted(shaped, plan.columns, source.names)
-        shaped = with_rescued(shaped, plan.rescued)
+            shaped = fitted(shaped, spec.columns, source.names)
+        shaped = with_rescued(shaped, target.rescued)
         self.told = shaped.schema.column_names
         if not len(shaped):
             return None
-        columns = plan.columns if plan.rescued is None else (*plan.columns, RESCUED)
-        return SINK_MODES["mirror"].stage(shaped, replace(plan, columns=columns), None)
+        if target.rescued is not None:
+            spec = spec.with_columns((*spec.columns, RESCUED))
+        return SINK_MODES["mirror"].stage(shaped, spec, None)
 
     def _judged(self, rows: DecodedRows) -> DecodedRows:
         if not rows.invalid:

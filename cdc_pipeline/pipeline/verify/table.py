@@ -184,7 +184,7 @@ class TableComparison:
         if not sides.key or piece.keys > _KEYS_MAX:
             return What(exact="if possible")
         shard = sides.shard[0] if sides.shard is not None else ""
-        places = [at for at in sides.key_positions if sides.target.columns[at].name != shard]
+        places = [at for at in sides.key_positions if sides.target.spec.columns[at].name != shard]
         values = read_found(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
-        columns = {sides.target.columns[at]: values.column(f"c{at}") for at in places}
+        columns = {sides.target.spec.columns[at]: values.column(f"c{at}") for at in places}
         return What(exact="if possible", keys=columns)

@@ -262,10 +262,10 @@ class _Verification:
         if reason:
             return self._not_compared(cut, name, foreign, reason)
         table = cut.tables[name]
-        spec = MODES[table.mode]
+        spec = MODES[table.spec.mode]
         parts: list[Settled] = []
         repaired = Repaired()
-        sources = [source for source, recorded in table.sources_of(name).items() if not recorded.gone]
+        sources = [source for source, recorded in table.spec.sources_of(name).items() if not recorded.gone]
         for source in sources:
             reading = TableReading(
                 self._config,
@@ -276,7 +276,7 @@ class _Verification:
                 on_step=self._on_step,
             )
             comparison = TableComparison(self._config, reading, sink=self._sink, scratch=self._scratch)
-            by_key = bool(table.key or (not spec.has_key and table.sources_of(name)[source].key))
+            by_key = bool(table.spec.key or (not spec.has_key and table.spec.sources_of(name)[source].key))
             parts.append(self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired))
         made = self._joined(name, table, sources, parts, repaired)
         return made.model_copy(update={"foreign": foreign.get(name)}) if name in foreign else made
@@ -293,7 +293,7 @@ class _Verification:
         for piece in settled.different:
             repaired.keys += self._shown(piece, len(repaired.keys))
         for _ in range(_REPAIRS_MAX):
-            if repairable(table.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
+            if repairable(table.spec.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
                 break
             self._repair(comparison, settled.different, by_key, repaired)
             settled = comparison.settle(what, by_key=by_key)
@@ -339,10 +339,10 @@ class _Verification:
         parted = why_parted(self._config, state)
         if parted and state.origin is not None:
             return f"{parted}: load it with `{load_command(self._config.name, state.origin[0])}`"
-        sources = {source: of for source, of in table.sources_of(name).items() if not of.gone}
+        sources = {source: of for source, of in table.spec.sources_of(name).items() if not of.gone}
         if not sources:
             return "its table was dropped or renamed at the source; the lake keeps its rows"
-        if state.partial and MODES[table.mode].rows_are_changes:
+        if state.partial and MODES[table.spec.mode].rows_are_changes:
             return (
                 "a changelog that began after the table's creation (K19): it does not show "
                 "the rows that existed before its first change. Only a load makes it "
@@ -359,8 +359,8 @@ class _Verification:
         return TableVerified(
             target=name,
             sources=cut.cursor.targets[name].source_names,
-            mode="mirror" if table is None else table.mode,
-            key=() if table is None else table.key,
+            mode="mirror" if table is None else table.spec.mode,
+            key=() if table is None else table.spec.key,
             status="not_compared" if change is None or change.restored else "different",
             reason=reason or (change.what if change is not None else ""),
             cut=cut.batch_number,
@@ -389,7 +389,7 @@ class _Verification:
         if sides.shard is not None and self._asked.share >= 1:
             strays = count_strays(self._sink.spark.session(), sides.path, sides.version, sides.shard[0], reading.shards)
         intervals = None
-        if MODES[table.mode].keeps_versions:
+        if MODES[table.spec.mode].keeps_versions:
             intervals = check_intervals(self._sink, name, version=sides.version).found
         open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
         stale = sum(part.stale for part in parts)
@@ -399,10 +399,10 @@ class _Verification:
         return TableVerified(
             target=name,
             sources=tuple(sources),
-            mode=table.mode,
+            mode=table.spec.mode,
             key=sides.key,
             status=status,
-            proves=MODES[table.mode].proves_keyless if keyless else MODES[table.mode].proves,
+            proves=MODES[table.spec.mode].proves_keyless if keyless else MODES[table.spec.mode].proves,
             reason=self._reason(
                 table,
                 counts,
@@ -446,7 +446,7 @@ class _Verification:
         self, table: CutTable, counts: Counter[str], open_keys: int, stale: int, *, unproved: bool, unread: bool
     ) -> str:
         if counts and self._asked.repair:
-            why = repairable(table.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread)
+            why = repairable(table.spec.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread)
             return f"not repaired: {why}" if why else "some keys differ again"
         if stale:
             return (

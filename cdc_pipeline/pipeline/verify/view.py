@@ -166,7 +166,7 @@ class ProvenView:
                     next_step=held.next_step,
                 )
             table = at.cut.tables.get(name)
-            source = None if table is None else table.sources_of(name).get(self._source_table)
+            source = None if table is None else table.spec.sources_of(name).get(self._source_table)
             if source is None or source.gone:
                 raise LeftError(
                     f"the source has dropped or renamed {self._source_table} in the meantime",
@@ -198,4 +198,4 @@ def _essence(cut: Cut, name: str) -> tuple[object, ...]:
     """Return the parts of a target that row changes do not affect."""
     table = cut.tables[name]
     app_id = cut.cursor.targets[name].app_id
-    return (app_id, table.columns, table.key, table.sources, table.shape, table.mode)
+    return (app_id, table.spec.columns, table.spec.key, table.spec.sources, table.spec.shape, table.spec.mode)

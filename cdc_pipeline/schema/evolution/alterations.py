@@ -142,7 +142,7 @@ class _Alter:
         except Refused as refused:
             raise self._scene.unsupported(refused.what, self._table, next_step=refused.next_step) from None
         known = edit.result()
-        check_column_names(table_name(*self._table), (column.name for column in known.columns))
+        check_column_names(table_name(*self._table), (column.name for column in known.source.columns))
         check_column_names(table_name(*self._table), (column.name for column in known.target_columns))
         steps = edit.steps(seq=str(self._scene.place.seq))
         change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
@@ -265,7 +265,7 @@ class _Alter:
 
     def _source_name(self, name: str) -> str | None:
         """Return a source column's name in the recorded spelling."""
-        return next((c.name for c in self._known.columns if c.name.lower() == name.lower()), None)
+        return next((c.name for c in self._known.source.columns if c.name.lower() == name.lower()), None)
 
     def _check_recorded(self, action: Action) -> None:
         if action.kind is _A.UNKNOWN:
@@ -314,14 +314,16 @@ class _Alter:
         known = self._known
         for name in reading.key or ():
             self._check_not_null(name, reading, edit)
-        new_key = [reading.renamed.get(name, name).lower() for name in known.key if name not in reading.dropped]
-        if not known.by_key or (reading.key is None and len(new_key) == len(known.key)):
+        new_key = [reading.renamed.get(name, name).lower() for name in known.source.key if name not in reading.dropped]
+        if not known.by_key or (reading.key is None and len(new_key) == len(known.source.key)):
             return
         policy = self._use("change_key")
         wanted = new_key if reading.key is None else [name.lower() for name in reading.key]
         if policy != "stop" and reading.key is not None and sorted(wanted) == sorted(new_key):
             return  # the same columns
-        kept = {reading.renamed.get(c.name, c.name).lower() for c in known.columns if c.name not in reading.dropped}
+        kept = {
+            reading.renamed.get(c.name, c.name).lower() for c in known.source.columns if c.name not in reading.dropped
+        }
         if not wanted:
             what = "the primary key of a captured table is dropped"
         elif policy == "apply" and reading.key is not None and set(wanted) <= kept and not self._shadow:
@@ -337,7 +339,7 @@ class _Alter:
         another value."""
         old_names = {new.lower(): old for old, new in reading.renamed.items()}
         old_name = self._source_name(old_names.get(name.lower(), name))
-        if old_name is None or old_name in self._known.key:
+        if old_name is None or old_name in self._known.source.key:
             return
         old = self._old_column(old_name)
         if old is None or (old.nullable and not (self._is_strict() and old.kind is not Kind.TIMESTAMP)):
@@ -358,7 +360,7 @@ class _Alter:
         if reading.converts:
             changed |= dict.fromkeys(
                 column.name.lower()
-                for column in (self._known.columns if self._before is None else self._before.columns)
+                for column in (self._known.source.columns if self._before is None else self._before.columns)
                 if not isinstance(column, Column) or column.type.has_charset
             )
         if self._generated is None:
@@ -458,7 +460,7 @@ class _Alter:
                 edit.check(old_name, condition, reason)
             edit.rewrite(name, new_type, change.value)
         elif policy == "new_column":
-            if name in {self._renamed_key(key, old_name, name) for key in self._known.key}:
+            if name in {self._renamed_key(key, old_name, name) for key in self._known.source.key}:
                 raise Refused(f"{what}, and the column is in the key")
             edit.new_version(name, new_type)
         else:
@@ -474,7 +476,7 @@ class _Alter:
         if self._before is None:
             return None
         column = next((c for c in self._before.columns if c.name.lower() == name.lower()), None)
-        recorded = next(c for c in self._known.columns if c.name == name)
+        recorded = next(c for c in self._known.source.columns if c.name == name)
         return column if column is not None and delta_type(column) == recorded.delta_type else None
 
     def _add(self, definition: ColumnDefinition, edit: TargetEdit) -> None:

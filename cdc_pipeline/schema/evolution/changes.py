@@ -313,9 +313,9 @@ def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadabl
     before, after = scene.before(*table), scene.catalog_after(*table)
     if before is None or after is None or statement.renames or _REWRITING.search(scene.sql):
         raise unreadable.error
-    if _defined(before.schema) != _defined(after) or after.key_names != known.key:
+    if _defined(before.schema) != _defined(after) or after.key_names != known.source.key:
         raise unreadable.error
-    if set(target_columns(after)) != set(known.columns):
+    if set(target_columns(after)) != set(known.source.columns):
         raise unreadable.error
     if before.generated is None or not all(column.is_steady for column in before.generated):
         raise unreadable.error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypedDict
 
 from cdc_pipeline.binlog.table_schema import TableSchema
@@ -16,6 +16,7 @@ from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from cdc_pipeline.schema.evolution.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.generated import GeneratedColumn
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
 
@@ -36,13 +37,9 @@ class KnownTable:
     """A target as it is recorded before or after a statement.
 
     Attributes:
-        columns: of the source table, which its table maps must confirm.
-        key: names among them.
-        target: the target's columns; if empty, `columns`. Includes dropped columns that are kept;
-            types may be wider than the source's.
-        names: source column -> target column, if the two differ.
-        gone: the source table was dropped: the target stays as it was, and a new table of that name
-            starts from scratch.
+        source: the source table, as the target knows it.
+        target: the target's columns; if empty, the source's. Includes dropped columns that are
+            kept; types may be wider than the source's.
         shared: other source tables have rows in the target.
         name: of the target, if the source table has several.
         by_key: the target finds its rows by the source's key.
@@ -50,11 +47,8 @@ class KnownTable:
             still follows that table (K28: a name shows its table).
     """
 
-    columns: tuple[TargetColumn, ...]
-    key: tuple[str, ...]
+    source: RecordedSource
     target: tuple[TargetColumn, ...] = ()
-    names: tuple[tuple[str, str], ...] = ()
-    gone: bool = False
     shared: bool = False
     name: str = ""
     by_key: bool = True
@@ -63,11 +57,15 @@ class KnownTable:
     @property
     def target_columns(self) -> tuple[TargetColumn, ...]:
         """Return the target's columns, both the source's and kept ones."""
-        return self.target or self.columns
+        return self.target or self.source.columns
 
     def target_name(self, column: str) -> str:
         """Return the target's column that holds a source column's values."""
-        return dict(self.names).get(column, column)
+        return dict(self.source.names).get(column, column)
+
+    def as_gone(self) -> KnownTable:
+        """Return the target as it is recorded once its source table is gone."""
+        return replace(self, source=self.source.model_copy(update={"gone": True}))
 
 
 @dataclass(frozen=True, slots=True)

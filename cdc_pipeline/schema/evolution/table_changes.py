@@ -41,6 +41,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
 from cdc_pipeline.schema.evolution.steps import RemoveRows, columns_after
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, Uncertain, altered
 from cdc_pipeline.schema.history.history import Origin, Place, Version
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
 from cdc_pipeline.text.table_names import table_name
 
@@ -55,7 +56,7 @@ def create(scene: Scene, statement: Statement) -> Decision:
     """Decide about CREATE TABLE of a captured table."""
     table = statement.tables[0]
     known = scene.known(*table)
-    if known is not None and not known.gone:
+    if known is not None and not known.source.gone:
         if statement.if_not_exists:
             return scene.decided(statement, "recorded", "the target already exists")
         policy = scene.policy_of(table).drop_table
@@ -67,7 +68,7 @@ def create(scene: Scene, statement: Statement) -> Decision:
             return scene.decided(statement, "recorded", f"{made}: {_FROM_MAP}")
         # The old rows are gone for good; the new columns are known from the first table map.
         emptied = _emptied(scene, table, known, "drop_table")
-        change = replace(emptied, known=replace(known, gone=True), empties=True)
+        change = replace(emptied, known=known.as_gone(), empties=True)
         decision = scene.decided(
             statement, "applied", f"{made}: the target is emptied now, and recreated from its first table map"
         )
@@ -77,7 +78,12 @@ def create(scene: Scene, statement: Statement) -> Decision:
         return replace(decision, creates=(made,))
     decision = scene.decided(statement, "applied", f"recreates the target, empty, with {len(made.columns)} columns")
     return replace(
-        decision, changes=(TableChange(table, KnownTable(made.columns, made.key, name=known.name), replaces=True),)
+        decision,
+        changes=(
+            TableChange(
+                table, KnownTable(RecordedSource(columns=made.columns, key=made.key), name=known.name), replaces=True
+            ),
+        ),
     )
 
 
@@ -109,7 +115,7 @@ def truncated(scene: Scene, statement: Statement) -> Decision:
     """Decide about TRUNCATE TABLE of a captured table."""
     table = statement.tables[0]
     known = scene.known(*table)
-    if known is None or known.gone:
+    if known is None or known.source.gone:
         return scene.decided(statement, "recorded", "no target yet: nothing to remove")
     policy = scene.policy_of(table).truncate
     if policy == "stop":
@@ -159,7 +165,7 @@ def _dropped(scene: Scene, statement: Statement, tables: tuple[TableName, ...]) 
     used: dict[str, None] = {}
     for table in tables:
         known = scene.known(*table)
-        if known is None or known.gone:
+        if known is None or known.source.gone:
             continue
         policy = scene.policy_of(table).drop_table
         used[f"drop_table={policy}"] = None
@@ -169,7 +175,7 @@ def _dropped(scene: Scene, statement: Statement, tables: tuple[TableName, ...]) 
                 table,
                 next_step="set schema_changes.drop_table: keep or apply, or remove the target",
             )
-        gone = replace(known, gone=True)
+        gone = known.as_gone()
         if policy == "apply":
             changes.append(replace(_emptied(scene, table, known, "drop_table"), known=gone))
         else:
@@ -200,7 +206,7 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
     swapped: set[TableName] = set()
     for table, new in went_to.items():
         known = scene.known(*table) if scene.captured(*table) else None
-        if known is None or known.gone:
+        if known is None or known.source.gone:
             continue
         arriving = came_from.get(table)
         if arriving is not None and _is_shadow_of(scene, arriving, table):
@@ -227,11 +233,11 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
                 said.append(f"{table_name(*table)} no longer has a table: {rows}")
             continue
         if policy == "keep":
-            changes.append(TableChange(table, replace(known, gone=True)))
+            changes.append(TableChange(table, known.as_gone()))
             said.append(f"the target of {table_name(*table)} is kept unchanged")
             continue
         there = scene.known(*new) if scene.captured(*new) else None
-        if there is not None and not there.gone and new not in went_to:
+        if there is not None and not there.source.gone and new not in went_to:
             raise scene.unsupported(f"a captured table takes the name {table_name(*new)}, which has a target", table)
         changes.append(TableChange(table, known, name=new))
         said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
@@ -264,7 +270,7 @@ def _left(scene: Scene, table: TableName, known: KnownTable, used: dict[str, Non
     """Return what a name's target becomes if its table leaves the name and no other takes it: the
     same as after DROP TABLE, except that the policy ``stop`` of DROP TABLE does not stop a
     RENAME."""
-    gone = replace(known, gone=True)
+    gone = known.as_gone()
     if scene.policy_of(table).drop_table != "apply":
         return TableChange(table, gone)
     used["drop_table=apply"] = None

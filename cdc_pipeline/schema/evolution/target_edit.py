@@ -51,12 +51,12 @@ class TargetEdit:
     """
 
     def __init__(self, known: KnownTable, *, features: Collection[str]) -> None:
-        self.columns: list[TargetColumn] = list(known.columns)
-        self.key = known.key
+        self.columns: list[TargetColumn] = list(known.source.columns)
+        self.key = known.source.key
         self.told: list[str] = []
         self._known = known
         self._features = features
-        self._names = dict(known.names)
+        self._names = dict(known.source.names)
         self._taken = {column.name.lower() for column in known.target_columns}
         self._checks: list[CheckRows] = []
         self._first: list[RenameColumn | WidenColumn | DropColumn] = []
@@ -84,7 +84,8 @@ class TargetEdit:
         target = reduce(columns_after, self.steps(), self._known.target_columns)
         same = target == tuple(self.columns)
         kept = () if same else target
-        return replace(self._known, columns=tuple(self.columns), key=self.key, target=kept, names=names)
+        update = {"columns": tuple(self.columns), "key": self.key, "names": names}
+        return replace(self._known, source=self._known.source.model_copy(update=update), target=kept)
 
     def _target(self) -> dict[str, TargetColumn]:
         """Return the target's columns before the final renames, by folded name."""

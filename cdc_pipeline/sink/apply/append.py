@@ -75,7 +75,7 @@ def append(
     frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
     shaped_view(session, target, frame, "staged")
     session.sql(reduced_sql(session, target, target_table="")).createOrReplaceTempView("reduced")
-    columns = [f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.columns)]
+    columns = [f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.spec.columns)]
     operation = f"CASE WHEN _op = {INSERT} THEN 'insert' ELSE 'update' END AS {OP_COLUMN}"
     rows = session.table("reduced").where(f"_op NOT IN ({DELETE}, {LEAVE})")
     commit.append(rows.selectExpr(*columns, operation, f"_seq AS {SEQ_COLUMN}", f"_ts AS {TS_COLUMN}"))
@@ -98,7 +98,7 @@ def _without_spark(
     else:
         return False
     rows = (mirror_rows(piece, target) for piece in pieces)
-    bounded = (*target.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
+    bounded = (*target.spec.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
     for add in write_data_files(path, rows, types, properties=there.properties, bounded=bounded, codec=codec):
         commit.add_file(add)
     return True

@@ -151,8 +151,8 @@ def _apply_rows(
     settings: MergeSettings,
 ) -> None:
     """Apply the target's staged rows in one commit with the id of the MERGE step."""
-    mode = SINK_MODES[target.mode]
-    facts = KeyFacts(target, files) if target.key and MODES[target.mode].has_key else None
+    mode = SINK_MODES[target.spec.mode]
+    facts = KeyFacts(target, files) if target.spec.key and MODES[target.spec.mode].has_key else None
     version = transaction_version(record.batch_number, MERGE_STEP)
     if mode.is_last_image and facts is not None and not facts.has_null:
         if may_append(record, target, there):

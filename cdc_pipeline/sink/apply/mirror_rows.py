@@ -33,11 +33,11 @@ _KEY_TYPES: Final = re.compile(
 def may_reduce_in_memory(target: RecordedTarget) -> bool:
     """Return whether `last_rows` yields the rows that Spark would, within the memory that a batch
     may use."""
-    types = {column.name: column.delta_type for column in target.columns}
+    types = {column.name: column.delta_type for column in target.spec.columns}
     return (
         sum(file.rows for file in target.files) <= ROWS_MAX
         and sum(file.size_bytes for file in target.files) <= _BYTES_MAX
-        and all(_KEY_TYPES.fullmatch(types[name]) for name in target.key)
+        and all(_KEY_TYPES.fullmatch(types[name]) for name in target.spec.key)
     )
 
 
@@ -47,7 +47,7 @@ def plain_types(target: RecordedTarget, there: TableLog, *, codec: str) -> dict[
     if not there.is_plain or codec not in CODECS:
         return None
     found: dict[str, pa.DataType] = {}
-    for column in (*target.columns, *CDC_COLUMNS):
+    for column in (*target.spec.columns, *CDC_COLUMNS):
         kind = plain_type(column.delta_type)
         if kind is None or there.columns.get(column.name) != column.delta_type:
             return None
@@ -67,7 +67,7 @@ def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
     names = set(staged.column_names)
     columns = {
         column.name: staged.column(f"c{at}") if f"c{at}" in names else pa.nulls(len(staged))
-        for at, column in enumerate(target.columns)
+        for at, column in enumerate(target.spec.columns)
     }
     return pa.table(
         {**columns, OP_COLUMN: operation, SEQ_COLUMN: staged.column("_seq"), TS_COLUMN: staged.column("_ts")}

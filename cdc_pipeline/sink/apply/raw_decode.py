@@ -35,7 +35,6 @@ from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.staging.fitting import fitted
 from cdc_pipeline.sink.staging.raw_files import READ_SCHEMA, selections
@@ -140,13 +139,11 @@ def staged_of(events: pa.Table, target: RecordedTarget, table_schema: TableSchem
     rows = decode_rows(list(selections(events)), table_schema, epoch=epoch)
     if rows.invalid:
         raise _unrepresentable(rows, events)
-    source = target.sources.get(table_schema.full_name)
+    spec = target.spec
+    source = spec.sources.get(table_schema.full_name)
     if source is not None:
-        rows = fitted(rows, target.columns, source.names)
-    plan = TargetPlan(
-        table=target.table, app_id=target.app_id, columns=target.columns, key=target.key, mode=target.mode
-    )
-    return SINK_MODES[plan.mode].stage(rows, plan, None).table
+        rows = fitted(rows, spec.columns, source.names)
+    return SINK_MODES[spec.mode].stage(rows, spec, None).table
 
 
 def _unrepresentable(rows: DecodedRows, events: pa.Table) -> UnrepresentableValueError:

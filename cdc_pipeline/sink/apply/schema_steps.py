@@ -105,7 +105,7 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
         else:
             structure += 1
             if structure > reached:
-                if MODES[target.mode].rows_are_changes and not _is_changed_before(session, path, step):
+                if MODES[target.spec.mode].rows_are_changes and not _is_changed_before(session, path, step):
                     _change(session, path, step, present, within=f"{BEFORE_COLUMN}.")
                 last = states[structure - 1][-1:]
                 _change(session, path, step, present, place=f" AFTER {quoted(last[0].name)}" if last else " FIRST")
@@ -120,7 +120,7 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
     checked."""
     if not target.add_columns:
         steps_of = target.schema_steps
-        if MODES[target.mode].rows_are_changes:
+        if MODES[target.spec.mode].rows_are_changes:
             made = [_made_of_columns(step) if isinstance(step, FillColumns) else step for step in steps_of]
             steps_of = tuple(step for step in made if step is not None and not isinstance(step, CheckRows))
         return target.columns_before, steps_of
@@ -131,7 +131,7 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
     )
     if values:
         steps.append(FillColumns(values=values))
-    return tuple(column for column in target.columns if column.name not in added), tuple(steps)
+    return tuple(column for column in target.spec.columns if column.name not in added), tuple(steps)
 
 
 def _made_of_columns(step: FillColumns) -> FillColumns | None:
@@ -233,7 +233,7 @@ def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -
 
 
 def _dml_sql(path: Path, record: BatchRecord, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
-    mode = SINK_MODES[target.mode]
+    mode = SINK_MODES[target.spec.mode]
     if isinstance(step, RemoveRows):
         begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
         transaction = step.transaction or begin

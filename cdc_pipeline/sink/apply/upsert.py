@@ -55,7 +55,7 @@ def suits(target: RecordedTarget, there: TableLog) -> bool:
     odd = [name for name, value in there.properties.items() if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)]
     return (
         not needs_shaping(target)
-        and (target.shape is None or not target.shape.partition_by)
+        and (target.spec.shape is None or not target.spec.shape.partition_by)
         and target.all_present
         and may_reduce_in_memory(target)
         and there.properties.get("delta.enableDeletionVectors") == "true"
@@ -127,7 +127,7 @@ def _without_spark(
     types = plain_types(target, there, codec=codec)
     if types is None or commit.version != there.version:
         return False
-    names = zip(target.key, Layout(target).keys, strict=True)
+    names = zip(target.spec.key, Layout(target).keys, strict=True)
     keys = pa.table({name: rows.column(key).cast(types[name]) for name, key in names})
     lowest = int(pc.min(rows.column("_seq")).as_py())
     found = rows_with_keys(path, there.version, keys, lowest_seq=lowest)
@@ -135,7 +135,7 @@ def _without_spark(
         return False
     commit.read_whole_table()
     commit.mark_deleted(found)
-    bounded = (*target.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
+    bounded = (*target.spec.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
     for add in write_data_files(
         path, [mirror_rows(rows, target)], types, properties=there.properties, bounded=bounded, codec=codec
     ):
@@ -152,12 +152,14 @@ def _places(
         return pa.table({"_row": pa.array([], pa.int64()), "file": pa.array([], pa.string())})
     layout = Layout(target)
     keys = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))
-    there = [f"{quoted(name)} AS k{at}" for at, name in enumerate(target.key)]
+    there = [f"{quoted(name)} AS k{at}" for at, name in enumerate(target.spec.key)]
     there += ["_metadata.file_name AS file", "_metadata.row_index AS index"]
     if with_seq:
         there.append(f"{SEQ_COLUMN} AS seq")
-    wanted: Any = session.createDataFrame(keys.rename_columns([*(f"k{at}" for at in range(len(target.key))), "_row"]))
-    joined = frame.selectExpr(*there).join(wanted.hint("broadcast"), [f"k{at}" for at in range(len(target.key))])
+    wanted: Any = session.createDataFrame(
+        keys.rename_columns([*(f"k{at}" for at in range(len(target.spec.key))), "_row"])
+    )
+    joined = frame.selectExpr(*there).join(wanted.hint("broadcast"), [f"k{at}" for at in range(len(target.spec.key))])
     names = ["_row", "file", "index", *(["seq"] if with_seq else [])]
     found: pa.Table = joined.select(*names).toArrow()
     return found
@@ -184,14 +186,14 @@ def _new_rows(session: SparkSession, rows: pa.Table, target: RecordedTarget) -> 
     names = rows.column_names
     columns = {
         column.name: rows.column(f"c{at}") if f"c{at}" in names else pa.nulls(len(rows))
-        for at, column in enumerate(target.columns)
+        for at, column in enumerate(target.spec.columns)
     }
     table = pa.table(
         [*columns.values(), operation, rows.column("_seq"), rows.column("_ts")],
         names=[f"v{at}" for at in range(len(columns) + 3)],
     )
     frame: Any = session.createDataFrame(table)
-    types = [*((column.name, column.delta_type) for column in target.columns)]
+    types = [*((column.name, column.delta_type) for column in target.spec.columns)]
     types += [(OP_COLUMN, "string"), (SEQ_COLUMN, "decimal(38,0)"), (TS_COLUMN, "timestamp")]
     return frame.select(
         *[functions.col(f"v{at}").cast(kind).alias(name) for at, (name, kind) in enumerate(types)]

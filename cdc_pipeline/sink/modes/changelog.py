@@ -68,8 +68,8 @@ from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at, text_lite
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_pipeline.schema.target_spec import TargetSpec
     from cdc_pipeline.sink.modes.key_facts import KeyFacts
-    from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 _COLUMN: Final = re.compile(r"`(?:[^`]|``)+`")
 _OPS: Final = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
@@ -85,15 +85,15 @@ class Changelog(SinkMode):
     def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
         return _own_columns(columns)
 
-    def stage(self, rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:
+    def stage(self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None) -> StagedRows:
         assert transactions is not None
-        columns = tuple(column.name for column in plan.columns)
+        columns = tuple(column.name for column in spec.columns)
         return _expand_changes(rows, columns=columns, transactions=transactions)
 
     def staged_schema(self, target: RecordedTarget) -> str:
         fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp", "_tx string", "_ordinal bigint"]
         for image in self.staged_images:
-            fields += [f"{image}{position} {column.delta_type}" for position, column in enumerate(target.columns)]
+            fields += [f"{image}{position} {column.delta_type}" for position, column in enumerate(target.spec.columns)]
         return ", ".join([*fields, "_absent array<string>", "_before_absent array<string>"])
 
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
@@ -207,12 +207,12 @@ def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
 
 def _append_sql(path: Path, target: RecordedTarget) -> str:
     """Return the INSERT of the view ``staged``."""
-    names = [quoted(column.name) for column in (*target.columns, *_own_columns(target.columns))]
+    names = [quoted(column.name) for column in (*target.spec.columns, *_own_columns(target.spec.columns))]
     op = "CASE _op " + " ".join(f"WHEN {code} THEN {text_literal(name)}" for code, name in _OPS.items()) + " END"
-    fields = ", ".join(f"{text_literal(column.name)}, b{at}" for at, column in enumerate(target.columns))
+    fields = ", ".join(f"{text_literal(column.name)}, b{at}" for at, column in enumerate(target.spec.columns))
     before = f"CASE WHEN _op <> {INSERT} THEN named_struct({fields}) END"
     values = [
-        *(f"c{position}" for position in range(len(target.columns))),
+        *(f"c{position}" for position in range(len(target.spec.columns))),
         op,
         "_seq",
         "_ts",

@@ -115,7 +115,7 @@ def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_fa
     make_events(session, layout, target_table=table_at(path), where=current, extra={"_start": START_COLUMN})
     session.sql(_versions_sql(layout)).createOrReplaceTempView("versions")
     values = {
-        **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.columns)},
+        **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.spec.columns)},
         START_COLUMN: "s._start_at",
         END_COLUMN: "s._end_at",
         END_TS_COLUMN: "s._end_ts",
@@ -124,7 +124,9 @@ def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_fa
         TS_COLUMN: "s._ts",
     }
     changed = {**values, OP_COLUMN: kept_operation("s._op")}
-    same = [f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
+    same = [
+        f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in zip(target.spec.key, layout.keys, strict=True)
+    ]
     return f"""
         MERGE INTO {table_at(path)} AS t USING versions AS s ON s._is_there AND {" AND ".join([*same, current])}
         WHEN MATCHED THEN UPDATE SET {", ".join(f"t.{name} = {value}" for name, value in changed.items())}
@@ -137,13 +139,14 @@ def _versions_sql(layout: Layout) -> str:
     target that it changes or ends (`_is_there`): one row each."""
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     so_far = f"{window[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
-    names = [column.name for column in layout.target.columns]
-    named = [name for name in layout.target.track if name in names]
+    names = [column.name for column in layout.target.spec.columns]
+    named = [name for name in layout.target.spec.track if name in names]
     positions = [names.index(name) for name in named] or layout.others
     if named and RESCUED_COLUMN in names:  # a tracked column's rescued text is a value of it
         positions = [*positions, names.index(RESCUED_COLUMN)]
     tracked = [
-        comparable(f"c{position}", layout.target.columns[position].delta_type, names=named) for position in positions
+        comparable(f"c{position}", layout.target.spec.columns[position].delta_type, names=named)
+        for position in positions
     ]
     image = f"struct({', '.join(tracked)})" if tracked else "NULL"
     return f"""
@@ -166,12 +169,12 @@ def _versions_sql(layout: Layout) -> str:
 
 def _compared(rows: ReplacedRows) -> list[str]:
     """Return the columns in which a loaded version can differ from an old one."""
-    left_out = {*rows.target.key, *rows.content.carried}
-    return [column.name for column in rows.target.columns if column.name not in left_out]
+    left_out = {*rows.target.spec.key, *rows.content.carried}
+    return [column.name for column in rows.target.spec.columns if column.name not in left_out]
 
 
 def _tracked(rows: ReplacedRows) -> list[str]:
-    named = [name for name in _compared(rows) if name in rows.target.track]
+    named = [name for name in _compared(rows) if name in rows.target.spec.track]
     if not named:
         return _compared(rows)
     return [*named, RESCUED_COLUMN] if RESCUED_COLUMN in rows.types else named
@@ -179,7 +182,7 @@ def _tracked(rows: ReplacedRows) -> list[str]:
 
 def _differs_from_there(rows: ReplacedRows, names: list[str]) -> str:
     """Return a condition: the rows ``s`` and ``t`` differ in one of these columns."""
-    entries = [name for name in names if name != RESCUED_COLUMN] if rows.target.track else []
+    entries = [name for name in names if name != RESCUED_COLUMN] if rows.target.spec.track else []
     pairs = [
         [comparable(f"{alias}.{quoted(name)}", rows.types[name], names=entries) for alias in "st"] for name in names
     ]

@@ -17,8 +17,8 @@ class KeyFacts:
     """What the staged files' footers say of the key: whether it can be NULL, and the range of its first column."""
 
     def __init__(self, target: RecordedTarget, files: list[Path]) -> None:
-        names = [column.name for column in target.columns]
-        positions = [names.index(name) for name in target.key]
+        names = [column.name for column in target.spec.columns]
+        positions = [names.index(name) for name in target.spec.key]
         self.has_null = False
         lows: list[Any] = []
         highs: list[Any] = []
@@ -38,10 +38,10 @@ class KeyFacts:
                     else:
                         lows.append(statistics.min)
                         highs.append(statistics.max)
-        self.first = target.key[0]
+        self.first = target.spec.key[0]
         self.range: tuple[str, str] | None = None
         if complete and lows and not self.has_null:
-            delta_type = target.columns[positions[0]].delta_type
+            delta_type = target.spec.columns[positions[0]].delta_type
             low, high = literal_of(min(lows), delta_type), literal_of(max(highs), delta_type)
             if low is not None and high is not None:
                 self.range = (low, high)

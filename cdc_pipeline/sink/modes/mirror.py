@@ -30,9 +30,9 @@ from cdc_pipeline.sink.spark.sql import quoted, table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_pipeline.schema.target_spec import TargetSpec
     from cdc_pipeline.sink.modes.key_facts import KeyFacts
     from cdc_pipeline.sink.modes.replaced import ReplacedRows
-    from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 _KEYLESS: Final = (TargetColumn(name=ROW_NUMBER_COLUMN, delta_type="bigint"),)
 
@@ -46,8 +46,8 @@ class Mirror(SinkMode):
     def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
         return CDC_COLUMNS + (() if key else _KEYLESS)
 
-    def stage(self, rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:
-        return expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key, by_values=not plan.key)
+    def stage(self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None) -> StagedRows:
+        return expand(rows, columns=tuple(column.name for column in spec.columns), key=spec.key, by_values=not spec.key)
 
     def batch_sql(
         self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
@@ -71,16 +71,16 @@ def _merge_sql(path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
     batch's keys, so that Delta skips files by their statistics.
     """
     layout = Layout(target)
-    same = zip(target.key, layout.keys, strict=True)
+    same = zip(target.spec.key, layout.keys, strict=True)
     condition = [f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in same]
     if key_facts.range is not None:
         condition.append(key_facts.within)
-    names = [quoted(column.name) for column in (*target.columns, *CDC_COLUMNS)]
+    names = [quoted(column.name) for column in (*target.spec.columns, *CDC_COLUMNS)]
     operation = f"CASE WHEN s._op = {INSERT} THEN 'insert' ELSE 'update' END"
     inserted = [*layout.values, operation, "s._seq", "s._ts"]
     inserted = [value if value.startswith(("s.", "CASE")) else f"s.{value}" for value in inserted]
     updated = []
-    for position, column in enumerate(target.columns):
+    for position, column in enumerate(target.spec.columns):
         value = f"s.c{position}"
         if not target.all_present and position in layout.others:
             value = f"CASE WHEN s.p{position} THEN {value} ELSE t.{quoted(column.name)} END"

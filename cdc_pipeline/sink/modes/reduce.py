@@ -45,25 +45,25 @@ class Layout:
 
     @property
     def keys(self) -> list[str]:
-        names = [column.name for column in self.target.columns]
-        return [f"c{names.index(name)}" for name in self.target.key]
+        names = [column.name for column in self.target.spec.columns]
+        return [f"c{names.index(name)}" for name in self.target.spec.key]
 
     @property
     def values(self) -> list[str]:
-        return [f"c{position}" for position in range(len(self.target.columns))]
+        return [f"c{position}" for position in range(len(self.target.spec.columns))]
 
     @property
     def others(self) -> list[int]:
         """Positions of the columns that are not in the key."""
-        key = set(self.target.key)
-        return [position for position, column in enumerate(self.target.columns) if column.name not in key]
+        key = set(self.target.spec.key)
+        return [position for position, column in enumerate(self.target.spec.columns) if column.name not in key]
 
     def read_schema(self) -> str:
         """Return the schema of the staged files as DDL text."""
         fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp"]
-        fields += [f"c{position} {column.delta_type}" for position, column in enumerate(self.target.columns)]
+        fields += [f"c{position} {column.delta_type}" for position, column in enumerate(self.target.spec.columns)]
         if not self.target.all_present:
-            fields += [f"p{position} boolean" for position in range(len(self.target.columns))]
+            fields += [f"p{position} boolean" for position in range(len(self.target.spec.columns))]
         return ", ".join(fields)
 
 
@@ -162,7 +162,7 @@ def _lives_sql(layout: Layout) -> str:
 def _life_rows_sql(layout: Layout, target_table: str) -> str:
     """Return a query for one row per life at its last key, and for the leaves that arrivals of the
     same life hide."""
-    names = [column.name for column in layout.target.columns]
+    names = [column.name for column in layout.target.spec.columns]
     carries = bool(layout.target.partial_key_updates)
     # The life began with the target's own row: not with an insert or arrival, nor after a delete
     # in this batch.
@@ -184,7 +184,7 @@ def _life_rows_sql(layout: Layout, target_table: str) -> str:
     join = ""
     if carries:
         on = " AND ".join(
-            f"old.{quoted(name)} <=> first.{key}" for name, key in zip(layout.target.key, layout.keys, strict=True)
+            f"old.{quoted(name)} <=> first.{key}" for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
         )
         join = f" LEFT JOIN {target_table} AS old ON {moved} AND {on}"
     return f"""

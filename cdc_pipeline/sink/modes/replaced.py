@@ -47,8 +47,8 @@ class ReplacedRows:
     ) -> None:
         assert target.content is not None
         self.session, self.record, self.target, self.content = session, record, target, target.content
-        self.names = [column.name for column in (*target.columns, *own_columns)]
-        self.types = {column.name: column.delta_type for column in (*target.columns, *own_columns)}
+        self.names = [column.name for column in (*target.spec.columns, *own_columns)]
+        self.types = {column.name: column.delta_type for column in (*target.spec.columns, *own_columns)}
         self._view("loaded", loaded, carried=set(self.content.carried))
         self._view("there", there, carried=set())
 
@@ -99,7 +99,7 @@ class ReplacedRows:
         """Return the image before a change, field by field."""
         fields = {field.name.lower(): field for field in found.fields}  # type: ignore[attr-defined]
         made = []
-        for column in self.target.columns:
+        for column in self.target.spec.columns:
             field = fields.get(column.name.lower())
             inner = f"CAST(NULL AS {column.delta_type})"
             if field is not None:
@@ -124,7 +124,7 @@ class ReplacedRows:
 
     def same_key(self, alias: str) -> str:
         """Return whether a row has the key of the row ``s``."""
-        return " AND ".join(f"{alias}.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.key)
+        return " AND ".join(f"{alias}.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.spec.key)
 
     @property
     def place(self) -> tuple[str, str]:

@@ -194,16 +194,17 @@ def _maps(rows: DecodedRows, values: list[InvalidValue]) -> pa.Array:
 def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
     """Return the target as its files are staged: with ``_cdc_rescued`` among its columns, if it has
     that."""
-    if not target.rescues or RESCUED in target.columns:
+    spec = target.spec
+    if not target.rescues or RESCUED in spec.columns:
         return target
-    return target.model_copy(update={"columns": (*target.columns, RESCUED)})
+    return target.with_spec(columns=(*spec.columns, RESCUED))
 
 
 def add_rescued_column(session: SparkSession, path: Path, there: TableLog, target: RecordedTarget) -> None:
     """Add the column that the batch is the first to need. Idempotent."""
     if not target.rescues or RESCUED_COLUMN in there.columns:
         return
-    if MODES[target.mode].rows_are_changes:
+    if MODES[target.spec.mode].rows_are_changes:
         before = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
         if RESCUED_COLUMN not in before.fieldNames():  # type: ignore[attr-defined]
             session.sql(

@@ -40,13 +40,13 @@ _ENDS = f"({DELETE}, {LEAVE})"
 def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]) -> str:
     """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
     staged = {name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names}
-    if target.shape is not None:
-        names = [column.name for column in target.columns]
-        staged |= {f"c{names.index(column.name)}" for column in target.shape.computed}
+    if target.spec.shape is not None:
+        names = [column.name for column in target.spec.columns]
+        staged |= {f"c{names.index(column.name)}" for column in target.spec.shape.computed}
     # Columns that the source has dropped and the target keeps do not help to identify a row.
-    at = [position for position in range(len(target.columns)) if f"c{position}" in staged]
-    columns = [target.columns[position] for position in at]
-    exacts = [exact(f"c{position}", target.columns[position].delta_type) for position in at]
+    at = [position for position in range(len(target.spec.columns)) if f"c{position}" in staged]
+    columns = [target.spec.columns[position] for position in at]
+    exacts = [exact(f"c{position}", target.spec.columns[position].delta_type) for position in at]
     listed = ", ".join(
         f"first(c{position}) AS c{position}, {e} AS e{position}" for position, e in zip(at, exacts, strict=True)
     )

@@ -36,7 +36,8 @@ _UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE})"
 
 def needs_shaping(target: RecordedTarget) -> bool:
     """Return whether staged rows need a filter or computed columns before they fit the target."""
-    return target.shape is not None and bool(target.shape.computed or target.shape.filter)
+    shape = target.spec.shape
+    return shape is not None and bool(shape.computed or shape.filter)
 
 
 def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str], *, whole_deletes: bool = False) -> str:
@@ -50,15 +51,19 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str], *, 
     """
     if not needs_shaping(target):
         return f"SELECT * FROM {view}"
-    shape = target.shape
+    shape = target.spec.shape
     assert shape is not None
     computed = {column.name: column for column in shape.computed}
-    places = {f"c{at}": computed[column.name] for at, column in enumerate(target.columns) if column.name in computed}
+    places = {
+        f"c{at}": computed[column.name] for at, column in enumerate(target.spec.columns) if column.name in computed
+    }
     # The row itself is one column with a reserved name, so that no source column can be mistaken
     # for one of ours.
     row = "_cdc_row"
     named = [
-        f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.columns) if column.name not in computed
+        f"c{at} AS {quoted(column.name)}"
+        for at, column in enumerate(target.spec.columns)
+        if column.name not in computed
     ]
     says = "true" if whole_deletes else f"{row}._op IN {_UPSERTS}"
     selected = []
@@ -98,16 +103,16 @@ def shaped_view(
 def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
     """Return what `shaped_sql` does, for a changelog: columns ``c0 ... cN`` are the row after, or
     the deleted row, ``b0 ... bN`` the row before."""
-    shape = target.shape
+    shape = target.spec.shape
     assert shape is not None
     computed = {column.name: column for column in shape.computed}
-    numbers = [at for at, column in enumerate(target.columns) if column.name in computed]
+    numbers = [at for at, column in enumerate(target.spec.columns) if column.name in computed]
     source = f"SELECT struct({', '.join(staged_columns)}) AS _cdc_row FROM {view}"
     carried = ["_cdc_row"]
     for image in "cb":
         named = [
             f"_cdc_row.{image}{at} AS {quoted(column.name)}"
-            for at, column in enumerate(target.columns)
+            for at, column in enumerate(target.spec.columns)
             if column.name not in computed
         ]
         source = f"SELECT {', '.join([*carried, *named])} FROM ({source})"
@@ -116,7 +121,7 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
         passes = f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)" if shape.filter else "true"
         made = [f"CASE WHEN {there} THEN {passes} ELSE false END AS _cdc_{image}"]
         for at in numbers:
-            column = computed[target.columns[at].name]
+            column = computed[target.spec.columns[at].name]
             # The plain columns hold the deleted row: they have values in every change.
             when = "true" if image == "c" else there
             value = f"CAST((\n{column.expression}\n) AS {column.delta_type})"
@@ -152,12 +157,14 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
     """
     if not needs_shaping(target):
         return
-    assert target.shape is not None
-    of_source = [c for c in target.columns if c.name not in {made.name for made in target.shape.computed}]
+    assert target.spec.shape is not None
+    of_source = [c for c in target.spec.columns if c.name not in {made.name for made in target.spec.shape.computed}]
     listing = ", ".join(f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in of_source)
-    asked = [(f"computed.{c.name}", f"CAST((\n{c.expression}\n) AS {c.delta_type})") for c in target.shape.computed]
-    if target.shape.filter:
-        asked.append(("filter", f"CAST((\n{target.shape.filter}\n) AS boolean)"))
+    asked = [
+        (f"computed.{c.name}", f"CAST((\n{c.expression}\n) AS {c.delta_type})") for c in target.spec.shape.computed
+    ]
+    if target.spec.shape.filter:
+        asked.append(("filter", f"CAST((\n{target.spec.shape.filter}\n) AS boolean)"))
     for setting, expression in asked:
         got = ""
         try:
@@ -181,9 +188,9 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
 
 def placement_sql(target: RecordedTarget) -> str:
     """Return how a new table's files are laid out, as a clause of CREATE TABLE."""
-    shape = target.shape
+    shape = target.spec.shape
     if shape is None or not (shape.partition_by or shape.cluster_by):
         return ""
-    names = {column.name.lower(): column.name for column in target.columns}
+    names = {column.name.lower(): column.name for column in target.spec.columns}
     word, placed = ("PARTITIONED", shape.partition_by) if shape.partition_by else ("CLUSTER", shape.cluster_by)
     return f" {word} BY ({', '.join(quoted(names[name.lower()]) for name in placed)})"

@@ -28,9 +28,9 @@ from cdc_pipeline.sink.spark.sql import quoted, table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_pipeline.schema.target_spec import TargetSpec
     from cdc_pipeline.sink.modes.key_facts import KeyFacts
     from cdc_pipeline.sink.modes.replaced import ReplacedRows
-    from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 
 class SinkMode(ABC):
@@ -55,7 +55,7 @@ class SinkMode(ABC):
     def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
         """Return the columns that follow the source's own `columns`."""
 
-    def stage(self, rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:
+    def stage(self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None) -> StagedRows:
         """Make staged rows of n changes of one table.
 
         Args:
@@ -65,7 +65,7 @@ class SinkMode(ABC):
         Raises:
             StagingError: the rows do not fit the target.
         """
-        return expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key)
+        return expand(rows, columns=tuple(column.name for column in spec.columns), key=spec.key)
 
     def staged_schema(self, target: RecordedTarget) -> str:
         """Return the schema of the staged files as DDL text."""

@@ -35,8 +35,8 @@ from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_pipeline.schema.target_spec import TargetSpec
     from cdc_pipeline.sink.modes.key_facts import KeyFacts
-    from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 _DELETED: Final = (TargetColumn(name=DELETED_COLUMN, delta_type="boolean"),)
 
@@ -49,8 +49,8 @@ class SoftDelete(SinkMode):
     def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
         return CDC_COLUMNS + _DELETED
 
-    def stage(self, rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:
-        return expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key, before_values=True)
+    def stage(self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None) -> StagedRows:
+        return expand(rows, columns=tuple(column.name for column in spec.columns), key=spec.key, before_values=True)
 
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
         return shaped_sql(target, view, staged_columns, whole_deletes=True)
@@ -100,13 +100,15 @@ def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_fa
     session.sql(reduced).createOrReplaceTempView("reduced")
     gone = f"s._op IN ({DELETE}, {LEAVE})"
     values = {
-        **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.columns)},
+        **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.spec.columns)},
         OP_COLUMN: f"CASE WHEN {gone} THEN 'delete' ELSE {operation('s._op')} END",
         SEQ_COLUMN: "s._seq",
         TS_COLUMN: "s._ts",
         DELETED_COLUMN: gone,
     }
-    same = [f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
+    same = [
+        f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in zip(target.spec.key, layout.keys, strict=True)
+    ]
     return f"""
         MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join([*same, within])}
         WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET

@@ -66,7 +66,7 @@ def create_table(
         APP_ID_PROPERTY: target.app_id,
     }
     check_expressions(session, target)
-    columns = [*target.columns, *SINK_MODES[target.mode].own_columns(target.columns, target.key)]
+    columns = [*target.spec.columns, *SINK_MODES[target.spec.mode].own_columns(target.spec.columns, target.spec.key)]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
     settings = properties_sql(properties)
     if not replaced:

@@ -52,7 +52,7 @@ def make_events(
     there = [f"CAST({THERE} AS tinyint) AS _op", f"t.{SEQ_COLUMN} AS _seq", f"t.{TS_COLUMN} AS _ts"]
     there += [
         f"t.{quoted(column.name)} AS {value}"
-        for column, value in zip(layout.target.columns, layout.values, strict=True)
+        for column, value in zip(layout.target.spec.columns, layout.values, strict=True)
     ]
     presence = [f"p{position}" for position in layout.others] if partial else []
     staged = [*columns, *(f"coalesce({name}, true) AS {name}" for name in presence)]
@@ -61,7 +61,7 @@ def make_events(
     staged += [f"NULL AS {name}" for name in extra]
     keys = ", ".join(layout.keys)
     same_key = " AND ".join(
-        f"t.{quoted(name)} <=> s.{key}" for name, key in zip(layout.target.key, layout.keys, strict=True)
+        f"t.{quoted(name)} <=> s.{key}" for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
     )
     session.sql(f"""
         SELECT * EXCEPT (_there) FROM (

@@ -2,9 +2,8 @@
 no JVM.
 
 Rules:
-- The plan is that of the side table: the target takes over its mode, key, columns and sources.
-  Afterwards it is whole, follows the source again and is not exact (K12). Its application id is
-  new.
+- The target takes over the spec of the side table: its mode, key, columns and sources. Afterwards
+  it is whole, follows the source again and is not exact (K12). Its application id is new.
 - Rows of the old table stay if its mode keeps deleted rows (`SinkMode.replaced_sql`) and if mode
   and key are unchanged: otherwise nothing shows which rows belong together.
 - A column that the source has dropped and the target has kept is carried over: by key, or with the
@@ -21,14 +20,15 @@ from typing import Final
 
 from cdc_pipeline.config.modes import MODES, is_keyless_mirror
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent, RecordedSource
+from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.log import open_delta, unreadable_log
 from cdc_pipeline.sink.delta.row_count import active_files, row_count
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.read.cuts import files_of
+from cdc_pipeline.sink.target import Carried, Target
 
 LOADED_NOTE: Final = "loaded"
 _DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that the new one lacks
@@ -39,7 +39,7 @@ GAP_NOTE: Final = "load_gap"  # changes that a changelog or history will never h
 class Replacement:
     """What `StagedBatch.replace` takes, and notes for its record."""
 
-    plan: TargetPlan
+    target: Target
     content: RecordedContent
     notes: tuple[Note, ...] = ()
 
@@ -80,24 +80,17 @@ def content_of(side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, t
     )
 
 
-def carried_content(
-    paths: LakePaths, name: str, cut: Cut | None, *, app_id: str, version: int, keeps_rows: bool
-) -> RecordedContent:
+def carried_content(paths: LakePaths, cut: Cut | None, carried: Carried) -> RecordedContent:
     """Return the content of a target at the last cut, for another target that takes over its rows
-    (K28).
-
-    Args:
-        name: the target that has them.
-        app_id, version: of its Delta table.
-        keeps_rows: as in `RecordedContent`, of the target that gets them.
-    """
-    there = cut.tables[name] if cut is not None else CutTable(table_version=version)
+    (K28)."""
+    name = carried.origin
+    there = cut.tables[name] if cut is not None else CutTable(table_version=carried.version)
     return RecordedContent(
         path=paths.table(name).relative_to(paths.lake).as_posix(),
-        version=version,
-        app_id=app_id,
+        version=carried.version,
+        app_id=carried.app_id,
         files=-1,
-        keeps_rows=keeps_rows,
+        keeps_rows=carried.keeps_rows,
         rescued_ever=there.rescued_ever,
         given=there.given,
         renamed_from=name,
@@ -105,7 +98,7 @@ def carried_content(
 
 
 def replacement(
-    plan: TargetPlan,
+    target: Target,
     content: RecordedContent,
     *,
     before: CutTable | None,
@@ -115,70 +108,73 @@ def replacement(
     """Return how a side table takes the place of a target.
 
     Args:
-        plan: of the side table, with its application id, which becomes the target's.
+        target: of the side table, with its application id, which becomes the target's.
         before, state: of the target in the last cut; None if there is no such target, or no table
             yet.
         is_whole: the side table holds the whole log since the table's creation, so that no mode
             keeps rows of the target (K18).
     """
-    whole = replace(plan, partial=False, exact=False)
-    notes = [Note(kind=LOADED_NOTE, text=f"{max(content.rows, 0)} rows were loaded", table=plan.table)]
+    name, spec = target.name, target.spec.expanded(target.name)
+    whole = replace(target, spec=spec).with_state(partial=False, exact=False)
+    notes = [Note(kind=LOADED_NOTE, text=f"{max(content.rows, 0)} rows were loaded", table=name)]
     if before is None or state is None or state.table_version < 0:
         return Replacement(whole, content, tuple(notes))
     whole = replace(whole, replaces=state.app_id)
-    spec, alike = MODES[plan.mode], (before.mode, before.key) == (plan.mode, plan.key)
-    keeps = alike and spec.keeps_past and not is_whole
-    if not alike and MODES[before.mode].keeps_past:
-        text = f"the target was a {before.mode} by {', '.join(before.key) or 'no key'}: none of its rows is kept"
-        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
-    kept = _kept_columns(plan, before)
-    carries = keeps or (alike and not is_keyless_mirror(plan.mode, plan.key))
+    mode, old = MODES[spec.mode], before.spec
+    alike = (old.mode, old.key) == (spec.mode, spec.key)
+    keeps = alike and mode.keeps_past and not is_whole
+    if not alike and MODES[old.mode].keeps_past:
+        text = f"the target was a {old.mode} by {', '.join(old.key) or 'no key'}: none of its rows is kept"
+        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
+    kept = _kept_columns(name, spec, old)
+    carries = keeps or (alike and not is_keyless_mirror(spec.mode, spec.key))
     if kept and not carries:
         text = f"columns that the source has dropped were removed: {', '.join(column.name for column in kept)}"
-        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
+        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
         kept = ()
     if kept:
-        sources = dict(plan.sources) or {plan.table: RecordedSource(columns=plan.columns, key=plan.key)}
-        whole = replace(whole, columns=(*plan.columns, *kept), sources=sources)
+        whole = whole.with_spec(columns=(*spec.columns, *kept))
     if keeps:
         whole = replace(whole, rescued=_rescued(whole, before))
     content = content.model_copy(
         update={
             "keeps_rows": keeps,
             "carried": tuple(column.name for column in kept),
-            "restarts": spec.rows_are_changes and (state.partial or state.suspended is not None),
+            "restarts": mode.rows_are_changes and (state.partial or state.suspended is not None),
         }
     )
-    if keeps and spec.keeps_every_change and state.suspended is not None:
+    if keeps and mode.keeps_every_change and state.suspended is not None:
         held = state.suspended
-        text = f"this {plan.mode} lacks the changes between {held.position} and the load"
+        text = f"this {spec.mode} lacks the changes between {held.position} and the load"
         notes.append(
-            Note(kind=GAP_NOTE, text=text, journal=held.journal, offset=held.offset, table=plan.table),
+            Note(kind=GAP_NOTE, text=text, journal=held.journal, offset=held.offset, table=name),
         )
     return Replacement(whole, content, tuple(notes))
 
 
-def _kept_columns(plan: TargetPlan, before: CutTable) -> tuple[TargetColumn, ...]:
+def _kept_columns(name: str, spec: TargetSpec, before: TargetSpec) -> tuple[TargetColumn, ...]:
     """Return the columns of the target that its sources no longer have, and that no rule computes
     or excludes."""
-    gone = {column.name.lower() for column in plan.columns}
-    for source in before.sources_of(plan.table).values():
+    gone = {column.name.lower() for column in spec.columns}
+    for source in before.sources_of(name).values():
         names = dict(source.names)
         gone |= {names.get(column.name, column.name).lower() for column in source.columns}
-    for shape in (before.shape, plan.shape):
+    for shape in (before.shape, spec.shape):
         if shape is not None:
             gone |= {column.name.lower() for column in shape.computed} | {shape.shard_column.lower()}
     return tuple(column for column in before.columns if column.name.lower() not in gone)
 
 
-def _rescued(plan: TargetPlan, before: CutTable) -> tuple[str, ...] | None:
+def _rescued(target: Target, before: CutTable) -> tuple[str, ...] | None:
     """Return the columns with rescued values if rows of the old table stay: its own, and those that
     have another type now."""
-    types = {column.name: column.delta_type for column in before.columns}
-    changed = {column.name for column in plan.columns if types.get(column.name, column.delta_type) != column.delta_type}
-    if plan.rescued is None and not before.rescues and not changed:
+    types = {column.name: column.delta_type for column in before.spec.columns}
+    changed = {
+        column.name for column in target.spec.columns if types.get(column.name, column.delta_type) != column.delta_type
+    }
+    if target.rescued is None and not before.rescues and not changed:
         return None
-    return tuple(sorted({*(plan.rescued or ()), *before.rescued_ever, *changed}))
+    return tuple(sorted({*(target.rescued or ()), *before.rescued_ever, *changed}))
 
 
 def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:

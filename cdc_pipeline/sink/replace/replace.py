@@ -140,7 +140,7 @@ def replace_content(
         rows = side.frame()
         if old is not None and _keeps_anything(target):
             settings.large_batch(side.size_bytes)
-            made_of = target.model_copy(update={"columns": target.columns_before or target.columns})
+            made_of = target.with_spec(columns=target.columns_before or target.spec.columns)
             rows = replaced_rows(session, record, made_of, rows, commit.frame())
     metadata = replaced_metadata(
         side.metadata,

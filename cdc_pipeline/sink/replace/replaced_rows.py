@@ -21,7 +21,7 @@ def replaced_rows(
     session: SparkSession, record: BatchRecord, target: RecordedTarget, loaded: DataFrame, there: DataFrame
 ) -> DataFrame:
     """Return all rows of the target after the batch, in the table's order of columns."""
-    target, mode = with_rescued_column(target), SINK_MODES[target.mode]
-    own_columns = mode.own_columns(target.columns, target.key)
+    target, mode = with_rescued_column(target), SINK_MODES[target.spec.mode]
+    own_columns = mode.own_columns(target.spec.columns, target.spec.key)
     rows = ReplacedRows(session, record, target, loaded, there, own_columns=own_columns)
     return session.sql(mode.replaced_sql(rows))

@@ -1,5 +1,5 @@
-"""What a batch under way holds for each of its targets: the plan, and the staged files with their
-counts."""
+"""What a batch under way holds for each of its targets: what is done to its table, and
+the staged files with their counts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cdc_pipeline.lake.records import RecordedContent, StagedFile, TargetColumn
 from cdc_pipeline.lake.staged_file import StagedFileWriter
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, StagedRows
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.raw_files import RawParts
+from cdc_pipeline.sink.target import Target
 
 
 @dataclass
@@ -67,7 +67,7 @@ class StagedTarget:
     """A target of a batch under way: the change of its table, its rows, and those of the open
     transaction."""
 
-    plan: TargetPlan
+    target: Target
     create: bool = False
     changed: bool = False
     before: tuple[TargetColumn, ...] = ()

@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -29,30 +28,25 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.lake.records import (
-    BatchKind,
     BatchRecord,
-    DdlDecision,
-    Interval,
-    Note,
     QuarantineFile,
-    QuarantineMark,
     RecordedContent,
     RecordedTarget,
     TargetColumn,
 )
 from cdc_pipeline.lake.staged_file import StagedFileWriter
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.evolution.steps import Step
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.fitting import fitted
 from cdc_pipeline.sink.staging.raw_files import SCHEMA as RAW_SCHEMA
 from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.sink.staging.staged_parts import StagedPart, StagedTarget
+from cdc_pipeline.sink.target import Target
 from cdc_pipeline.transaction.savepoints import is_undone
 
 _QUARANTINE: Final = "quarantine of "  # no target's name has a space before its first dot
@@ -106,68 +100,66 @@ class StagedBatch:
 
     # -- filling it ---------------------------------------------------------------------------------------------------
 
-    def create(self, plan: TargetPlan) -> None:
+    def create(self, target: Target) -> None:
         """Let the batch create the target's table."""
-        self._target(plan).create = True
+        self._staged(target).create = True
 
-    def change(self, plan: TargetPlan, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]) -> None:
-        """Let a DDL change the target, or its record; `plan.columns` are those after it.
+    def change(self, target: Target, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]) -> None:
+        """Let a DDL change the target, or its record; `target.spec` is as it is after that.
 
         Raises:
             StagingError: the batch has rows of this target, or another change of it.
         """
-        there = self._targets.get(plan.table)
+        there = self._targets.get(target.name)
         if there is not None and (there.part.staged_rows or there.open is not None or there.changed):
             raise StagingError(
                 "a target is changed in a batch that has rows of the same table",
-                table=plan.table,
+                table=target.name,
                 expected="DDL in a batch of its own",
             )
-        self._targets[plan.table] = StagedTarget(plan, changed=True, before=before, steps=steps)
+        self._targets[target.name] = StagedTarget(target, changed=True, before=before, steps=steps)
 
     def replace(
         self,
-        plan: TargetPlan,
+        target: Target,
         content: RecordedContent,
         *,
         before: tuple[TargetColumn, ...] = (),
         steps: tuple[Step, ...] = (),
     ) -> None:
         """Let the batch replace all that the target holds by the rows of a side table, or of
-        another target; see `replacement` for the plan. `steps` then change these rows, which have
-        the columns `before`.
+        another target; see `replacement`. `steps` then change these rows, which have the columns
+        `before`.
 
         Raises:
             StagingError: the batch does something else to this target.
         """
-        if plan.table in self._targets:
-            raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
-        self._targets[plan.table] = StagedTarget(plan, content=content, before=before, steps=steps)
+        if target.name in self._targets:
+            raise StagingError("a target is replaced in a batch that also changes it", table=target.name)
+        self._targets[target.name] = StagedTarget(target, content=content, before=before, steps=steps)
 
-    def restore(self, plan: TargetPlan, version: int) -> None:
+    def restore(self, target: Target, version: int) -> None:
         """Let the batch restore the rows of an earlier Delta version of the target, and do nothing
         else to it."""
-        self._targets[plan.table] = StagedTarget(plan, changed=True, restores=version)
+        self._targets[target.name] = StagedTarget(target, changed=True, restores=version)
 
-    def add_staged(self, staged: StagedRows, plan: TargetPlan) -> None:
-        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last if the plan has it.
+    def add_staged(self, rows: StagedRows, target: Target) -> None:
+        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last if the target has
+        it.
 
         Raises:
             SinkError: the lake's file system is full.
         """
-        target = self._target(plan)
-        try:
-            self._write(target, target.part, staged)
-        except OSError as error:
-            raise self._cannot_stage(plan, error) from error
-        target.part.count(staged)
+        staged = self._staged(target)
+        self._write(staged, staged.part, rows)
+        staged.part.count(rows)
         reach("staging")
         self._check_lock()
 
     def add(
         self,
         rows: DecodedRows,
-        plan: TargetPlan,
+        target: Target,
         *,
         open_transaction: bool = False,
         transactions: pa.Array | None = None,
@@ -182,47 +174,46 @@ class StagedBatch:
         """
         if not len(rows):
             return
-        target = self._target(plan)
-        if target.changed or target.content or (not open_transaction and self.has_open):
+        staged, spec = self._staged(target), target.spec
+        if staged.changed or staged.content or (not open_transaction and self.has_open):
             raise StagingError(
                 "rows arrive when they cannot be staged",
-                table=plan.table,
+                table=target.name,
                 expected="DDL in a batch of its own, and an open transaction closed or dropped before the next one",
-                got="rows after a DDL" if target.changed else "complete transactions while one is open",
+                got="rows after a DDL" if staged.changed else "complete transactions while one is open",
             )
-        source = plan.sources.get(rows.schema.full_name)
+        source = spec.sources.get(rows.schema.full_name)
         if source is not None:
-            rows = fitted(rows, plan.columns, source.names)
+            rows = fitted(rows, spec.columns, source.names)
         values, rows_with_values = counted(rows), rows_counted(rows)
-        rows = with_rescued(rows, plan.rescued, mode=plan.mode)
-        as_staged = plan if plan.rescued is None else replace(plan, columns=(*plan.columns, RESCUED))
-        staged = SINK_MODES[plan.mode].stage(rows, as_staged, transactions)
-        part = target.part
+        rows = with_rescued(rows, target.rescued, mode=spec.mode)
+        if target.rescued is not None:
+            spec = spec.with_columns((*spec.columns, RESCUED))
+        staged_rows = SINK_MODES[spec.mode].stage(rows, spec, transactions)
+        part = staged.part
         if open_transaction:
-            part = target.open = target.open or StagedPart()
-        try:
-            self._write(target, part, staged)
-        except OSError as error:
-            raise self._cannot_stage(plan, error) from error
-        part.count(staged)
+            part = staged.open = staged.open or StagedPart()
+        self._write(staged, part, staged_rows)
+        part.count(staged_rows)
         part.rescued += values
         part.rescued_rows += rows_with_values
         reach("staging")
         self._check_lock()
 
-    def add_raw(self, rows: RawRows, plan: TargetPlan) -> None:
+    def add_raw(self, rows: RawRows, target: Target) -> None:
         """Stage rows events that executors will decode (`sink/apply/raw_decode.py`); every image is whole.
 
         Raises:
             StagingError, SinkError: as `add`.
         """
-        target, part = self._target(plan), self._target(plan).part
-        if target.changed or target.content or self.has_open:
-            raise StagingError("rows arrive when they cannot be staged", table=plan.table)
+        staged = self._staged(target)
+        part = staged.part
+        if staged.changed or staged.content or self.has_open:
+            raise StagingError("rows arrive when they cannot be staged", table=target.name)
         try:
             part.raw.write(rows, lambda: self._new_file(RAW_SCHEMA, key_columns=[]))
         except OSError as error:
-            raise self._cannot_stage(plan, error) from error
+            raise self._cannot_stage(target, error) from error
         counts = rows.counts
         part.inserted += counts.inserted
         part.updated += counts.updated
@@ -233,13 +224,14 @@ class StagedBatch:
 
     def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
         """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
-        plan = TargetPlan(table=f"{_QUARANTINE}{table}", app_id="", columns=(), key=())
-        target = self._targets.setdefault(plan.table, StagedTarget(plan))
-        part = target.part
+        name = f"{_QUARANTINE}{table}"
+        state = TargetState(table=name, app_id="", table_version=-1, applied_batch=-1)
+        staged = self._targets.setdefault(name, StagedTarget(Target(state, TargetSpec())))
+        part = staged.part
         if open_transaction:
-            part = target.open = target.open or StagedPart()
+            part = staged.open = staged.open or StagedPart()
         if part.writer is None:
-            part.writer = self._writer(target, entries.schema)
+            part.writer = self._writer(staged, entries.schema)
         part.writer.write(entries)
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
@@ -267,7 +259,7 @@ class StagedBatch:
     def drop_open(self, table: str | None = None) -> None:
         """Remove the pieces of the open transaction, which was rolled back or never ended; those of
         one table only, if only that table no longer follows (K4)."""
-        sources = self._targets[table].plan.sources if table in self._targets else {}
+        sources = self._targets[table].target.spec.sources if table in self._targets else {}
         dropped = {table, *(f"{_QUARANTINE}{source}" for source in (*sources, table))}
         for name, target in self._targets.items():
             if target.open is not None and (table is None or name in dropped):
@@ -279,72 +271,40 @@ class StagedBatch:
 
     # -- recording it -------------------------------------------------------------------------------------------------
 
-    def record(
-        self,
-        *,
-        interval: Interval,
-        cursor_after: CursorState,
-        source_time_us: int = -1,
-        ddl: tuple[DdlDecision, ...] = (),
-        notes: tuple[Note, ...] = (),
-        run_id: str = "",
-        kind: BatchKind = "batch",
-        dropped: tuple[str, ...] = (),
-        marks: tuple[QuarantineMark, ...] = (),
-        start: Position | None = None,
-        is_part: bool = False,
-    ) -> BatchRecord:
+    def record(self, head: BatchRecord, *, is_part: bool = False) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be
         finished.
 
-        `start` is the position of the interval's start, with its GTID set; `dropped` names targets
-        that leave the cursor. `is_part`: the record is only returned; the process that joins the
-        parts passes the joined one to `put`.
+        Args:
+            head: the record without its targets and files.
+            is_part: the record is only returned; the process that joins the parts passes the joined
+                one to `put`.
 
         Raises:
             StagingError: a transaction is still open.
             LakeStateError: there is a record of this number already.
         """
-        if self.has_open or self._recorded or cursor_after.batch_number != self.number:
+        numbers = {head.batch_number, head.cursor_after.batch_number}
+        if self.has_open or self._recorded or numbers != {self.number}:
             raise StagingError(
                 f"batch {self.number} cannot be recorded",
                 expected=f"no open transaction, not recorded before, a cursor of batch {self.number}",
-                got=f"open: {self.has_open}, recorded: {self._recorded}, cursor of {cursor_after.batch_number}",
+                got=f"open: {self.has_open}, recorded: {self._recorded}, cursor of {head.cursor_after.batch_number}",
             )
-        for target in self._targets.values():
-            self._close(target.part)
-            target.part.raw.close(lake=self._paths.lake)
+        targets: list[RecordedTarget] = []
+        quarantine: list[QuarantineFile] = []
+        for name, staged in sorted(self._targets.items()):
+            part = staged.part
+            self._close(part)
+            part.raw.close(lake=self._paths.lake)
+            if name.startswith(_QUARANTINE):
+                source = name.removeprefix(_QUARANTINE)
+                quarantine += (QuarantineFile(**file.model_dump(), table=source) for file in part.closed)
+            elif staged.create or staged.changed or staged.content or part.closed or part.raw.closed:
+                targets.append(_recorded(staged))
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
-        record = BatchRecord(
-            source=self._paths.source,
-            batch_number=self.number,
-            kind=kind,
-            run_id=run_id,
-            interval=interval,
-            cursor_after=cursor_after,
-            source_time_us=source_time_us,
-            targets=tuple(
-                _recorded(target)
-                for name, target in sorted(self._targets.items())
-                if (target.create or target.changed or target.content or target.part.closed or target.part.raw.closed)
-                and not name.startswith(_QUARANTINE)
-            ),
-            quarantine=tuple(
-                QuarantineFile(**file.model_dump(), table=name.removeprefix(_QUARANTINE))
-                for name, target in sorted(self._targets.items())
-                if name.startswith(_QUARANTINE)
-                for file in target.part.closed
-            ),
-            quarantine_marks=marks,
-            dropped=dropped,
-            start_journal=start.journal if start is not None else interval.start_journal,
-            start_offset=start.offset if start is not None else interval.start_offset,
-            start_gtid_set=start.gtid_set if start is not None else "",
-            start_journal_created_s=start.journal_created_s if start is not None else 0,
-            ddl=ddl,
-            notes=notes,
-        )
+        record = head.model_copy(update={"targets": tuple(targets), "quarantine": tuple(quarantine)})
         return record if is_part else self.put(record)
 
     def put(self, record: BatchRecord) -> BatchRecord:
@@ -367,35 +327,44 @@ class StagedBatch:
         self._check_lock()
         return record
 
-    def _target(self, plan: TargetPlan) -> StagedTarget:
-        target = self._targets.setdefault(plan.table, StagedTarget(plan))
-        if (plan.app_id, plan.key) != (target.plan.app_id, target.plan.key) or (
-            plan.columns != target.plan.columns and target.part.staged_rows + (target.open is not None)
+    def _staged(self, target: Target) -> StagedTarget:
+        staged = self._targets.setdefault(target.name, StagedTarget(target))
+        before, spec = staged.target, target.spec
+        if (target.state.app_id, spec.key) != (before.state.app_id, before.spec.key) or (
+            spec.columns != before.spec.columns and staged.part.staged_rows + (staged.open is not None)
         ):
-            raise StagingError("a target changes within a batch", table=plan.table, expected=target.plan, got=plan)
-        target.plan = plan
-        return target
+            raise StagingError("a target changes within a batch", table=target.name, expected=before.spec, got=spec)
+        staged.target = target
+        return staged
 
-    def _write(self, target: StagedTarget, part: StagedPart, staged: StagedRows) -> None:
-        if part.writer is not None and part.writer.schema != staged.table.schema:
-            self._close(part)
-        if part.writer is None:
-            part.writer = self._writer(target, staged.table.schema)
-        part.writer.write(staged.table)
+    def _write(self, staged: StagedTarget, part: StagedPart, rows: StagedRows) -> None:
+        """Write rows to a part's file; one of another layout begins a new file.
 
-    def _undo(self, target: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+        Raises:
+            SinkError: the lake's file system is full.
+        """
+        try:
+            if part.writer is not None and part.writer.schema != rows.table.schema:
+                self._close(part)
+            if part.writer is None:
+                part.writer = self._writer(staged, rows.table.schema)
+            part.writer.write(rows.table)
+        except OSError as error:
+            raise self._cannot_stage(staged.target, error) from error
+
+    def _undo(self, staged: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
         """Rewrite the file at `part.closed[at]` without the rows that were undone, row group by row
         group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
-        with pq.ParquetFile(storage_of(path).arrow_source(path)) as staged:
-            for group in range(staged.num_row_groups):
-                rows = staged.read_row_group(group)
+        with pq.ParquetFile(storage_of(path).arrow_source(path)) as file:
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group)
                 gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
-                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
+                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(staged.target.spec.columns)}")
                 removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
                 if not gone.all():
-                    writer = writer or self._writer(target, rows.schema)
+                    writer = writer or self._writer(staged, rows.schema)
                     writer.write(rows.filter(pa.array(~gone)))
         part.inserted -= int(removed[INSERT])
         part.updated -= int(removed[UPDATE] + removed[ARRIVE])
@@ -403,19 +372,20 @@ class StagedBatch:
         path.unlink()
         part.closed[at : at + 1] = [] if writer is None else [writer.close(lake=self._paths.lake)]
 
-    def _writer(self, target: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
-        names = [column.name for column in target.plan.columns]
-        return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in target.plan.key])
+    def _writer(self, staged: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
+        spec = staged.target.spec
+        names = [column.name for column in spec.columns]
+        return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in spec.key])
 
     def _new_file(self, schema: pa.Schema, *, key_columns: list[str]) -> StagedFileWriter:
         self._files += 1
         path = self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet")
         return StagedFileWriter(path, schema, key_columns=key_columns)
 
-    def _cannot_stage(self, plan: TargetPlan, error: OSError) -> SinkError:
+    def _cannot_stage(self, target: Target, error: OSError) -> SinkError:
         return SinkError(
             f"batch {self.number} cannot be staged in {self._folder}",
-            table=plan.table,
+            table=target.name,
             got=f"{type(error).__name__}: {error.strerror or error}",
             next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
         )
@@ -435,35 +405,29 @@ def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:
         part.rescued -= values
 
 
-def _recorded(target: StagedTarget) -> RecordedTarget:
-    plan, part = target.plan, target.part
+def _recorded(staged: StagedTarget) -> RecordedTarget:
+    target, part, content = staged.target, staged.part, staged.content
     return RecordedTarget(
-        table=plan.table,
-        app_id=plan.app_id,
-        mode=plan.mode,
-        track=plan.track,
-        key_reason=plan.key_reason,
-        columns=plan.columns,
-        key=plan.key,
-        sources=dict(plan.sources),
-        exact=plan.exact,
-        shape=plan.shape,
-        create=target.create,
-        partial=plan.partial,
-        columns_before=target.before,
-        schema_steps=target.steps,
-        replaces=plan.replaces,
+        table=target.name,
+        app_id=target.state.app_id,
+        spec=target.spec.compact(target.name),
+        exact=target.state.exact,
+        create=staged.create,
+        partial=target.state.partial,
+        columns_before=staged.before,
+        schema_steps=staged.steps,
+        replaces=target.replaces,
         files=tuple(part.closed),
         raw_files=tuple(part.raw.closed),
-        rows_inserted=part.inserted if target.content is None else max(target.content.rows, 0),
+        rows_inserted=part.inserted if content is None else max(content.rows, 0),
         rows_updated=part.updated,
         rows_deleted=part.deleted,
         all_present=not part.partial,
         partial_key_updates=part.partial_key_updates,
         rows_gone=part.gone,
-        rescues=plan.rescued is not None,
-        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
+        rescues=target.rescued is not None,
+        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(target.rescued or ())})},
         rescued_rows=part.rescued_rows,
-        content=target.content,
-        restores=target.restores,
+        content=content,
+        restores=staged.restores,
     )

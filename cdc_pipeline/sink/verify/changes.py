@@ -51,7 +51,7 @@ def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
     keys = [quoted(name) for name in sides.key]
     moved = " AND ".join(f"{BEFORE_COLUMN}.{key} <=> {key}" for key in keys)
     nulls = ", ".join(
-        f"{f'{BEFORE_COLUMN}.{quoted(sides.target.columns[at].name)}' if at in sides.key_positions else 'NULL'}"
+        f"{f'{BEFORE_COLUMN}.{quoted(sides.target.spec.columns[at].name)}' if at in sides.key_positions else 'NULL'}"
         for at in sides.positions
     )
     rank = f"PARTITION BY {', '.join(f'c{at}' for at in sides.key_positions)} ORDER BY _seq DESC"
@@ -73,7 +73,7 @@ def sum_of_changes(session: SparkSession, sides: Sides, view: str, frame: Any, *
         UntoldChangesError: images lack columns that are compared.
     """
     counted = f"{OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {_since(view)} AND {of_shard}"
-    names = ", ".join(text_literal(sides.target.columns[at].name) for at in sides.positions)
+    names = ", ".join(text_literal(sides.target.spec.columns[at].name) for at in sides.positions)
     lacking = " OR ".join(
         f"coalesce(arrays_overlap({absent}, array({names})), false)"
         for absent in (ABSENT_COLUMN, f"IF({OP_COLUMN} = 'update', {BEFORE_ABSENT_COLUMN}, NULL)")
@@ -112,7 +112,7 @@ def _told(sides: Sides, within: str, there: list[str]) -> str:
     given = {one.column: one for one in sides.given}
     made = []
     for at in sides.positions:
-        column = sides.target.columns[at]
+        column = sides.target.spec.columns[at]
         # One of our columns that no batch has needed yet.
         value = f"{within}{quoted(column.name)}" if column.name in there else f"CAST(NULL AS {column.delta_type})"
         if column.name in given:

@@ -211,7 +211,7 @@ def _compare(
         if not row["_same"]:
             differing.append(row["_bucket"])
     # A column that a changelog's image lacks cannot be in a checksum.
-    if MODES[sides.target.mode].rows_are_changes and not sides.is_sum:
+    if MODES[sides.target.spec.mode].rows_are_changes and not sides.is_sum:
         differing = parts
     queries = []
     if differing:
@@ -277,9 +277,9 @@ def _differences_sql(sides: Sides, source: str, lake: str, buckets: Collection[i
 
     differing = []
     for at in values:
-        name = text_literal(sides.target.columns[at].name)
+        name = text_literal(sides.target.spec.columns[at].name)
         test = f"NOT (s._values.v{at} <=> o._values.v{at})"
-        if MODES[sides.target.mode].rows_are_changes:
+        if MODES[sides.target.spec.mode].rows_are_changes:
             test = f"({test} AND NOT coalesce(array_contains(o._absent, {name}), false))"
         differing.append(f"IF({test}, {name}, NULL)")
     columns = f"array_compact(array({', '.join(differing)}))" if differing else "CAST(array() AS array<string>)"
@@ -376,7 +376,7 @@ def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> in
     session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")
-    ends = SINK_MODES[sides.target.mode].seq_columns
+    ends = SINK_MODES[sides.target.spec.mode].seq_columns
     within = f"BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
     listed = ", ".join(f"max({name}) FILTER (WHERE {name} {within})" for name in ends)
     found = [int(value) for value in session.sql(f"SELECT {listed} FROM lake_rows").collect()[0] if value is not None]

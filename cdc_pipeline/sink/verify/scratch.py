@@ -120,8 +120,8 @@ class Scratch:
         Args:
             key: names of the target's columns that identify rows in the comparison.
         """
-        positions = [[column.name for column in target.columns].index(column) for column in key]
-        images = SINK_MODES[target.mode].staged_images
+        positions = [[column.name for column in target.spec.columns].index(column) for column in key]
+        images = SINK_MODES[target.spec.mode].staged_images
         for staged in target.files:
             path = self.lake / staged.path
             with pq.ParquetFile(storage_of(path).arrow_source(path)) as file:

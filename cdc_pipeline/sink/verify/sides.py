@@ -73,18 +73,18 @@ class Sides:
     @property
     def is_sum(self) -> bool:
         """Whether the lake's side is a sum of changes: its rows have weights."""
-        return MODES[self.target.mode].rows_are_changes and not self.key
+        return MODES[self.target.spec.mode].rows_are_changes and not self.key
 
     @property
     def positions(self) -> list[int]:
         """Positions of the compared columns in the target."""
         told = set(self.columns)
-        return [at for at, column in enumerate(self.target.columns) if column.name in told]
+        return [at for at, column in enumerate(self.target.spec.columns) if column.name in told]
 
     @property
     def key_positions(self) -> list[int]:
         """Positions of the columns that identify a row."""
-        names = [column.name for column in self.target.columns]
+        names = [column.name for column in self.target.spec.columns]
         return [names.index(name) for name in self.key] if self.key else self.positions
 
     @property
@@ -100,7 +100,7 @@ class Sides:
 
     def type_of(self, position: int) -> str:
         """Return the Delta type of one of the target's columns."""
-        return self.target.columns[position].delta_type
+        return self.target.spec.columns[position].delta_type
 
     def exact(self, column: str, position: int) -> str:
         """Return a column's value in the form that is compared."""
@@ -119,7 +119,7 @@ def make_sides(session: SparkSession, sides: Sides, source_files: Sequence[Path]
 
 
 def _from_files(session: SparkSession, sides: Sides, files: Sequence[Path]) -> str:
-    plain = sides.target.model_copy(update={"mode": "mirror", "all_present": True})
+    plain = sides.target.with_spec(mode="mirror").model_copy(update={"all_present": True})
     schema = Layout(plain).read_schema()
     if files:
         frame: Any = session.read.schema(schema).parquet(*[str(file) for file in files])
@@ -141,7 +141,7 @@ def _from_table(session: SparkSession, sides: Sides, version: int, view: str) ->
     of_shard = _of_shard(sides)
     if sides.is_sum:
         return sum_of_changes(session, sides, view, frame, of_shard=of_shard)
-    if MODES[sides.target.mode].rows_are_changes:
+    if MODES[sides.target.spec.mode].rows_are_changes:
         return f"SELECT *, 1 AS _weight FROM ({last_images(sides, view, frame, of_shard=of_shard)})"
     return _live(sides, view, frame.columns, of_shard)
 
@@ -169,7 +169,7 @@ def _named(sides: Sides, there: Sequence[str]) -> list[str]:
     needed it yet."""
     found = []
     for at in sides.positions:
-        column = sides.target.columns[at]
+        column = sides.target.spec.columns[at]
         lacks = column.name == RESCUED_COLUMN and column.name not in there
         value = f"CAST(NULL AS {column.delta_type})" if lacks else quoted(column.name)
         found.append(f"{value} AS c{at}")
@@ -181,6 +181,6 @@ def _of_shard(sides: Sides) -> str:
 
 
 def _live(sides: Sides, view: str, there: Sequence[str], of_shard: str) -> str:
-    live = SINK_MODES[sides.target.mode].live_rows or "true"
+    live = SINK_MODES[sides.target.spec.mode].live_rows or "true"
     listed = ", ".join([*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"])
     return f"SELECT {listed}, 1 AS _weight FROM {view} WHERE {live} AND {of_shard}"

@@ -23,11 +23,12 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
-    plan_of,
     seq_of,
     table_schema,
+    target_of,
     update,
 )
 
@@ -102,14 +103,14 @@ def _recorded(sink: DeltaSink, number: int, cut: Cut | None) -> BatchRecord:
         parking.park(_XID, prepared_at_us=1)
     batch = sink.begin(number)
     for place, (schema, changes) in enumerate(BATCHES[number - 1]):
-        plan = plan_of(schema)
+        plan = target_of(schema)
         if cut is None or schema.full_name not in cut.tables:
             batch.create(plan)
         batch.add(decoded(schema, changes, first_place=100 * number + 20 * place), plan)
     if number == 3:
         batch.quarantine("shop.people", _bad_row())
     cursor = cursor_at(number).model_copy(update={"open_xa": parking.durable()})
-    return batch.record(interval=interval_of(number), cursor_after=cursor)
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor))
 
 
 def _bad_row() -> pa.Table:

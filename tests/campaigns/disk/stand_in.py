@@ -98,11 +98,11 @@ def _applied(
             APP_ID_PROPERTY: target.app_id,
         }
         commit(table, [*_created(target, configuration)], operation="CREATE TABLE", note=note)
-    rows = {tuple(row[name] for name in target.key): row for row in newest_rows(table)}
+    rows = {tuple(row[name] for name in target.spec.key): row for row in newest_rows(table)}
     for staged in target.files:
         for row in pq.read_table(verify(staged, lake=paths.lake, table=target.table)).to_pylist():
-            values = {column.name: row[f"c{at}"] for at, column in enumerate(target.columns)}
-            key = tuple(values[name] for name in target.key)
+            values = {column.name: row[f"c{at}"] for at, column in enumerate(target.spec.columns)}
+            key = tuple(values[name] for name in target.spec.key)
             rows.pop(key, None)
             if row["_op"] not in (DELETE, LEAVE):
                 rows[key] = {**values, OP_COLUMN: "upsert", SEQ_COLUMN: row["_seq"], TS_COLUMN: row["_ts"]}
@@ -186,11 +186,11 @@ def _put(path: Path, content: bytes) -> None:
 
 def _schema(target: RecordedTarget) -> pa.Schema:
     own = {OP_COLUMN: pa.string(), SEQ_COLUMN: SEQ_TYPE, TS_COLUMN: TS_TYPE}
-    return pa.schema([*((c.name, _ARROW[c.delta_type]) for c in target.columns), *own.items()])
+    return pa.schema([*((c.name, _ARROW[c.delta_type]) for c in target.spec.columns), *own.items()])
 
 
 def _created(target: RecordedTarget, configuration: Mapping[str, str]) -> list[dict[str, Any]]:
-    columns = [*target.columns, *SINK_MODES[target.mode].own_columns(target.columns, target.key)]
+    columns = [*target.spec.columns, *SINK_MODES[target.spec.mode].own_columns(target.spec.columns, target.spec.key)]
     fields = [
         {"name": c.name, "type": _DELTA.get(c.delta_type, c.delta_type), "nullable": True, "metadata": {}}
         for c in columns

@@ -127,15 +127,17 @@ def _target(
         if expected is not None and expected.rows:
             return f"has {len(expected.rows)} rows at {place[0]}:{place[1]} and no table in the cut"
         return ""
-    if table.mode == "mirror" and name != source:
+    if table.spec.mode == "mirror" and name != source:
         return f"shows {source}, and not the table of its name (K28)"
     if expected is not None and expected.columns is None:
         expected = oracle.before(expected)  # dropped: the target is kept as it was (schema_changes.drop_table)
     if expected is None or expected.columns is None:
         return ""
     verdict.compared += 1
-    verdict.modes[table.mode] += 1
+    verdict.modes[table.spec.mode] += 1
     there = lake.table(name, table.table_version)
-    if table.mode == "mirror":
+    if table.spec.mode == "mirror":
         return difference(there, expected)
-    return MODES[table.mode](there, expected, items_of(source, place, *log), table.sources_of(name)[source].key)
+    return MODES[table.spec.mode](
+        there, expected, items_of(source, place, *log), table.spec.sources_of(name)[source].key
+    )

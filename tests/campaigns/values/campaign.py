@@ -31,6 +31,7 @@ from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.generated import GeneratedColumn
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply, resolved_column
 from cdc_pipeline.schema.history.history import Place, SchemaHistory
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
 from tests.campaigns.values.domain import Sample, samples_of
 from tests.campaigns.values.lake import Stopped, after, alike, captured, shown
@@ -384,7 +385,7 @@ class Campaign:
             return None
         if generated:
             state = replace(state, generated=(GeneratedColumn("g", ("c",), is_steady=True),))
-        known = KnownTable(target_columns(state.schema), state.schema.key_names, name="d.t")
+        known = KnownTable(RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t")
         explicit = way.explicit if not self._is_mariadb else None
         modes = SqlModes(
             ansi_quotes=False,

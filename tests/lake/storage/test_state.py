@@ -20,7 +20,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.lake.test_prepared import EFFECT, T, park, rows_of
 from tests.support.object_store import Store
-from tests.support.sink_values import cursor_at, decoded, insert, interval_of, plan_of, record_batch
+from tests.support.sink_values import cursor_at, decoded, head_of, insert, interval_of, record_batch, target_of
 
 
 def _ordinals(parked: XaParking) -> list[int]:
@@ -68,7 +68,7 @@ def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: 
     late, quick = DeltaSink(source="shop", config=config), DeltaSink(source="shop", config=config)
     with late.lock():
         batch = late.begin(1)
-        plan = plan_of(T)
+        plan = target_of(T)
         batch.create(plan)
         batch.add(_pieces(3, 1), plan)
         late._lock_check = lambda: None  # it does not look
@@ -80,7 +80,7 @@ def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: 
             with quick.lock():
                 record = record_batch(quick, 1, (T, [insert(id=9, s="w", e="b")], 1))
         with pytest.raises(LakeStateError, match="another writer has recorded"):
-            batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+            batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
     (target,) = record.targets
     for file in target.files:
         assert pq.read_table(storage.arrow_source(verify(file, lake=quick.paths.lake, table="t"))).num_rows == 1
@@ -94,7 +94,7 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> No
     sink = DeltaSink(source="shop", config=store.sink_config(lease_s=3))
     with sink.lock():
         batch = sink.begin(1)
-        plan = plan_of(T)
+        plan = target_of(T)
         batch.create(plan)
         batch.add(_pieces(3, 1), plan)
         sink.paths.lock.write_text('{"host": "thief"}')
@@ -106,7 +106,7 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> No
             except LockError:
                 lost = True
         with pytest.raises(LockError, match="has lost the lease"):
-            batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+            batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
         assert list_numbers(sink.paths.batches) == []
         with pytest.raises(LockError, match="has lost the lease"):
             sink.begin(1)

@@ -65,7 +65,7 @@ def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     assert rows == other_rows
     cut, other_cut = (_cuts(way)[-1] for way in ways)
     assert cut.cursor.targets[ACCOUNT].partial is other_cut.cursor.targets[ACCOUNT].partial is False
-    assert cut.tables[ACCOUNT].columns == other_cut.tables[ACCOUNT].columns
+    assert cut.tables[ACCOUNT].spec.columns == other_cut.tables[ACCOUNT].spec.columns
     assert cut.cursor.gtid_set == other_cut.cursor.gtid_set
     counts, other_counts = (sum(cut.interval.transactions_applied for cut in _cuts(way)) for way in ways)
     assert counts == other_counts

@@ -26,13 +26,13 @@ from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.apply.executors import lack_of_executors
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.kills import killed_at
 from tests.support.rows_events import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
+from tests.support.sink_values import head_of, new_target
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
@@ -102,15 +102,15 @@ def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     config = make_config({"kind": "archive", "directory": tmp_path}, include=["*.*"])
     sink = DeltaSink(source="bank", config=config.sink)
     rows = RawRows(table, raw_events([part]), count_rows([part], table), 1)
-    plan = TargetPlan(table=table.full_name, app_id="a", columns=target_columns(table), key=("id",))
+    target = new_target(table.full_name, "a", target_columns(table), ("id",))
     with sink.lock():
         batch = sink.begin(1)
-        batch.create(plan)
-        batch.add_raw(rows, plan)
+        batch.create(target)
+        batch.add_raw(rows, target)
         place = Position(part.chunk.journal, 4)
         cursor = cursor_state("bank", ServerIdentity(flavor="mysql", server_id=1), place, batch_number=1)
         interval = Interval(start_journal=place.journal, start_offset=4, end_journal=place.journal, end_offset=4)
-        record = batch.record(interval=interval, cursor_after=cursor)
+        record = batch.record(head_of(interval=interval, cursor_after=cursor))
         cut = sink.finish(record)
     held = cut.cursor.targets[table.full_name].suspended
     assert held is not None, "the only target of its source: else no run would ever get past the batch"

@@ -159,7 +159,7 @@ def test_k10_all_modes_of_one_table(
     assert number in after_commit.replace("-", ":").split(":")[-1:]
     cut = last_cut(LakePaths(config.sink.lake_path, config.name))
     assert cut is not None
-    found = {table.split(".")[1]: (of.mode, of.key) for table, of in cut.tables.items()}
+    found = {table.split(".")[1]: (of.spec.mode, of.spec.key) for table, of in cut.tables.items()}
     assert found == {
         "item": ("mirror", ("id",)),
         "item_soft": ("soft_delete", ("id",)),

@@ -19,10 +19,11 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, TargetSuspendedError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.lake.records import RecordedShape, RecordedTarget, TargetColumn
+from cdc_pipeline.lake.records import RecordedTarget, TargetColumn
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.schema.target_spec import RecordedShape, TargetSpec
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.modes.shape import check_expressions
 from tests.servers import Server
@@ -218,9 +219,11 @@ def test_k14_spark_judges_expressions_too(spark: Any, settings: dict[str, Any], 
     target = RecordedTarget(
         table="a.b",
         app_id="x",
-        columns=(TargetColumn(name="id", delta_type="int"), *computed),
-        key=("id",),
-        shape=RecordedShape.model_validate(settings),
+        spec=TargetSpec(
+            columns=(TargetColumn(name="id", delta_type="int"), *computed),
+            key=("id",),
+            shape=RecordedShape.model_validate(settings),
+        ),
     )
     if not said:
         check_expressions(spark, target)

@@ -12,13 +12,14 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import ConfigError, LoadError, LockError
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress, TableProgress, load_ids, loads_of
 from cdc_pipeline.lake.paths import put_if_absent
-from cdc_pipeline.lake.records import Cut, CutTable, Interval, RecordedSource
+from cdc_pipeline.lake.records import Cut, CutTable, Interval
 from cdc_pipeline.pipeline.load.side import side_config
 from cdc_pipeline.pipeline.load.swap import given_up
 from cdc_pipeline.pipeline.operate.status import _need
 from cdc_pipeline.pipeline.plan.needs_load import choose, needing
 from cdc_pipeline.pipeline.verify.keys import conditions
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
+from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server
@@ -98,22 +99,24 @@ def test_k28_a_name_without_a_table_asks_for_no_load(config: PipelineConfig) -> 
     """Its table was renamed or dropped: no load could bring rows."""
     columns = (TargetColumn(name="id", delta_type="int"),)
     of = RecordedSource(columns=columns, key=("id",))
-    table = CutTable(table_version=5, columns=columns, key=("id",), sources={"shop.b": of})
+    table = CutTable(table_version=5, spec=TargetSpec(columns=columns, key=("id",), sources={"shop.b": of}))
     there = cut(b=state("shop.b", partial=True)).model_copy(update={"tables": {"shop.b": table}})
     assert _need(config, "shop.b", there)[1] == "cdc-pipeline snapshot bank --table shop.b"
-    gone = table.model_copy(update={"sources": {"shop.b": of.model_copy(update={"gone": True})}})
+    gone_spec = table.spec.model_copy(update={"sources": {"shop.b": of.model_copy(update={"gone": True})}})
+    gone = table.model_copy(update={"spec": gone_spec})
     assert _need(config, "shop.b", there.model_copy(update={"tables": {"shop.b": gone}})) == ("", "")
 
 
 def test_k28_a_load_ends_the_following_of_its_tables_under_other_names(config: PipelineConfig) -> None:
     columns = (TargetColumn(name="id", delta_type="int"),)
     table = CutTable(
-        table_version=5, columns=columns, key=("id",), sources={"shop.a": RecordedSource(columns=columns, key=("id",))}
+        table_version=5,
+        spec=TargetSpec(columns=columns, key=("id",), sources={"shop.a": RecordedSource(columns=columns, key=("id",))}),
     )
     there = cut(b=state("shop.b", origin=("shop.b", "shop.b"), sources=("shop.a",)))
     there = there.model_copy(update={"tables": {"shop.b": table}})
-    (plan,) = given_up(config, there, ["shop.a"], {"shop.a"})
-    assert (plan.table, list(plan.sources), plan.sources["shop.b"].gone) == ("shop.b", ["shop.b"], True)
+    (left,) = given_up(config, there, ["shop.a"], {"shop.a"})
+    assert (left.name, list(left.spec.sources), left.spec.sources["shop.b"].gone) == ("shop.b", ["shop.b"], True)
     assert given_up(config, there, ["shop.b"], {"shop.a"}) == []
     assert given_up(config, there, ["shop.c"], {"shop.c"}) == []
 

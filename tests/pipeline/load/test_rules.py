@@ -245,7 +245,7 @@ def test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_be
         (target,) = targets.confirm(catalog_schema(server, fresh_database, "t"))
         with admin_batch(side.sink, cursors=MemoryCursorStore(side.cursor), doing="go on") as admin:
             batch = SideBatch(side, admin, targets)
-        return batch.place.seq, batch._plan(target).exact
+        return batch.place.seq, batch._as_staged(target).state.exact
 
     assert place_and_exact() == (pack_seq(3, journal_number(low.journal), low.offset), True)
     # Nothing of the table changes, but something might have: keys may come a second time.

@@ -15,10 +15,10 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.suspensions import suspension
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.pipeline.targets.target import Target
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.changes import Decision
+from cdc_pipeline.sink.target import Target
 from tests.pipeline.targets.test_exact import config
 
 AT = Position("b.000001", 400)
@@ -135,7 +135,7 @@ class Names:
             if name not in self.targets.states(self.held) or self.targets.states(self.held)[name].suspended is None:
                 del self.stopped[name]
         for change in decision.changes:
-            if change.steps and change.known.gone:
+            if change.steps and change.known.source.gone:
                 self.held[change.known.name] = Held(())
         self.cut()
         return decision
@@ -149,7 +149,7 @@ class Names:
         """The batch is done; a new target holds the table whose column it has."""
         for known in list(self.targets._targets.values()):
             if known.is_new and known.carried is None:
-                number = int(known.columns[0].name.removeprefix("c"))
+                number = int(known.spec.columns[0].name.removeprefix("c"))
                 self.held[known.name] = Held((number,), is_whole=not known.state.partial)
             state = known.state.model_copy(update={"table_version": max(known.state.table_version, 0)})
             self.targets._targets[known.name] = replace(known, state=state, is_new=False, replaces="", carried=None)
@@ -173,7 +173,7 @@ class Names:
                 (target,) = (one for one in self.rows(name) if one.name == route.target)
                 assert target.state.partial is not held.is_whole
                 assert number in self.whole or not held.is_whole
-                assert [column.name for column in target.columns] == [f"c{number}"]
+                assert [column.name for column in target.spec.columns] == [f"c{number}"]
 
 
 def names(**sections: Any) -> Names:

@@ -11,7 +11,6 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, RecordedTarget
-from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.schema.evolution.changes import Decision, decide
@@ -42,7 +41,6 @@ def created(sql: str = "CREATE TABLE t (a INT PRIMARY KEY, b INT)", **sections: 
 
 def exact(targets: Targets) -> bool:
     (target,) = targets.following("d", "t")
-    assert plan_of(target).exact is target.state.exact
     return target.state.exact
 
 
@@ -66,8 +64,11 @@ def cut_after(
             targets=targets.states({"d.t"}),
         ),
         targets=tuple(
-            RecordedTarget(table=plan.table, app_id=plan.app_id, columns=plan.columns, key=plan.key, exact=plan.exact)
-            for plan in (plan_of(target) for target in targets.following("d", "t") if rows)
+            RecordedTarget(
+                table=target.name, app_id=target.state.app_id, spec=target.spec.compact(target.name),
+                exact=target.state.exact,
+            )
+            for target in targets.following("d", "t") if rows
         ),
     )  # fmt: skip
     log = TableLog(version=number, app_id="", transaction_version=-1, columns={}, properties={})

@@ -16,6 +16,7 @@ from cdc_pipeline.errors import CdcError, ConfigError, KeylessTableError, Stagin
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.pipeline.plan.preview import planned_targets, with_keys
 from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY, Identity, identity_of
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.modes.expand import LEAVE, check_images, expand
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from tests.sink.apply.test_merge_model import SCHEMA
@@ -166,6 +167,6 @@ def test_k1_a_seq_tells_its_transaction_and_the_order_in_it() -> None:
     [("mirror", "DELETE"), ("soft_delete", "UPDATE"), ("history", "UPDATE"), ("changelog", "INSERT")],
 )
 def test_k13_each_mode_tells_a_truncate_in_its_own_way(mode: Any, verb: str) -> None:
-    target = RecordedTarget(table="a.b", app_id="x", mode=mode, columns=(), key=("a",))
+    target = RecordedTarget(table="a.b", app_id="x", spec=TargetSpec(mode=mode, columns=(), key=("a",)))
     sql = SINK_MODES[mode].truncate_sql(Path("/lake/a/b"), target, seq=7, ts_us=1, transaction="o'clock:4")
     assert sql.startswith(verb)

@@ -58,7 +58,7 @@ class Names:
         for name, column in self.columns.items():
             schema = TableSchema("d", name, (Column(column, Kind.INT32, 3, 0, nullable=False),), (0,))
             (target,) = self.targets.confirm(schema)
-            assert [own.name for own in target.columns] == [column]
+            assert [own.name for own in target.spec.columns] == [column]
             assert self.targets_of.setdefault(column, target.name) == target.name
             found[target.name] = column
         assert len(found) == len(self.columns)

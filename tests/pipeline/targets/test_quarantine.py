@@ -26,7 +26,7 @@ from cdc_pipeline.pipeline.targets.quarantine import BadRows, bad_rows
 from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, TablePolicy
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.staging.staging import StagedBatch
-from tests.support.sink_values import column, cursor_at, decoded, insert, interval_of, table_schema, update
+from tests.support.sink_values import column, cursor_at, decoded, head_of, insert, interval_of, table_schema, update
 
 SCHEMA = table_schema("shop.t", [column("d", Kind.DATE), column("n", Kind.TEXT, charset="ascii")], "d")
 CAUSE = ("UnrepresentableValueError", "column d holds a zero date")
@@ -58,7 +58,7 @@ def _sink(lake: Path) -> DeltaSink:
 
 
 def _record(batch: StagedBatch, **rest: Any) -> Any:
-    return batch.record(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number), **rest)
+    return batch.record(head_of(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number), **rest))
 
 
 def _entries(sink: DeltaSink, **rest: Any) -> list[Entry]:
@@ -180,7 +180,7 @@ def test_marks_settle_rows_once_and_count_from_their_cut_on(tmp_path: Path) -> N
     _put(sink, 1, _bad())
     mark = QuarantineMark(entry="1.2", table="shop.t", what="discarded", who="me", why="a test row")
     with sink.lock():
-        record = _record(sink.begin(2), kind="replay", marks=(mark,))
+        record = _record(sink.begin(2), kind="replay", quarantine_marks=(mark,))
         assert [entry.mark for entry in _entries(sink)] == [None, None]
         cut = sink.finish(record)
     assert cut.quarantine["shop.t"].rows == 1

@@ -26,10 +26,10 @@ def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_targ
     ):
         said(targets, sql, rename_table="follow")
     assert [target.name for target in targets.following("d", "u")] == ["d.u"]
-    assert [column.name for column in targets.named("d.u").columns] == ["a", "b"]
+    assert [column.name for column in targets.named("d.u").spec.columns] == ["a", "b"]
     old = targets.named("d.t")
-    assert [column.name for column in old.columns] == ["a"]
-    assert old.sources["d.u"].gone
+    assert [column.name for column in old.spec.columns] == ["a"]
+    assert old.spec.sources["d.u"].gone
 
 
 @pytest.mark.parametrize("mode", ["soft_delete", "history", "changelog"])

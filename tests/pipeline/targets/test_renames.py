@@ -25,9 +25,11 @@ from cdc_pipeline.lake.records import (
 from cdc_pipeline.pipeline.capture.interpret import check_not_parked
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.replace.content import carried_content
+from cdc_pipeline.sink.target import Carried
 from tests.pipeline.targets.renames_model import Held, Names, names
 
 NAMES = st.sampled_from(["d.a", "d.b", "d.c", "e.a", "d.u1"])
@@ -132,15 +134,15 @@ def test_k20_k28_names_with_dots_are_pairs() -> None:
         model.say(said)
     assert sorted(model.held) == ["`a.b`.c", "a.b.c"]
     assert model.held["`a.b`.c"] == Held((1,))
-    assert list(model.targets.named("`a.b`.c").sources) == ["`a.b`.c"]
-    assert model.targets.named("a.b.c").sources["a.b.c"].gone
+    assert list(model.targets.named("`a.b`.c").spec.sources) == ["`a.b`.c"]
+    assert model.targets.named("a.b.c").spec.sources["a.b.c"].gone
 
 
 def test_k28_a_name_that_is_left_is_as_after_drop_table() -> None:
     model = names()
     model.create("d.a")
     model.rename(("d.a", "d.b"))
-    assert model.targets.named("d.a").sources["d.a"].gone
+    assert model.targets.named("d.a").spec.sources["d.a"].gone
     assert model.held == {"d.a": Held((1,)), "d.b": Held((1,))}
     model.create("d.a")
     assert model.held == {"d.a": Held((2,)), "d.b": Held((1,))}
@@ -183,7 +185,7 @@ def test_k28_a_suspended_name_is_over_when_its_table_goes() -> None:
         assert model.stopped.keys() == {"d.a"}
         model.say(leave)
         assert model.stopped == {}
-        assert model.targets.named("d.a").sources["d.a"].gone
+        assert model.targets.named("d.a").spec.sources["d.a"].gone
 
 
 def test_k28_a_suspended_name_gets_the_rows_of_a_table_that_goes_on() -> None:
@@ -241,7 +243,7 @@ def test_k28_names_that_lead_to_one_target_move_no_row() -> None:
     decision = model.say("RENAME TABLE d.a TO d.b")
     model.tables = {"d.b": 1}
     assert not any(change.is_carried for change in decision.changes)
-    assert (model.stopped, list(model.targets.named("d.one").sources)) == ({}, ["d.b"])
+    assert (model.stopped, list(model.targets.named("d.one").spec.sources)) == ({}, ["d.b"])
     model.check()
     assert model.targets.named("d.one").state.origin is None
 
@@ -253,8 +255,8 @@ def test_k28_columns_that_change_with_the_name() -> None:
     steps = {change.new_name: len(change.steps) for change in decision.changes}
     assert steps == {("d", "b"): 1, ("d", "a"): 0}
     target = model.targets.named("d.b")
-    assert [column.name for column in target.columns] == ["c1", "q"]
-    assert [column.name for column in model.targets.named("d.a").columns] == ["c1"]
+    assert [column.name for column in target.spec.columns] == ["c1", "q"]
+    assert [column.name for column in model.targets.named("d.a").spec.columns] == ["c1"]
 
 
 def test_k28_a_change_that_cannot_be_applied_stays_with_the_name_that_is_left() -> None:
@@ -265,14 +267,14 @@ def test_k28_a_change_that_cannot_be_applied_stays_with_the_name_that_is_left() 
     model.say("DROP TABLE d.b")
     model.say("ALTER TABLE d.a ADD COLUMN q INT NOT NULL AUTO_INCREMENT UNIQUE, RENAME TO d.b")
     assert model.stopped.keys() == {"d.b"}
-    assert model.targets.named("d.a").sources["d.a"].gone
+    assert model.targets.named("d.a").spec.sources["d.a"].gone
 
 
 def test_k28_follow_and_keep_are_settings() -> None:
     following = names(schema_changes={"rename_table": "follow"})
     following.create("d.a")
     following.say("RENAME TABLE d.a TO d.b")
-    assert list(following.targets.named("d.a").sources) == ["d.b"]
+    assert list(following.targets.named("d.a").spec.sources) == ["d.b"]
     assert following.targets.named("d.a").state.origin == ("d.a", "d.a")
     keeping = names(schema_changes={"rename_table": "keep"})
     for name in ("d.a", "d.b"):
@@ -291,7 +293,7 @@ def test_k28_a_target_of_an_earlier_version_goes_on_with_its_table() -> None:
     model.targets._look_for_followers()
     decision = model.say("RENAME TABLE d.b TO d.c")
     assert not any(change.is_carried for change in decision.changes)
-    assert list(model.targets.named("d.a").sources) == ["d.c"]
+    assert list(model.targets.named("d.a").spec.sources) == ["d.c"]
 
 
 def test_k28_no_row_is_carried_before_a_cut_has_it() -> None:
@@ -329,13 +331,13 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
     model.say("RENAME TABLE d.b TO d.u1, d.a TO d.b")
     columns = (TargetColumn(name="c1", delta_type="int"),)
     content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a")
-    target = RecordedTarget(table="d.b", app_id="new", columns=columns, key=("c1",), content=content)
+    target = RecordedTarget(table="d.b", app_id="new", spec=TargetSpec(columns=columns, key=("c1",)), content=content)
     before = TargetState(table="d.b", app_id="old", table_version=3, applied_batch=1)
     record = _record(target, states={"d.b": before.model_copy(update={"app_id": "new"})})
     previous = Cut(
         source="bank", batch_number=1, published_at_us=0, interval=record.interval,
         cursor=record.cursor_after.model_copy(update={"batch_number": 1, "targets": {"d.b": before}}),
-        tables={"d.b": CutTable(table_version=3, columns=columns, key=("c1",))},
+        tables={"d.b": CutTable(table_version=3, spec=TargetSpec(columns=columns, key=("c1",)))},
     )  # fmt: skip
     cut = next_cut(record, previous, {}, {"d.b": MergeError("it failed")})
     state = cut.cursor.targets["d.b"]
@@ -350,7 +352,7 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
 def test_k28_a_record_names_table_and_version_of_the_rows_and_looks_at_nothing(tmp_path: Path) -> None:
     """No table's log can keep a batch from being recorded."""
     paths = LakePaths(tmp_path, "bank")
-    content = carried_content(paths, "d.a", None, app_id="app", version=7, keeps_rows=True)
+    content = carried_content(paths, None, Carried("d.a", "app", 7, (), keeps_rows=True))
     assert (content.path, content.version, content.app_id) == ("d/a", 7, "app")
     assert (content.files, content.renamed_from, content.keeps_rows) == (-1, "d.a", True)
     assert RecordedContent.model_validate_json(content.model_dump_json()) == content
@@ -360,11 +362,9 @@ def test_k28_a_changelog_takes_what_is_known_of_added_columns_along() -> None:
     columns = (TargetColumn(name="c1", delta_type="int"), TargetColumn(name="q", delta_type="int"))
     given = (GivenValue(column="c", delta_type="int", value="5", seq="7"),)
     content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a", given=given)
-    target = RecordedTarget(
-        table="d.b", app_id="new", mode="changelog", columns=columns, key=(), content=content,
-        schema_steps=(AddColumn(name="q", delta_type="int"),
-                      FillColumns(values=(("q", "int", "4"),), defaults=("q",), seq="9")),
-    )  # fmt: skip
+    target = RecordedTarget(table="d.b", app_id="new", spec=TargetSpec(mode="changelog", columns=columns),
+        content=content, schema_steps=(AddColumn(name="q", delta_type="int"),
+                      FillColumns(values=(("q", "int", "4"),), defaults=("q",), seq="9")))  # fmt: skip
     assert [one.column for one in given_after(None, target)] == ["c", "q"]
 
 

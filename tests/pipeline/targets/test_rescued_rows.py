@@ -25,10 +25,11 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
-    plan_of,
     table_schema,
+    target_of,
     update,
 )
 
@@ -168,7 +169,7 @@ def test_k2_staged_files_hold_the_column_only_from_where_it_is_needed(tmp_path: 
     from dataclasses import replace
 
     sink = DeltaSink(source="shop", config=SinkConfig(lake_path=tmp_path / "lake"))
-    plan = plan_of(SCHEMA)
+    plan = target_of(SCHEMA)
     with sink.lock():
         batch = sink.begin(1)
         batch.create(plan)
@@ -181,10 +182,10 @@ def test_k2_staged_files_hold_the_column_only_from_where_it_is_needed(tmp_path: 
         batch.add(open_rows, replace(plan, rescued=("d", "n")), open_transaction=True)
         batch.undo_open(np.array([[0, 1 << 20]], np.int64))
         batch.close_open()
-        record = batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+        record = batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
     (target,) = record.targets
     assert (target.rescues, target.rescued, target.rescued_rows) == (True, {"d": 2, "n": 1}, 2)
-    assert target.columns == plan.columns, "our own columns are not the source's"
+    assert target.spec.columns == plan.spec.columns, "our own columns are not the source's"
     files = [pq.read_table(sink.paths.lake / file.path) for file in target.files]
     assert [file.num_rows for file in files] == [1, 2]
     assert "c3" not in files[0].column_names

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Cut, CutTable, RecordedSource
+from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.pipeline.targets.route_checks import (
     check_columns,
     check_places,
@@ -18,9 +20,10 @@ from cdc_pipeline.pipeline.targets.route_checks import (
     check_routes,
     join_shard,
 )
-from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.routes import Route, Routes
 from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.position.cursor import Suspension, TargetState
+from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from tests.pipeline.targets.build import HASH, PERSON, SALT, config_of, routes_of
 from tests.support.sink_values import cursor_at, interval_of
@@ -34,10 +37,12 @@ def cut_of(rule: dict[str, Any]) -> Cut:
     shaped = shape_table(route, COLUMNS, ("id",))
     table = CutTable(
         table_version=1,
-        columns=shaped.columns,
-        key=shaped.key,
-        sources={"shop.person": RecordedSource(columns=COLUMNS, key=("id",))},
-        shape=recorded_shape(route.rule),
+        spec=TargetSpec(
+            columns=shaped.columns,
+            key=shaped.key,
+            sources={"shop.person": RecordedSource(columns=COLUMNS, key=("id",))},
+            shape=recorded_shape(route.rule),
+        ),
     )
     state = TargetState(table=route.target, app_id="a", table_version=1, applied_batch=1, sources=("shop.person",))
     return Cut(
@@ -118,19 +123,30 @@ def test_shards_need_one_rule_and_values_of_their_own() -> None:
         check_routes(config_of(*two), tables, None)
 
 
+def spec_of(
+    route: Route,
+    key: tuple[str, ...],
+    columns: tuple[TargetColumn, ...] = COLUMNS,
+    sources: Mapping[str, RecordedSource] = MappingProxyType({}),
+) -> TargetSpec:
+    shaped = shape_table(route, columns, key)
+    return TargetSpec(columns=shaped.columns, key=shaped.key, sources=dict(sources))
+
+
 def test_shards_whose_columns_contradict() -> None:
     rule = {"tables": ["shop.*"], "name": "crm.x", "shard_column": "s", "columns": {"exclude": ["raw"]}}
     routes = routes_of(rule)
     (first,), (second,) = routes.of("shop", "a"), routes.of("shop", "b")
-    there = shape_table(first, COLUMNS, ("id",))
-    join_shard(second, shape_table(second, COLUMNS, ("id",)), there.columns, there.key, ["shop.a"])
+    sources = {"shop.a": RecordedSource(columns=COLUMNS, key=("id",))}
+    there = spec_of(first, ("id",), sources=sources)
+    join_shard(second, spec_of(second, ("id",)), there)
     without_raw = tuple(column for column in COLUMNS if column.name != "raw")
-    join_shard(second, shape_table(second, without_raw, ("id",)), there.columns, there.key, ["shop.a"])
+    join_shard(second, spec_of(second, ("id",), without_raw), there)
     other = (*without_raw, TargetColumn(name="more", delta_type="int"))
     with pytest.raises(SchemaError, match="`more` is absent in the target and int here"):
-        join_shard(second, shape_table(second, other, ("id",)), there.columns, there.key, ["shop.a"])
+        join_shard(second, spec_of(second, ("id",), other), there)
     with pytest.raises(SchemaError, match="the key is"):
-        join_shard(second, shape_table(second, COLUMNS, ("Email",)), there.columns, there.key, ["shop.a"])
+        join_shard(second, spec_of(second, ("Email",)), there)
 
 
 def test_rules_against_the_catalog() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.lake.records import RecordedSource
 from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.pipeline.targets.shape_changes import shaped_change, unshaped
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableChange, decide
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES
 from cdc_pipeline.schema.evolution.steps import AddColumn, DropColumn, FillColumns, RenameColumn, WidenColumn
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from tests.pipeline.targets.build import HASH, PERSON, routes_of
 
@@ -33,7 +33,9 @@ def known_before(rule: dict[str, Any], others: list[RecordedSource]) -> tuple[Kn
     columns = shape_table(route, COLUMNS, ("id",)).columns
     source = RecordedSource(columns=COLUMNS, key=("id",))
     target = unshaped(columns, source, others, recorded_shape(route.rule))
-    return KnownTable(COLUMNS, ("id",), target=target, shared=bool(others), name="crm.people"), columns
+    return KnownTable(
+        RecordedSource(columns=COLUMNS, key=("id",)), target=target, shared=bool(others), name="crm.people"
+    ), columns
 
 
 def said(
@@ -76,7 +78,7 @@ def test_new_columns_follow_the_rule() -> None:
         AddColumn(name="phone", delta_type="string"),
         AddColumn(name="price", delta_type="string"),
     )
-    assert names(change.known.columns) == [*names(COLUMNS), "vip", "internal_x", "phone", "price"]
+    assert names(change.known.source.columns) == [*names(COLUMNS), "vip", "internal_x", "phone", "price"]
     assert names(change.known.target_columns) == ["id", "Email", "amount", "born", "year", "vip", "phone", "price"]
     assert change.before is not None
     assert names(change.before.target_columns) == ["id", "Email", "amount", "born", "year"]
@@ -138,7 +140,7 @@ def test_columns_that_the_target_does_not_take_change_in_the_record_alone() -> N
             change = said(sql, **policy)
             assert change.steps == ()
             assert names(change.known.target_columns) == ["id", "Email", "amount", "born", "year"]
-            assert "raw" not in names(change.known.columns)
+            assert "raw" not in names(change.known.source.columns)
 
 
 def test_plain_columns_change_as_in_any_target() -> None:
@@ -162,7 +164,9 @@ def test_a_column_comes_with_the_first_shard_and_goes_with_the_last() -> None:
     columns = (*shape_table(*_person(SHARDS)).columns, TargetColumn(name="extra", delta_type="int"))
     second = TableChange(
         ("shop", "person"),
-        replace(known, columns=(*COLUMNS, TargetColumn(name="extra", delta_type="int"))),
+        replace(
+            known, source=RecordedSource(columns=(*COLUMNS, TargetColumn(name="extra", delta_type="int")), key=("id",))
+        ),
         (AddColumn(name="extra", delta_type="int"),),
         before=known,
     )
@@ -194,7 +198,9 @@ def test_wider_types_under_masks_and_overrides() -> None:
             for column in COLUMNS
         )
         step = WidenColumn(name=name, delta_type=delta_type)
-        change = TableChange(("shop", "person"), replace(known, columns=after), (step,), before=known)
+        change = TableChange(
+            ("shop", "person"), replace(known, source=RecordedSource(columns=after, key=("id",))), (step,), before=known
+        )
         return shaped_change(change, route, columns, [])
 
     assert widened("id", "bigint").steps == (WidenColumn(name="id", delta_type="bigint"),)

@@ -37,6 +37,7 @@ from cdc_pipeline.schema.evolution.steps import (
     Step,
     WidenColumn,
 )
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
 from cdc_pipeline.sink.verify.sides import Sides
@@ -107,7 +108,7 @@ def found(*rows: tuple[str, int, int | None, int]) -> pa.Table:
 
 def sides(*key: str, columns: tuple[str, ...] = ("id", "v")) -> Sides:
     listed = tuple(TargetColumn(name=name, delta_type="int") for name in ("id", "v", "dropped")[: max(2, len(columns))])
-    target = RecordedTarget(table="d.t", app_id="x", columns=listed, key=key)
+    target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=listed, key=key))
     return Sides(target=target, columns=("id", "v"), key=key, path=None, version=0)  # type: ignore[arg-type]
 
 
@@ -179,10 +180,8 @@ def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_co
     column = TargetColumn(name="id", delta_type="int")
 
     def after(before: tuple[GivenValue, ...], *steps: Step, **more: Any) -> tuple[GivenValue, ...]:
-        target = RecordedTarget(
-            table="d.t", app_id="x", mode=more.pop("mode", "changelog"), columns=(column,), key=(), schema_steps=steps,
-            **more,
-        )  # fmt: skip
+        spec = TargetSpec(mode=more.pop("mode", "changelog"), columns=(column,))
+        target = RecordedTarget(table="d.t", app_id="x", spec=spec, schema_steps=steps, **more)
         return given_after(CutTable(table_version=1, given=before), target)
 
     values = (("n", "int", "7"), ("made", "int", "`id` + 1"))

@@ -13,6 +13,7 @@ from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.shadows import Shadow
 from cdc_pipeline.schema.evolution.statement_context import KnownTable
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 
 CANARY = "Canary77b1"
@@ -55,7 +56,7 @@ def test_k26_no_literal_is_in_what_is_published(sql: str) -> None:
 
 def _known(*_: str) -> KnownTable:
     column = TargetColumn(name="id", delta_type="int")
-    return KnownTable(columns=(column,), key=("id",))
+    return KnownTable(RecordedSource(columns=(column,), key=("id",)))
 
 
 @pytest.mark.parametrize("sql", [*TEXTS, f"ALTER TABLE users ADD x BIT(3) DEFAULT '{CANARY}'", f"FOO '{CANARY}'"])

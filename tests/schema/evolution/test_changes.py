@@ -11,9 +11,14 @@ from cdc_pipeline.errors import SchemaError, UnsupportedDdlError, UnsupportedEve
 from cdc_pipeline.schema.ddl.published import published
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, confirm, decide, is_isolated
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 
-KNOWN = KnownTable((TargetColumn(name="a", delta_type="int"), TargetColumn(name="b", delta_type="string")), ("a",))
+KNOWN = KnownTable(
+    RecordedSource(
+        columns=(TargetColumn(name="a", delta_type="int"), TargetColumn(name="b", delta_type="string")), key=("a",)
+    )
+)
 
 
 def captured(database: str, table: str) -> bool:
@@ -45,8 +50,8 @@ def test_added_columns_and_their_values() -> None:
             values=(("c", "int", "CAST('0' AS int)"), ("d", "string", r"'it\u0027s'")), defaults=("c", "d"), seq="0"
         ),
     )
-    assert [column.name for column in change.known.columns] == ["a", "b", "c", "d"]
-    assert change.known.target_columns == change.known.columns
+    assert [column.name for column in change.known.source.columns] == ["a", "b", "c", "d"]
+    assert change.known.target_columns == change.known.source.columns
     assert decision.ddl.decision == "applied"
     assert decision.ddl.reason == "adds c; adds d; indexes do not exist in the lake"
     assert (decision.ddl.journal, decision.ddl.offset, decision.ddl.tables) == ("binlog.000007", 1234, ("d.t",))
@@ -182,16 +187,20 @@ SCHEMA = TableSchema(
 
 
 def test_k13_a_table_map_confirms_whatever_the_order_of_columns() -> None:
-    confirm(KNOWN.columns, KNOWN.key, SCHEMA)
+    confirm(KNOWN.source.columns, KNOWN.source.key, SCHEMA)
 
 
 @pytest.mark.parametrize(
     ("columns", "key", "told"),
     [
-        (KNOWN.columns[:1], ("a",), "`b` is not in the lake"),
-        ((*KNOWN.columns, TargetColumn(name="z", delta_type="int")), ("a",), "`z` is not in the table map"),
-        ((TargetColumn(name="a", delta_type="bigint"), KNOWN.columns[1]), ("a",), "`a` is bigint in the lake and int"),
-        (KNOWN.columns, ("b",), "the key is (b) in the lake and (a)"),
+        (KNOWN.source.columns[:1], ("a",), "`b` is not in the lake"),
+        ((*KNOWN.source.columns, TargetColumn(name="z", delta_type="int")), ("a",), "`z` is not in the table map"),
+        (
+            (TargetColumn(name="a", delta_type="bigint"), KNOWN.source.columns[1]),
+            ("a",),
+            "`a` is bigint in the lake and int",
+        ),
+        (KNOWN.source.columns, ("b",), "the key is (b) in the lake and (a)"),
     ],
 )
 def test_k13_a_contradiction_stops_with_both_versions(
@@ -207,4 +216,4 @@ def test_k13_a_contradiction_stops_with_both_versions(
 def test_k13_a_renamed_column_does_not_pass() -> None:
     renamed = replace(SCHEMA, columns=(replace(SCHEMA.columns[0], name="c"), SCHEMA.columns[1]))
     with pytest.raises(SchemaError, match="`b` is not in the table map; `c` is not in the lake"):
-        confirm(KNOWN.columns, KNOWN.key, renamed)
+        confirm(KNOWN.source.columns, KNOWN.source.key, renamed)

@@ -14,6 +14,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.evolution.changes import KnownTable, confirm, decide, is_isolated
 from cdc_pipeline.schema.evolution.steps import FillColumns
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import delta_type
 from tests.schema.ddl.test_servers_agree import BOTH, MARIADB, MYSQL, _value
 from tests.schema.journal import Deleted, Said, read_journal
@@ -47,7 +48,7 @@ class Lake:
             offset=said.offset,
         )
         for create in decision.creates:
-            self.tables[create.table[1]] = KnownTable(create.columns, create.key)
+            self.tables[create.table[1]] = KnownTable(RecordedSource(columns=create.columns, key=create.key))
         for change in decision.changes:
             self.tables[change.table[1]] = change.known
             fills = [step for step in change.steps if isinstance(step, FillColumns)]
@@ -91,7 +92,7 @@ def test_k13_every_added_column_is_confirmed_and_old_rows_read_as_back_filled(
             values[entry.schema.table] = _decoded(entry)
         elif entry.table not in lake.refused:
             known = lake.tables[entry.table]
-            confirm(known.columns, known.key, entry)
+            confirm(known.source.columns, known.source.key, entry)
             for column in entry.columns:
                 assert spark_name(arrow_type(column)) == delta_type(column)
     assert all("reload" in what for what in lake.refused.values())
@@ -129,7 +130,7 @@ def test_k13_create_table_is_confirmed_by_its_table_map(server: Server, fresh_da
         if isinstance(entry, Said):
             lake.apply(entry)
         elif isinstance(entry, TableSchema):
-            confirm(lake.tables["t"].columns, lake.tables["t"].key, entry)
+            confirm(lake.tables["t"].source.columns, lake.tables["t"].source.key, entry)
             maps += 1
     assert maps == 1
 

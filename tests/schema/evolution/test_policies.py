@@ -18,6 +18,7 @@ from cdc_pipeline.schema.evolution.shadows import Shadow
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, TableChange
 from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
 from cdc_pipeline.schema.history.apply_ddl import generated_columns, resolved_column
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 
 TABLE = (
@@ -37,7 +38,7 @@ def state_of(sql: str) -> TableState:
 
 
 STATE = state_of(TABLE)
-KNOWN = KnownTable(target_columns(STATE.schema), STATE.schema.key_names, name="d.t")
+KNOWN = KnownTable(RecordedSource(columns=target_columns(STATE.schema), key=STATE.schema.key_names), name="d.t")
 
 
 def said(
@@ -194,12 +195,12 @@ def check_target(change: TableChange) -> None:
             states.append(after)
     assert change.known.target_columns == states[-1]
     held = {column.name for column in states[-1]}
-    assert {change.known.target_name(column.name) for column in change.known.columns} <= held
+    assert {change.known.target_name(column.name) for column in change.known.source.columns} <= held
 
 
 def test_k13_kept_columns_are_recorded_and_known() -> None:
     change = changed("ALTER TABLE t DROP COLUMN a")
-    assert "a" not in {column.name for column in change.known.columns}
+    assert "a" not in {column.name for column in change.known.source.columns}
     assert TargetColumn(name="a", delta_type="int") in change.known.target_columns
     again = changed("ALTER TABLE t ADD a DATE", known=change.known, features=())
     assert again.known.target_name("a") == "a__v2"
@@ -223,7 +224,7 @@ def test_k13_rows_that_leave_without_row_events(
     sql: str, options: dict[str, Any], steps: list[str], gone: bool, inexact: bool
 ) -> None:
     change = changed(sql, **options)
-    assert (shown(change), change.known.gone, change.inexact) == (steps, gone, inexact)
+    assert (shown(change), change.known.source.gone, change.inexact) == (steps, gone, inexact)
 
 
 @pytest.mark.parametrize(
@@ -241,12 +242,12 @@ def test_a_dropped_table_begins_anew() -> None:
     gone = changed("DROP TABLE t").known
     made = changed("CREATE TABLE t (k BIGINT PRIMARY KEY)", known=gone)
     assert made.replaces
-    assert made.known.columns == (TargetColumn(name="k", delta_type="bigint"),)
-    assert not made.known.gone
+    assert made.known.source.columns == (TargetColumn(name="k", delta_type="bigint"),)
+    assert not made.known.source.gone
     emptied = changed("CREATE TABLE t LIKE x", known=gone)
-    assert (shown(emptied), emptied.known.gone) == (["remove drop_table 77 5 g:1"], True)
+    assert (shown(emptied), emptied.known.source.gone) == (["remove drop_table 77 5 g:1"], True)
     (like,) = said("CREATE TABLE v LIKE t").creates
-    assert (like.columns, like.key) == (KNOWN.columns, KNOWN.key)
+    assert (like.columns, like.key) == (KNOWN.source.columns, KNOWN.source.key)
     assert changed("CREATE OR REPLACE TABLE t (k INT PRIMARY KEY)").replaces
     with pytest.raises(UnsupportedDdlError):
         said("CREATE TABLE t (k INT PRIMARY KEY)")
@@ -262,13 +263,13 @@ def test_a_target_follows_its_table_where_the_policy_says_so() -> None:
 def test_k28_rows_go_with_the_name_and_the_change_goes_with_the_rows() -> None:
     carried, left = said("ALTER TABLE t ADD q INT, RENAME TO v").changes
     assert (shown(carried), carried.new_name, carried.is_carried) == (["add q int"], ("d", "v"), True)
-    assert (shown(left), left.known.gone, left.is_carried) == ([], True, False)
+    assert (shown(left), left.known.source.gone, left.is_carried) == ([], True, False)
     _, removed = said("RENAME TABLE t TO v", drop_table="apply").changes
-    assert (shown(removed), removed.known.gone) == (["remove drop_table 77 5 g:1"], True)
+    assert (shown(removed), removed.known.source.gone) == (["remove drop_table 77 5 g:1"], True)
     (only,) = said("RENAME TABLE t TO zz", drop_table="stop").changes
-    assert (shown(only), only.known.gone) == ([], True)
+    assert (shown(only), only.known.source.gone) == ([], True)
     (uncertain,) = said("ALTER TABLE t ADD q DATETIME NOT NULL DEFAULT NOW(), RENAME TO v").changes
-    assert (shown(uncertain), uncertain.known.gone) == ([], True)
+    assert (shown(uncertain), uncertain.known.source.gone) == ([], True)
 
 
 def shadow_after(*statements: str, name: str = "d._t_gho") -> dict[str, Shadow]:
@@ -349,7 +350,7 @@ def test_k13_an_unreadable_alter_is_passed_where_the_catalog_proves_the_columns(
 def test_k23_a_copy_into_a_shadow_computes_stored_columns_again() -> None:
     """Whatever was made of the shadow: its rows were written in another session (K23)."""
     state = state_of(TABLE.removesuffix(")") + ", g DECIMAL(20,9) AS (a / 3) STORED)")
-    known = KnownTable(target_columns(state.schema), state.schema.key_names, name="d.t")
+    known = KnownTable(RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t")
     with pytest.raises(UnsupportedDdlError, match="generated column `g`"):
         said(
             SWAP,

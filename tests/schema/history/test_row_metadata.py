@@ -14,6 +14,7 @@ from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.errors import MetadataMissingError, SchemaError
 from cdc_pipeline.schema.evolution.changes import KnownTable
 from cdc_pipeline.schema.history.history import Origin
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.source.archive.files import read_journal
 from tests.schema.history.reading import Reading, selected
@@ -243,7 +244,9 @@ def test_uuid_and_addresses_are_told_by_the_catalog(
     try:
         reading = Reading(server, database, tmp_path)
         reading.recorded = lambda _database, table: (
-            KnownTable((TargetColumn(name="u", delta_type="binary"),), ()) if table == "kept" else None
+            KnownTable(RecordedSource(columns=(TargetColumn(name="u", delta_type="binary"),), key=()))
+            if table == "kept"
+            else None
         )
         server.execute_all(
             "INSERT INTO g VALUES (1, '123e4567-e89b-12d3-a456-426655440000', '192.0.2.1', '2001:db8::ff00:42:8329', "

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -34,11 +33,12 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
-    plan_of,
     record_batch,
     table_schema,
+    target_of,
     update,
 )
 
@@ -104,11 +104,11 @@ LOG = "Manual Update"  # Delta's name of a commit that no command of its own mad
 
 def batch(sink: DeltaSink, number: int, changes: Sequence[Change], *, place: int, exact: bool = True) -> Cut:
     staged = sink.begin(number)
-    plan = replace(plan_of(ORDERS), exact=exact)
+    plan = target_of(ORDERS).with_state(exact=exact)
     if number == 1:
         staged.create(plan)
     staged.add(decoded(ORDERS, changes, first_place=place), plan)
-    return sink.finish(staged.record(interval=interval_of(number), cursor_after=cursor_at(number)))
+    return sink.finish(staged.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number))))
 
 
 def rows(sink: DeltaSink) -> list[tuple[Any, ...]]:
@@ -180,7 +180,7 @@ def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
     sink.finish(record)
     assert [file.name.rpartition(".zstd")[1] for file in path.glob("*.parquet")] == [".zstd"], "Arrow's, not Spark's"
     frame = session.read.format("delta").load(str(path))
-    types = {c.name: c.delta_type for c in record.targets[0].columns}
+    types = {c.name: c.delta_type for c in record.targets[0].spec.columns}
     for row in held[:2]:
         where = " AND ".join(f"{name} = {literal(value, types[name])}" for name, value in row.items())
         assert frame.where(where).count() == 1, where

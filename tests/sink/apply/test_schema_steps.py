@@ -33,11 +33,12 @@ from tests.support.sink_values import (
     column,
     cursor_at,
     decoded,
+    head_of,
     insert,
     interval_of,
-    plan_of,
     record_steps,
     table_schema,
+    target_of,
     update,
 )
 
@@ -125,14 +126,14 @@ def follow_steps(sink: DeltaSink) -> None:
         "id",
     )
     batch = sink.begin(3)
-    plan = replace(plan_of(wide), columns=target.columns)
+    plan = target_of(wide).with_spec(columns=target.spec.columns)
     old = {"id": 1, "a": "t1!", "f": 0.5, "at": None, "b": "10"}
     batch.add(decoded(wide, [update(old, {**old, "b": "new"})], first_place=20), plan)
-    sink.finish(batch.record(interval=interval_of(3), cursor_after=cursor_at(3)))
+    sink.finish(batch.record(head_of(interval=interval_of(3), cursor_after=cursor_at(3))))
     assert sorted(sink.read_rows("shop.t", "b").column("b").to_pylist()) == ["20", "new"]
 
     # A failing check changes nothing; columns that are not on the path stop.
-    bad = record_steps(sink, 4, wide, target.columns, CheckRows(condition="`b` <> 'new'", reason="it is new"))
+    bad = record_steps(sink, 4, wide, target.spec.columns, CheckRows(condition="`b` <> 'new'", reason="it is new"))
     with pytest.raises(UnsupportedDdlError, match="it is new"):
         run_steps(session, path, bad, bad.targets[0], one(sink, target))
     foreign = bad.targets[0].model_copy(
@@ -155,13 +156,13 @@ def follow_steps(sink: DeltaSink) -> None:
     assert is_applied(good, good.targets[0], paths=sink.paths)
 
     # All rows go, once; and a table that is made anew begins with nothing, under an id of its own.
-    gone = record_steps(sink, 5, wide, target.columns, RemoveRows(op="truncate", seq="1", ts_us=1))
+    gone = record_steps(sink, 5, wide, target.spec.columns, RemoveRows(op="truncate", seq="1", ts_us=1))
     sink.finish(gone)
     assert sink.count("shop.t") == 0
     batch = sink.begin(6)
-    other = replace(plan_of(SCHEMA), app_id="cdc_pipeline/test/again", replaces=target.app_id)
+    other = replace(target_of(SCHEMA, app_id="cdc_pipeline/test/again"), replaces=target.app_id)
     batch.change(other, (), ())
-    anew = batch.record(interval=interval_of(6), cursor_after=cursor_at(6))
+    anew = batch.record(head_of(interval=interval_of(6), cursor_after=cursor_at(6)))
     assert not is_applied(anew, anew.targets[0], paths=sink.paths)
     sink.finish(anew)
     version = one(sink, target).version

@@ -96,4 +96,4 @@ def test_a_datetime_without_its_feature_stops_its_table_by_name() -> None:
         targets.confirm(table_schema("shop.orders", [*plain, column("at", Kind.DATETIME)], "id"))
     assert caught.value.table == "shop.orders"
     (target,) = targets.confirm(table_schema("shop.orders", plain, "id"))
-    assert [made.name for made in target.columns] == ["id"]
+    assert [made.name for made in target.spec.columns] == ["id"]

@@ -12,6 +12,7 @@ import pytest
 
 from cdc_pipeline.config.modes import MODES, Mode, keeps_every_change
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.mode_columns import (
     BEFORE_COLUMN,
@@ -86,7 +87,9 @@ def test_what_the_sink_does_fits_the_facts(mode: Mode) -> None:
     assert set(sink_mode.seq_columns) <= own.keys()
     assert (END_COLUMN in sink_mode.seq_columns) == spec.keeps_versions
     assert (sink_mode.staged_images == "cb") == spec.rows_are_changes
-    target = RecordedTarget(table="a.b", app_id="x", mode=mode, columns=COLUMNS, key=("a",) if spec.has_key else ())
+    target = RecordedTarget(
+        table="a.b", app_id="x", spec=TargetSpec(mode=mode, columns=COLUMNS, key=("a",) if spec.has_key else ())
+    )
     sql = sink_mode.truncate_sql(Path("/lake/a/b"), target, seq=7, ts_us=1, transaction="o'clock:4")
     assert sql.startswith("DELETE ") == (not spec.keeps_past)
 

@@ -16,7 +16,7 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.target import Target
 from tests.sink.apply.test_merge_model import KEY, SCHEMA, Story
 from tests.sink.modes.twins import TWINS, Bag, History, Twin
 from tests.support.delta_reader import newest_rows
@@ -26,8 +26,10 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
+    new_target,
     table_schema,
     update,
 )
@@ -47,13 +49,13 @@ def name_of(mode: Mode) -> str:
     return "things" if mode == "mirror" else mode
 
 
-def plan(name: str, mode: Mode, *, track: tuple[str, ...] = ()) -> TargetPlan:
+def target(name: str, mode: Mode, *, track: tuple[str, ...] = ()) -> Target:
     key = KEY if MODES[mode].has_key else ()
-    return TargetPlan(f"shop.{name}", f"app/{name}", target_columns(SCHEMA), key, mode=mode, track=track)
+    return new_target(f"shop.{name}", f"app/{name}", target_columns(SCHEMA), key, mode=mode, track=track)
 
 
-PLANS = [*(plan(name_of(mode), mode) for mode in MODES), plan("tracked", "history", track=TRACK)]
-BAG_PLAN = TargetPlan("shop.bag", "app/bag", target_columns(BAG), ())
+TARGETS = [*(target(name_of(mode), mode) for mode in MODES), target("tracked", "history", track=TRACK)]
+BAG_TARGET = new_target("shop.bag", "app/bag", target_columns(BAG), ())
 
 
 def plain(value: Any) -> Any:
@@ -73,16 +75,16 @@ def wanted(twin: Any) -> list[str]:
 
 def stage(sink: DeltaSink, number: int, changes: list[Change], place: int, bag: list[Change]) -> None:
     batch = sink.begin(number)
-    for one in [*PLANS, BAG_PLAN]:
+    for one in [*TARGETS, BAG_TARGET]:
         if number == 1:
             batch.create(one)
-        found = bag if one is BAG_PLAN else changes
+        found = bag if one is BAG_TARGET else changes
         middle = len(found) // 2
         for first, part in ((place, found[:middle]), (place + middle, found[middle:])):
             names = pa.array([f"tx-{first + at}" for at in range(len(part))])
-            rows = decoded(BAG if one is BAG_PLAN else SCHEMA, part, first_place=first)
+            rows = decoded(BAG if one is BAG_TARGET else SCHEMA, part, first_place=first)
             batch.add(rows, one, transactions=names)
-    record = batch.record(interval=interval_of(number), cursor_after=cursor_at(number))
+    record = batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number)))
     cut = sink.finish(record)
     assert not cut.cursor.suspended, cut.notes
 

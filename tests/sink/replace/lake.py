@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.replace.content import Replacement, replacement
 from cdc_pipeline.sink.spark.sql import table_at
 from cdc_pipeline.sink.staging.staging import StagedBatch
-from tests.support.sink_values import Change, cursor_at, decoded, interval_of, plan_of, seq_of
+from cdc_pipeline.sink.target import Target
+from tests.support.sink_values import Change, cursor_at, decoded, head_of, interval_of, seq_of, target_of
 
 LOAD_PLACE = 500  # of the rows that a load reads
 
@@ -55,48 +54,48 @@ def next_number(sink: DeltaSink) -> int:
     return 1 if cut is None else cut.batch_number + 1
 
 
-def side_plan(plan: TargetPlan, load: int = 1) -> TargetPlan:
-    return replace(plan, app_id=f"{plan.app_id}/{load}")
+def side_target(target: Target, load: int = 1) -> Target:
+    return target.with_state(app_id=f"{target.state.app_id}/{load}")
 
 
-def apply(sink: DeltaSink, plan: TargetPlan, *pieces: tuple[TableSchema, Sequence[Change], int], **named: Any) -> Cut:
+def apply(sink: DeltaSink, target: Target, *pieces: tuple[TableSchema, Sequence[Change], int], **named: Any) -> Cut:
     """One batch of rows; a piece is (schema, changes, first place)."""
     number = next_number(sink)
     batch = sink.begin(number)
     cut = sink.last_cut()
-    if cut is None or plan.table not in cut.tables:
-        batch.create(plan)
+    if cut is None or target.name not in cut.tables:
+        batch.create(target)
     for schema, changes, place in pieces:
-        batch.add(decoded(schema, changes, first_place=place), plan)
+        batch.add(decoded(schema, changes, first_place=place), target)
     return finish(sink, batch, **named)
 
 
 def finish(sink: DeltaSink, batch: StagedBatch, **named: Any) -> Cut:
     """Record a batch and finish it."""
     named.setdefault("cursor_after", cursor_at(batch.number))
-    return sink.finish(batch.record(interval=interval_of(batch.number), **named))
+    return sink.finish(batch.record(head_of(interval=interval_of(batch.number), **named)))
 
 
-def replaced(lakes: Lakes, plan: TargetPlan) -> Replacement:
+def replaced(lakes: Lakes, target: Target) -> Replacement:
     cut, side_cut = lakes.main.last_cut(), lakes.side.last_cut()
     assert side_cut is not None
     seq, ts_us = seq_of(LOAD_PLACE), LOAD_PLACE * 1_000_000
-    content = lakes.side.content_of(side_cut, plan.table, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us)
-    before = cut.tables.get(plan.table) if cut is not None else None
-    state = cut.cursor.targets.get(plan.table) if cut is not None else None
-    return replacement(plan, content, before=before, state=state)
+    content = lakes.side.content_of(side_cut, target.name, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us)
+    before = cut.tables.get(target.name) if cut is not None else None
+    state = cut.cursor.targets.get(target.name) if cut is not None else None
+    return replacement(target, content, before=before, state=state)
 
 
-def recorded_swap(lakes: Lakes, *plans: TargetPlan) -> BatchRecord:
-    """The record of the batch that puts the side tables of some plans in the place of their targets."""
-    made = [replaced(lakes, plan) for plan in plans]
+def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:
+    """The record of the batch that puts the side tables of some targets in the place of their targets."""
+    made = [replaced(lakes, target) for target in targets]
     number = next_number(lakes.main)
     batch = lakes.main.begin(number)
     for found in made:
-        batch.replace(found.plan, found.content)
+        batch.replace(found.target, found.content)
     assert batch.has_work
     notes = tuple(note for found in made for note in found.notes)
-    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes)
+    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes))
 
 
 def differences(lakes: Lakes, schema: TableSchema, *, rescued: bool = False) -> list[Any]:
@@ -109,5 +108,5 @@ def differences(lakes: Lakes, schema: TableSchema, *, rescued: bool = False) -> 
     )
 
 
-def plan(schema: TableSchema, **named: Any) -> TargetPlan:
-    return replace(plan_of(schema), **named)
+def target(schema: TableSchema, **named: Any) -> Target:
+    return target_of(schema).with_spec(**named)

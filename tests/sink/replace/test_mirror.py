@@ -16,7 +16,7 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.read.read import read
 from cdc_pipeline.sink.replace.replace import ContentCommit
-from tests.sink.replace.lake import Lakes, apply, differences, plan, recorded_swap, side_plan
+from tests.sink.replace.lake import Lakes, apply, differences, recorded_swap, side_target, target
 from tests.support.kills import AtPoint
 from tests.support.sink_values import check_targets, column, delete, insert, table_schema, update
 
@@ -34,8 +34,8 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     open_sink: Callable[[str], DeltaSink], spark: Any
 ) -> None:
     lakes = Lakes(open_sink)
-    first = apply(lakes.main, plan(ORDERS), (ORDERS, [insert(id=n, total=n) for n in range(5)], 10))
-    loading = side_plan(plan(ORDERS))
+    first = apply(lakes.main, target(ORDERS), (ORDERS, [insert(id=n, total=n) for n in range(5)], 10))
+    loading = side_target(target(ORDERS))
     apply(lakes.side, loading, (ORDERS, [insert(id=n, total=10 * n) for n in range(3, 9)], 500), kind="load")
     changes = [update({"id": 4, "total": 40}, {"id": 4, "total": 41}), delete(id=5, total=50)]
     apply(lakes.side, loading, (ORDERS, changes, 600))
@@ -47,7 +47,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     cut = lakes.main.finish(record)
     assert differences(lakes, ORDERS) == []
     state = cut.cursor.targets["shop.orders"]
-    assert (state.app_id, state.partial, state.exact, state.table_version) == (loading.app_id, False, False, 3)
+    assert (state.app_id, state.partial, state.exact, state.table_version) == (loading.state.app_id, False, False, 3)
     check_targets(lakes.main, cut)
     made = lakes.actions(ORDERS, 3)
     assert [mark["version"] for mark in made["txn"]] == [32]
@@ -56,12 +56,12 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
         check_readable(lakes.main.paths, first if number == 1 else cut, "shop.orders")
     old = read(spark, lakes.main.paths.lake, "shop.orders", as_of=1).orderBy("id").collect()
     assert [(row.id, row.total) for row in old] == [(n, n) for n in range(5)]
-    apply(lakes.main, side_plan(plan(ORDERS)), (ORDERS, [insert(id=100, total=1), delete(id=3, total=30)], 700))
+    apply(lakes.main, side_target(target(ORDERS)), (ORDERS, [insert(id=100, total=1), delete(id=3, total=30)], 700))
     assert rows(lakes) == [(4, 41), (6, 60), (7, 70), (8, 80), (100, 1)]
 
     # Without its side table the batch ends too: the target stays as it is, and nothing of the load is left there.
     lakes.load_again()
-    again = side_plan(plan(ORDERS), 2)
+    again = side_target(target(ORDERS), 2)
     apply(lakes.side, again, (ORDERS, [insert(id=1, total=1)], 800), kind="load")
     apply(lakes.side, again, (ORDERS, [insert(id=2, total=2)], 900))
     record = recorded_swap(lakes, again)
@@ -71,7 +71,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     cut = lakes.main.finish(record)
     assert [(note.kind, note.table) for note in cut.notes[-1:]] == [(LOAD_FAILED_NOTE, "shop.orders")]
     assert sorted(here.rglob("*")) == before
-    assert cut.cursor.targets["shop.orders"].app_id == loading.app_id
+    assert cut.cursor.targets["shop.orders"].app_id == loading.state.app_id
     assert cut.cursor.targets["shop.orders"].suspended is None
     check_targets(lakes.main, cut)
     assert len(rows(lakes)) == 5
@@ -81,7 +81,7 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     open_sink: Callable[[str], DeltaSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lakes = Lakes(open_sink)
-    loading = side_plan(plan(ORDERS))
+    loading = side_target(target(ORDERS))
     apply(lakes.side, loading, (ORDERS, [insert(id=n, total=n) for n in range(4)], 500), kind="load")
     record = recorded_swap(lakes, loading)
     folder = lakes.main.paths.table("shop.orders")

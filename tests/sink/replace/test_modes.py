@@ -12,14 +12,14 @@ import pytest
 
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
-from cdc_pipeline.lake.records import RecordedSource
 from cdc_pipeline.position.cursor import Suspension
+from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.replace.content import GAP_NOTE, LOADED_NOTE
 from cdc_pipeline.sink.staging.staging import StagedBatch
-from tests.sink.replace.lake import LOAD_PLACE, Lakes, finish, plan, recorded_swap, side_plan
+from cdc_pipeline.sink.target import Target
+from tests.sink.replace.lake import LOAD_PLACE, Lakes, finish, recorded_swap, side_target, target
 from tests.support.sink_values import (
     Change,
     check_targets,
@@ -60,16 +60,16 @@ def loaded(number: int = -1) -> Decimal:
     return Decimal(seq_of(LOAD_PLACE) + (0 if number < 0 else 2 * number + 1))
 
 
-def change(batch: StagedBatch, made: TargetPlan, schema: TableSchema, place: int, *changes: Change) -> None:
-    names = pa.array([f"1:{place}"] * len(changes)) if made.mode == "changelog" else None
+def change(batch: StagedBatch, made: Target, schema: TableSchema, place: int, *changes: Change) -> None:
+    names = pa.array([f"1:{place}"] * len(changes)) if made.spec.mode == "changelog" else None
     batch.add(decoded(schema, changes, first_place=place), made, transactions=names)
 
 
-def load(batch: StagedBatch, made: TargetPlan, schema: TableSchema, *found: dict[str, Any]) -> None:
+def load(batch: StagedBatch, made: Target, schema: TableSchema, *found: dict[str, Any]) -> None:
     """Rows of one read view: at the load's place, told apart by their row ordinals."""
     rows = decoded(schema, [insert(**row) for row in found], first_place=LOAD_PLACE)
     seqs = [Decimal(pack_seq(1, 1, LOAD_PLACE, 0, number, 0)) for number in range(len(found))]
-    names = pa.array(["1:500"] * len(found)) if made.mode == "changelog" else None
+    names = pa.array(["1:500"] * len(found)) if made.spec.mode == "changelog" else None
     batch.create(made)
     batch.add(replace(rows, seq=pa.array(seqs, rows.seq.type)), made, transactions=names)
 
@@ -79,11 +79,12 @@ def read(sink: DeltaSink, name: str, *columns: str) -> Rows:
     return sorted((tuple(row.values()) for row in found), key=str)
 
 
-def dropped(batch: StagedBatch, made: TargetPlan, name: str) -> None:
+def dropped(batch: StagedBatch, made: Target, name: str) -> None:
     """The source drops a column, and the target keeps it."""
-    left = tuple(c for c in made.columns if c.name != name)
-    kept = replace(made, sources={made.table: RecordedSource(columns=left, key=made.key)})
-    batch.change(kept, made.columns, ())
+    spec = made.spec
+    left = tuple(c for c in spec.columns if c.name != name)
+    kept = made.with_spec(sources={made.name: RecordedSource(columns=left, key=spec.key)})
+    batch.change(kept, spec.columns, ())
 
 
 @pytest.mark.whole
@@ -92,12 +93,16 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink:
     hist, log, torn = items("hist"), items("log"), items("torn")
     soft, soft_now = items("soft", Kind.TEXT, "note"), items("soft", Kind.INT32)
     kept, kept_now = items("kept", Kind.TEXT, "note"), items("kept")
-    history, changelog, torn_log = plan(hist, mode="history"), plan(log, mode="changelog"), plan(torn, mode="changelog")
+    history, changelog, torn_log = (
+        target(hist, mode="history"),
+        target(log, mode="changelog"),
+        target(torn, mode="changelog"),
+    )
     late = [update(row(2, "a"), row(2, "c")), insert(id=8, v="n")]
     changed = update(row(1, "b"), row(1, "c"))
 
     batch = lakes.main.begin(1)
-    for made in (history, changelog, torn_log, plan(soft, mode="soft_delete"), plan(kept)):
+    for made in (history, changelog, torn_log, target(soft, mode="soft_delete"), target(kept)):
         batch.create(made)
     change(batch, history, hist, 10, *(insert(id=n, v="a") for n in range(6)))
     change(batch, history, hist, 20, update(row(0, "a"), row(0, "b")), delete(id=1, v="a"))
@@ -106,22 +111,22 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink:
         change(batch, made, schema, 10, insert(id=1, v="a"), insert(id=2, v="a"))
     change(batch, changelog, log, 600, changed)
     texts = [insert(id=n, v=v, note=f"n{n}") for n, v in enumerate(("0", "1", "2", "3", "four"))]
-    soft_plan = plan(soft, mode="soft_delete")
-    change(batch, soft_plan, soft, 10, *texts)
-    change(batch, soft_plan, soft, 20, delete(id=0, v="0", note="n0"), delete(id=1, v="1", note="n1"))
-    change(batch, plan(kept), kept, 10, *texts)
+    soft_target = target(soft, mode="soft_delete")
+    change(batch, soft_target, soft, 10, *texts)
+    change(batch, soft_target, soft, 20, delete(id=0, v="0", note="n0"), delete(id=1, v="1", note="n1"))
+    change(batch, target(kept), kept, 10, *texts)
     finish(lakes.main, batch)
     cut = lakes.main.last_cut()
     assert cut is not None
     batch = lakes.main.begin(2)
-    dropped(batch, soft_plan, "note")
-    dropped(batch, plan(kept), "note")
+    dropped(batch, soft_target, "note")
+    dropped(batch, target(kept), "note")
     held = Suspension(batch_number=1, error="E", what="w", journal="binlog.000001", offset=104)
     states = {"shop.torn": cut.cursor.targets["shop.torn"].model_copy(update={"suspended": held})}
     finish(lakes.main, batch, cursor_after=cursor_at(2, targets=states), kind="catch_up")
 
-    loads = [side_plan(made) for made in (history, changelog, torn_log)]
-    loads += [side_plan(plan(soft_now, mode="soft_delete")), side_plan(plan(kept_now))]
+    loads = [side_target(made) for made in (history, changelog, torn_log)]
+    loads += [side_target(target(soft_now, mode="soft_delete")), side_target(target(kept_now))]
     batch = lakes.side.begin(1)
     load(batch, loads[0], hist, row(0, "b"), row(1, "again"), row(2, "a"), row(3, "other"), row(5, "a"))
     change(batch, loads[0], hist, 600, *late, delete(id=5, v="a"))
@@ -175,7 +180,7 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink:
     )
     assert ("truncate", "1:500") in read(lakes.main, "shop.torn", "_cdc_op", "_cdc_transaction")
     end = Decimal(pack_seq(1, 1, record.cursor_after.offset))
-    assert cut.tables["shop.soft"].columns == (
+    assert cut.tables["shop.soft"].spec.columns == (
         *target_columns(soft_now),
         TargetColumn(name="note", delta_type="string"),
     )

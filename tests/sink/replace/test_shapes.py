@@ -11,10 +11,11 @@ import pytest
 
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.lake.records import Cut, RecordedShape
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.schema.evolution.steps import RenameColumn
+from cdc_pipeline.schema.target_spec import RecordedShape
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from tests.sink.replace.lake import Lakes, differences, finish, plan, recorded_swap, side_plan
+from tests.sink.replace.lake import Lakes, differences, finish, recorded_swap, side_target, target
 from tests.support.sink_values import check_targets, column, decoded, delete, insert, table_schema
 
 pytestmark = pytest.mark.spark
@@ -32,10 +33,10 @@ NAMES = ("part", "clus", "old_mapped", "side_mapped", "rescue", "constrained")
 def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], spark: Any) -> None:
     lakes = Lakes(open_sink)
     schemas = {name: table_schema(f"shop.{name}", COLUMNS, "id") for name in NAMES}
-    plans = {name: plan(schema) for name, schema in schemas.items()}
+    targets = {name: target(schema) for name, schema in schemas.items()}
     shapes = {"part": RecordedShape(partition_by=("region",)), "clus": RecordedShape(cluster_by=("region",))}
     for name, shape in shapes.items():
-        plans[name] = replace(plans[name], shape=shape)
+        targets[name] = targets[name].with_spec(shape=shape)
 
     def rows(count: int, v: int) -> list[Any]:
         return [insert(id=n, region=f"r {n % 2}", v=v * n) for n in range(count)]
@@ -43,7 +44,7 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
     batch = lakes.main.begin(1)
     for name in NAMES:
         # What the rules say of a new table's layout may have changed since the old one was made.
-        made = replace(plans[name], shape=None) if name == "clus" else plans[name]
+        made = targets[name].with_spec(shape=None) if name == "clus" else targets[name]
         batch.create(made)
         batch.add(decoded(schemas[name], rows(4, 1), first_place=10), made)
     finish(lakes.main, batch)
@@ -54,7 +55,7 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
     lakes.sql(f"ALTER TABLE {table['old_mapped']} ALTER COLUMN region COMMENT 'where'")
     lakes.sql(f"ALTER TABLE {table['constrained']} ADD CONSTRAINT positive CHECK (v >= 0)")
 
-    loading = {name: side_plan(made) for name, made in plans.items()}
+    loading = {name: side_target(made) for name, made in targets.items()}
     loading["rescue"] = replace(loading["rescue"], rescued=("v",))
     batch = lakes.side.begin(1)
     for name in NAMES:
@@ -65,10 +66,10 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
     batch = lakes.side.begin(2)
     for name in ("part", "clus", "rescue"):
         batch.add(decoded(schemas[name], [delete(id=3, region="r 1", v=30)], first_place=600), loading[name])
-    before = loading["side_mapped"].columns
+    before = loading["side_mapped"].spec.columns
     step = RenameColumn(name="v", new_name="w")
     after = tuple(c.model_copy(update={"name": "w"}) if c.name == "v" else c for c in before)
-    loading["side_mapped"] = replace(loading["side_mapped"], columns=after)
+    loading["side_mapped"] = loading["side_mapped"].with_spec(columns=after)
     batch.change(loading["side_mapped"], before, (step,))
     finish(lakes.side, batch)
 

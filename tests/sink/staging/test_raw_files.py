@@ -15,6 +15,7 @@ from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, MergeError, UnrepresentableValueError
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.apply.raw_decode import staged_of, told_by_executor
 from cdc_pipeline.sink.modes.expand import expand
@@ -97,7 +98,9 @@ def test_events_that_do_not_lie_in_order_of_their_bytes() -> None:
 
 
 def target_of(table: TableSchema) -> RecordedTarget:
-    return RecordedTarget(table=table.full_name, app_id="a", columns=target_columns(table), key=("id",))
+    return RecordedTarget(
+        table=table.full_name, app_id="a", spec=TargetSpec(columns=target_columns(table), key=("id",))
+    )
 
 
 def test_what_is_staged_is_what_the_driver_stages() -> None:

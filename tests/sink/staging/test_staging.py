@@ -29,11 +29,12 @@ from tests.support.sink_values import (
     cursor_at,
     decoded,
     delete,
+    head_of,
     insert,
     interval_of,
-    plan_of,
     seq_of,
     table_schema,
+    target_of,
     update,
 )
 
@@ -134,12 +135,12 @@ def dry_sink(tmp_path: Path) -> DeltaSink:
 
 
 def _record(batch: Any) -> Any:
-    return batch.record(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number))
+    return batch.record(head_of(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number)))
 
 
 def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None:
     points: list[str] = []
-    plan = plan_of(SCHEMA, partial=True)
+    plan = target_of(SCHEMA, partial=True)
     with listening(points.append), dry_sink.lock():
         batch = dry_sink.begin(1)
         assert not batch.has_work
@@ -172,7 +173,7 @@ def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None
 
 
 def test_k9_open_pieces_join_or_are_gone(dry_sink: DeltaSink) -> None:
-    plan, other = plan_of(SCHEMA), plan_of(table_schema("shop.other", SCHEMA.columns, "id"))
+    plan, other = target_of(SCHEMA), target_of(table_schema("shop.other", SCHEMA.columns, "id"))
 
     def rows(*keys: str) -> Any:
         return decoded(SCHEMA, [insert(**row(key)) for key in keys], first_place=1)
@@ -203,15 +204,15 @@ def test_k9_open_pieces_join_or_are_gone(dry_sink: DeltaSink) -> None:
 
 
 def test_k13_added_columns_stand_alone(dry_sink: DeltaSink) -> None:
-    plan = plan_of(SCHEMA)
+    plan = target_of(SCHEMA)
     rows = decoded(SCHEMA, [insert(**row("x"))], first_place=1)
     with dry_sink.lock():
         batch = dry_sink.begin(1)
         batch.add(rows, plan)
         with pytest.raises(StagingError, match="has rows of the same table"):
-            batch.change(plan, plan.columns, (AddColumn(name="b", delta_type="int"),))
+            batch.change(plan, plan.spec.columns, (AddColumn(name="b", delta_type="int"),))
         batch = dry_sink.begin(1)
-        batch.change(plan, plan.columns, (AddColumn(name="b", delta_type="int"),))
+        batch.change(plan, plan.spec.columns, (AddColumn(name="b", delta_type="int"),))
         assert batch.has_work
         with pytest.raises(StagingError, match="rows after a DDL"):
             batch.add(rows, plan)
@@ -222,14 +223,14 @@ def test_k2_what_has_no_record_is_garbage(dry_sink: DeltaSink) -> None:
         dry_sink.begin(1)
     with dry_sink.lock():
         batch = dry_sink.begin(1)
-        batch.add(decoded(SCHEMA, [insert(**row("x"))], first_place=1), plan_of(SCHEMA))
-        batch.add(decoded(SCHEMA, [insert(**row("y"))], first_place=2), plan_of(SCHEMA), open_transaction=True)
+        batch.add(decoded(SCHEMA, [insert(**row("x"))], first_place=1), target_of(SCHEMA))
+        batch.add(decoded(SCHEMA, [insert(**row("y"))], first_place=2), target_of(SCHEMA), open_transaction=True)
         dry_sink.paths.batches.mkdir()
         (dry_sink.paths.batches / ".put-1-x").write_text("half a rec")
         assert dry_sink.discard_unrecorded() == 3
         assert dry_sink.discard_unrecorded() == 0
         batch = dry_sink.begin(1)
-        batch.add(decoded(SCHEMA, [insert(**row("x"))], first_place=1), plan_of(SCHEMA))
+        batch.add(decoded(SCHEMA, [insert(**row("x"))], first_place=1), target_of(SCHEMA))
         record = _record(batch)
         assert dry_sink.discard_unrecorded() == 0
         assert verify(record.targets[0].files[0], lake=dry_sink.paths.lake, table="shop.things").exists()
@@ -278,7 +279,7 @@ def test_k8_undone_rows_leave_open_files_and_counts(dry_sink: DeltaSink) -> None
 
     with dry_sink.lock():
         batch = dry_sink.begin(1)
-        plan = plan_of(SCHEMA)
+        plan = target_of(SCHEMA)
         batch.add(decoded(SCHEMA, [insert(**row("whole"))], first_place=1), plan)
         batch.add(
             piece([insert(**row("a")), update(row("b"), row("c")), delete(**row("d"))], 2), plan, open_transaction=True
@@ -288,7 +289,7 @@ def test_k8_undone_rows_leave_open_files_and_counts(dry_sink: DeltaSink) -> None
         batch.add(piece([delete(**row("g"))], 7), plan, open_transaction=True)
         batch.undo_open(np.array([[3, 4], [6, 8]]))
         batch.close_open()
-        record = batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+        record = batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
     (target,) = record.targets
     assert (target.rows_inserted, target.rows_updated, target.rows_deleted) == (2, 1, 1)
     tables = [pq.read_table(verify(file, lake=dry_sink.paths.lake, table="shop.things")) for file in target.files]
@@ -301,7 +302,7 @@ def test_k8_an_open_transaction_that_was_undone_wholly_leaves_nothing(dry_sink: 
     with dry_sink.lock():
         batch = dry_sink.begin(1)
         rows = decoded(SCHEMA, [insert(**row("a"))], first_place=1)
-        batch.add(rows, plan_of(SCHEMA), open_transaction=True)
+        batch.add(rows, target_of(SCHEMA), open_transaction=True)
         batch.undo_open(np.array([[0, 9]]))
         batch.close_open()
     assert not batch.has_work

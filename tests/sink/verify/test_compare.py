@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE, StagedRows
 from cdc_pipeline.sink.verify.checks import duplicate_keys, history_intervals
@@ -59,7 +60,7 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(spark: Any, tm
         "(7,7,7,99),(NULL,8,8,5)"
     )
     columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in COLUMNS)
-    target = RecordedTarget(table="d.t", app_id="x", columns=columns, key=("id",))
+    target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=("id",)))
     by_key = Sides(target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1)
     rows: list[Row] = [(1, 1, None), (2, 1, None), (3, 3, 3), (4, 4, 4), (6, 6, 6), (7, 70, 7), (None, 8, 8), (9, 9, 9)]
     files = source(scratch, target, rows)
@@ -109,7 +110,7 @@ def test_a_changelog_is_its_last_images_and_what_they_do_not_hold_does_not_diffe
             (1,1,NULL,'update',11,{old.format(1)},array('b')), (4,2,2,'update',13,{old.format(2)},NULL),
             (3,3,3,'delete',14,{old.format(3)},NULL)""")
     columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in COLUMNS)
-    target = RecordedTarget(table="d.t", app_id="x", columns=columns, key=(), mode="changelog")
+    target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=(), mode="changelog"))
     sides = Sides(target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1)
     files = source(scratch, target, [(1, 1, 77), (4, 2, 3)])
     found = compare(
@@ -142,7 +143,7 @@ def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_ar
     }  # fmt: skip
     assert duplicate_keys(spark, lake, 1, mode="history", key=("id",)) == 1
     columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in COLUMNS)
-    target = RecordedTarget(table="d.t", app_id="x", columns=columns, key=("id",), mode="history")
+    target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=("id",), mode="history"))
     sides = Sides(target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1)
     rows: list[Row] = [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)]
     found = compare(

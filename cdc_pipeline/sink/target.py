@@ -1,0 +1,65 @@
+"""One target of a source, as a run knows it and as a batch gets it: a plain value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.schema.evolution.steps import Step
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.schema.types import TargetColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Rows that a target takes over from another when their tables are renamed (K28).
+
+    Attributes:
+        origin: name of the target that has them.
+        app_id, version: of its Delta table, as the last cut has it.
+        columns: of that table, before `steps`.
+        steps: what the same statement does to the table besides.
+        keeps_rows: rows that the target held stay, by the rules of its mode.
+    """
+
+    origin: str
+    app_id: str
+    version: int
+    columns: tuple[TargetColumn, ...]
+    steps: tuple[Step, ...] = ()
+    keeps_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One Delta table.
+
+    Attributes:
+        state: what the cursor holds of it; table_version is -1 until it was created.
+        spec: what the table is to be after the current batch, with its source tables written out.
+        is_new: not in any cut yet: the next batch creates it.
+        replaces: of a new one, the app_id of the table in whose place it is made; "" otherwise.
+        rescued: columns of which values were rescued, those of the current batch included; None if
+            the table has no rescue column (`sink/modes/rescue.py`).
+        carried: the rows that the current batch puts in the place of the target's.
+    """
+
+    state: TargetState
+    spec: TargetSpec
+    is_new: bool = False
+    replaces: str = ""
+    rescued: tuple[str, ...] | None = None
+    carried: Carried | None = None
+
+    @property
+    def name(self) -> str:
+        """Return ``schema.table`` in the lake."""
+        return self.state.table
+
+    def with_state(self, **changes: object) -> Target:
+        """Return the target with other values in its state."""
+        return replace(self, state=self.state.model_copy(update=changes))
+
+    def with_spec(self, **changes: object) -> Target:
+        """Return the target with other values in its spec."""
+        return replace(self, spec=self.spec.model_copy(update=changes))
