@@ -77,4 +77,4 @@ def _check_parent(parent: Path) -> None:
         if found.st_uid not in ours:
             raise NotOursError(f"{what}{parent} belongs to user {found.st_uid}")
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-        raise NotOursError(f"{parent} may be changed by other users")
+        raise NotOursError(f"other users can change {parent}")

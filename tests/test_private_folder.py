@@ -21,7 +21,7 @@ def _mode(path: Path) -> int:
 
 
 def _refused(path: Path) -> StoreError:
-    with pytest.raises(StoreError, match="could be read or replaced by another user") as caught:
+    with pytest.raises(StoreError, match="another user could read or replace") as caught:
         SegmentsFolder(path).take()
     assert caught.value.setting == "store.directory"
     return caught.value
@@ -79,7 +79,7 @@ def test_k26_a_parent_that_everybody_may_change_is_refused(tmp_path: Path) -> No
     parent = tmp_path / "open"
     parent.mkdir()
     os.chmod(parent, 0o777)
-    assert "may be changed by other users" in str(_refused(parent / "shop").got)
+    assert "other users can change" in str(_refused(parent / "shop").got)
     os.chmod(parent, 0o1777)  # as the system's own: nobody removes what is another's
     SegmentsFolder(parent / "shop").take()
 

@@ -162,7 +162,7 @@ class TypeSpec:
         is_date: `zero_dates`, and not `on_invalid_value`, says what becomes of such values.
         default: how a constant default and the implicit default of NOT NULL are written for Delta.
         change: what decides how MODIFY to a similar type changes the values; "fixed": every
-            definition of the type has the same values; "unknown": always a re-load.
+            definition of the type has the same values; "unknown": always a reload.
         text_chars_max: of values that are text in the lake and become the same text in a text
             column: characters of the longest one, if all are ASCII; -1 where the definition tells
             it; 0 for types that are not such text.
@@ -279,7 +279,8 @@ def _address(name: str, fixed_bytes: int, text_chars_max: int = 0) -> TypeSpec:
     """A type of MariaDB whose values are bytes with a text of the server's own."""
     return TypeSpec(
         source=f"{name} (MariaDB)",
-        note="the server's text. A table map does not tell it from BINARY(n): without a schema history it is `binary`",
+        note="the server's text. A table map does not distinguish it from BINARY(n): without "
+        "a schema history it is `binary`",
         examples=_each("string", name),
         flavor="mariadb",
         ddl=_names("fixed_bytes", name, flavor="mariadb"),
@@ -369,7 +370,7 @@ TYPES: Final[dict[Kind, TypeSpec]] = {
         result="real",
         announced=(_W.FLOAT,),
         delta=_always("float"),
-        not_held="no finite number",
+        not_held="not a finite number",
         default="number",
         change="real",
         key="real",
@@ -385,7 +386,7 @@ TYPES: Final[dict[Kind, TypeSpec]] = {
         result="real",
         announced=(_W.DOUBLE,),
         delta=_always("double"),
-        not_held="no finite number",
+        not_held="not a finite number",
         default="number",
         change="real",
         key="real",
@@ -480,9 +481,10 @@ TYPES: Final[dict[Kind, TypeSpec]] = {
         has_fraction=True,
     ),
     Kind.TEXT: TypeSpec(
-        source="CHAR, VARCHAR, TEXT and kin",
-        note="decoded by the column's own charset as the server does it; bytes that are no text in it are not held; "
-        "MariaDB's JSON is a LONGTEXT, its COMPRESSED texts are unpacked",
+        source="CHAR, VARCHAR, TEXT and similar",
+        note="decoded by the column's own charset as the server does it; bytes that are not "
+        "valid text in it are not held; MariaDB's JSON is a LONGTEXT, and its COMPRESSED "
+        "texts are decompressed",
         examples=(
             *_each(
                 "string",
@@ -518,9 +520,9 @@ TYPES: Final[dict[Kind, TypeSpec]] = {
         has_charset=True,
     ),
     Kind.BINARY: TypeSpec(
-        source="BINARY, VARBINARY, BLOB and kin",
-        note="BINARY(n) is padded to n; text in CHARACTER SET binary counts as bytes; MariaDB's COMPRESSED bytes are "
-        "unpacked, and not held if they cannot be",
+        source="BINARY, VARBINARY, BLOB and similar",
+        note="BINARY(n) is padded to n; text in CHARACTER SET binary counts as bytes; "
+        "MariaDB's COMPRESSED bytes are decompressed, and not held if that fails",
         examples=(
             *_each(
                 "binary",
@@ -601,7 +603,7 @@ TYPES: Final[dict[Kind, TypeSpec]] = {
         expressions_see="sizes",
     ),
     Kind.GEOMETRY: TypeSpec(
-        source="GEOMETRY, POINT and kin",
+        source="GEOMETRY, POINT and similar",
         examples=_each("struct<srid:int,wkb:binary>", "GEOMETRY", "POINT", "POLYGON"),
         ddl=_names(
             "plain",

@@ -139,10 +139,11 @@ STOP_REASONS: Final[dict[EventType, str]] = {
     _T.PRE_GA_WRITE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.PRE_GA_UPDATE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.PRE_GA_DELETE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
-    _T.INCIDENT: "the server lost events here (see its error log); load the tables again and start after the incident",
+    _T.INCIDENT: "the server lost events here (see its error log); reload the tables and start after the incident",
     _T.MARIADB_START_ENCRYPTION: "an encrypted journal: read it from the running server, which sends it unencrypted",
-    _T.MARIADB_PARTIAL_ROW_DATA: "a rows event in fragments (MariaDB 12.3 and newer): SET GLOBAL "
-    "binlog_row_event_fragment_threshold above the largest row, and start after these events",
+    _T.MARIADB_PARTIAL_ROW_DATA: "a fragmented rows event (MariaDB 12.3 and newer): SET "
+    "GLOBAL binlog_row_event_fragment_threshold above the "
+    "largest row, and start after these events",
 }
 
 

@@ -18,20 +18,20 @@ from cdc_pipeline.errors import CdcError, ConfigError
 # Command -> its line in --help. Each is the object `command` in the module of that name, loaded
 # when called.
 COMMANDS: Final = {
-    "validate": "Check configuration files; every mistake is shown at once.",
-    "doctor": "Examine server, grants, lake and this machine; say what mends each finding.",
-    "plan": "Show what a run would do, and why; writes nothing.",
+    "validate": "Check configuration files and show every mistake at once.",
+    "doctor": "Examine server, grants, lake and this machine; show how to fix each finding.",
+    "plan": "Show what a run would do, and why, without writing anything.",
     "run": "Capture a source once, as a run of its Dagster job.",
-    "status": "Show where sources stand.",
+    "status": "Show the state of sources.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
-    "backfill": "Replay old journals for some tables: into a lake of its own, or anew.",
-    "snapshot": "Load tables, or load them anew, from the server's rows.",
+    "backfill": "Replay old journals for some tables, into a separate lake or to rebuild the tables.",
+    "snapshot": "Load or reload tables from the server's rows.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
-    "verify": "Prove that the lake's tables equal the source; name and repair what differs.",
-    "maintain": "Compact and vacuum a source's tables where it pays.",
+    "verify": "Prove that the lake's tables equal the source; name and repair differences.",
+    "maintain": "Compact and vacuum a source's tables when it pays off.",
     "demo": "Run the embedded demo and verify its tables.",
-    "binlog": "Show what is in journals: a summary, or every change.",
+    "binlog": "Show the contents of journals: a summary or every change.",
 }
 
 
@@ -73,7 +73,7 @@ class _LazyGroup(click.Group):
                 error = file_failure(error) or error
             show_error(error, as_json=settings.as_json)
             if not isinstance(error, CdcError):
-                click.echo("an error without a name of its own: `cdc-pipeline --debug ...` shows its origin", err=True)
+                click.echo("an unexpected error; run `cdc-pipeline --debug ...` to see the traceback", err=True)
             ctx.exit(2 if isinstance(error, ConfigError) else 1)
 
 
@@ -88,7 +88,7 @@ class _LazyGroup(click.Group):
     show_envvar=True,
     help="Directory with one YAML file per source.",
 )
-@click.option("--debug", is_flag=True, help="Show tracebacks and the log of Dagster and Spark.")
+@click.option("--debug", is_flag=True, help="Show tracebacks and the logs of Dagster and Spark.")
 @click.version_option(__version__, package_name="cdc-pipeline", prog_name="cdc-pipeline")
 @click.pass_context
 def cli(ctx: click.Context, jobs_directory: Path, debug: bool) -> None:

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 @click.command("backfill")
 @click.argument("source")
 @click.option(
-    "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="May be given more than once."
+    "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="Can be given more than once."
 )
-@click.option("--into", metavar="PATH", help="Into a side lake: a folder, or an object store's address.")
-@click.option("--rebuild", "is_rebuild", is_flag=True, help="Make the tables of the lake anew, up to the cursor.")
+@click.option("--into", metavar="PATH", help="Into a side lake: a folder or an object store URL.")
+@click.option("--rebuild", "is_rebuild", is_flag=True, help="Rebuild the tables of the lake, up to the cursor.")
 @click.option(
-    "--gap", "is_gap", is_flag=True, help="Into the changelog of one table, which has no change of the range."
+    "--gap", "is_gap", is_flag=True, help="Into the changelog of one table, which must have no change in the range."
 )
-@click.option("--from", "begin", default="", metavar="PLACE", help="Where to begin; default: the oldest journal.")
-@click.option("--to", "end", default="", metavar="PLACE", help="Where to end; default: where the log ends now.")
+@click.option("--from", "begin", default="", metavar="POSITION", help="Where to begin; default: the oldest journal.")
+@click.option("--to", "end", default="", metavar="POSITION", help="Where to end; default: the current end of the log.")
 @click.option(
     "--archive",
     type=click.Path(path_type=Path, file_okay=False),
-    help="A directory of journals; with --into it is read in place of the source, with --rebuild before it.",
+    help="A directory of journals. With --into it is read instead of the source, with --rebuild before the source.",
 )
-@click.option("--parallel", is_flag=True, help="Decode an archive's journals side by side, on Spark's executors.")
-@click.option("--restart", is_flag=True, help="With --rebuild: begin anew what was begun or done before.")
+@click.option("--parallel", is_flag=True, help="Decode an archive's journals in parallel on Spark's executors.")
+@click.option("--restart", is_flag=True, help="With --rebuild: start again even if a rebuild is unfinished or done.")
 @with_json
 def command(
     settings: Settings,
@@ -56,25 +56,26 @@ def command(
 ) -> None:
     """Replay a range of SOURCE's journals for some tables.
 
-    A PLACE is a journal with or without an offset (binlog.000007:4), a GTID, or a time with its zone. A GTID set of
-    --from counts as executed; the GTID of --to is the last transaction.
+    A POSITION is a journal with or without an offset (binlog.000007:4), a GTID, or a time with a
+    zone. A GTID set of --from counts as executed; the GTID of --to is the last transaction.
 
-    With --into the rows go into a lake of their own; neither the cursor nor the lake of SOURCE is touched. With
-    --rebuild the tables of SOURCE's lake are made anew beside the old ones, from their CREATE TABLE on, and take their
-    place where the cursor stands. With --gap the changes of the range are appended to a changelog that has none of
-    them. The schedule goes on. What is done is done: the same command again does
-    nothing. A killed one goes on where it was.
+    With --into the rows go into a separate lake; neither the cursor nor the lake of SOURCE is
+    touched. With --rebuild the tables of SOURCE's lake are rebuilt from their CREATE TABLE on,
+    beside the old ones, and replace them at the cursor. With --gap the changes of the range are
+    appended to a changelog that has none of them. The schedule continues. The same command
+    continues an unfinished backfill, and does nothing after a finished one.
 
-    Exit codes: 0 done, or done before; 1 failed, with the way out; 2 what was asked for cannot be.
+    Exit codes: 0 done, or done before; 1 failed, with the next step; 2 the request is wrong or
+    impossible.
     """
     if (into is not None) + is_rebuild + is_gap != 1:
-        raise click.UsageError("give one of --into PATH, --rebuild and --gap")
+        raise click.UsageError("give exactly one of --into PATH, --rebuild and --gap")
     if is_gap and (len(tables) != 1 or not begin or not end or parallel):
-        raise click.UsageError("--gap takes one --table, a --from and a --to, and no --parallel")
+        raise click.UsageError("--gap needs one --table, --from and --to, and excludes --parallel")
     if is_rebuild and end:
-        raise click.UsageError("--to is not for --rebuild, which ends where the cursor stands")
+        raise click.UsageError("--to cannot be used with --rebuild, which ends at the cursor")
     if restart and not is_rebuild:
-        raise click.UsageError("--restart is for --rebuild; a lake of another range wants another --into")
+        raise click.UsageError("--restart works only with --rebuild; to backfill another range, give another --into")
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     from cdc_pipeline.pipeline.backfill.range import end_of, start_of
 
@@ -199,7 +200,7 @@ def _show(report: BackfillReport) -> None:
     rows.add_row("tables", ", ".join(report.tables))
     rows.add_row("range", f"{report.start} - {report.end}")
     if report.partial:
-        rows.add_row("partial", f"{', '.join(report.partial)}: what was there before the range is not in it")
+        rows.add_row("partial", f"{', '.join(report.partial)}: rows from before the range are missing")
     if report.capture is not None:
         rows.add_row("batches", f"{report.batches:,}")
     _add_parallel(rows, report.parallel)
@@ -234,4 +235,4 @@ def _add_parallel(rows: Table, done: ParallelReport | None) -> None:
     batches = f"{done.batches:,} batch" + ("" if done.batches == 1 else "es")
     rows.add_row("in parallel", f"{of_all}, in {count_of(done.tasks, 'task')}, {batches}")
     for number, why in enumerate(done.one_after_the_other):
-        rows.add_row("one by one" if number == 0 else "", why)
+        rows.add_row("sequential" if number == 0 else "", why)

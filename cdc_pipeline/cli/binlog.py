@@ -30,8 +30,8 @@ _STDIN: Final = Path("-")
 
 _EPILOG: Final = """\b
 Exit codes:
-  0  all was shown; with --follow: ended by Ctrl-C or SIGTERM
-  1  a journal is damaged or cannot be read: what came before is shown
+  0  everything was shown; with --follow: ended by Ctrl-C or SIGTERM
+  1  a journal is damaged or cannot be read: everything before the error was shown
   2  wrong usage
 
 \b
@@ -47,9 +47,9 @@ def _paths(context: click.Context, parameter: click.Parameter, value: tuple[str,
     paths = tuple(map(Path, value))
     for path in paths:
         if path != _STDIN and not path.exists():
-            raise click.BadParameter(f"there is no {path}", context, parameter)
+            raise click.BadParameter(f"{path} does not exist", context, parameter)
     if paths.count(_STDIN) > 1:
-        raise click.BadParameter("standard input can be read once", context, parameter)
+        raise click.BadParameter("standard input can be read only once", context, parameter)
     return paths
 
 
@@ -63,7 +63,7 @@ def _time_us(context: click.Context, parameter: click.Parameter, value: str | No
         moment = None
     if moment is None or moment.tzinfo is None:
         raise click.BadParameter(
-            f"{value!r} is no time with its zone, such as 2026-01-31T08:00:00Z", context, parameter
+            f"{value!r} is not a time with a zone, such as 2026-01-31T08:00:00Z", context, parameter
         )
     return round(moment.timestamp() * 1_000_000)
 
@@ -78,7 +78,9 @@ def _place(context: click.Context, parameter: click.Parameter, value: str | None
     try:
         return place_of(value)
     except (BinlogError, ValueError):
-        raise click.BadParameter(f"{value!r} is no position, such as binlog.000007:1234", context, parameter) from None
+        raise click.BadParameter(
+            f"{value!r} is not a position, such as binlog.000007:1234", context, parameter
+        ) from None
 
 
 def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -98,7 +100,7 @@ def _operations(context: click.Context, parameter: click.Parameter, value: str |
         return frozenset(_OPERATIONS)
     found = frozenset(part.strip() for part in value.split(","))
     if not found <= set(_OPERATIONS):
-        raise click.BadParameter(f"{value!r} is not of {', '.join(_OPERATIONS)}", context, parameter)
+        raise click.BadParameter(f"{value!r} is not one of {', '.join(_OPERATIONS)}", context, parameter)
     return found
 
 
@@ -106,41 +108,62 @@ def _operations(context: click.Context, parameter: click.Parameter, value: str |
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", callback=_paths)
 @click.option(
     "--format", "form", type=click.Choice(["summary", "jsonl", "parquet"]), default="summary", show_default=True,
-    help="A summary; every change as a line of JSON; or Parquet files, one or a few a table.",
+    help="A summary; every change as a line of JSON; or Parquet files, one or more per table.",
 )  # fmt: skip
 @click.option(
     "--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Directory for --format parquet."
 )
 @click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables, such as 'shop.*'.")
 @click.option(
-    "--op", "operations", metavar="LIST", callback=_operations, help="Only these of insert,update,delete,statement."
+    "--op",
+    "operations",
+    metavar="LIST",
+    callback=_operations,
+    help="Only these operations, of insert,update,delete,statement.",
 )
 @click.option(
-    "--statements/--no-statements", default=True, show_default=True, help="DDL and other statements as lines."
+    "--statements/--no-statements",
+    default=True,
+    show_default=True,
+    help="Also show DDL and other statements, as lines.",
 )
 @click.option(
     "--annotations/--no-annotations", default=False, show_default=True,
-    help="With jsonl: the SQL text that each change came from, where the log holds it.",
+    help="With jsonl: the SQL text behind each change, if the log holds it.",
 )  # fmt: skip
-@click.option("--from-time", "from_us", metavar="TIME", callback=_time_us, help="Committed at this time or later.")
+@click.option("--from-time", "from_us", metavar="TIME", callback=_time_us, help="Committed at or after this time.")
 @click.option("--to-time", "to_us", metavar="TIME", callback=_time_us, help="Committed before this time.")
 @click.option(
     "--from-position", "from_place", metavar="JOURNAL:OFFSET", callback=_place,
     help="Transactions that begin here or later.",
 )  # fmt: skip
 @click.option(
-    "--to-position", "to_place", metavar="JOURNAL:OFFSET", callback=_place, help="Transactions that begin before this."
+    "--to-position",
+    "to_place",
+    metavar="JOURNAL:OFFSET",
+    callback=_place,
+    help="Transactions that begin before this position.",
 )
 @click.option("--gtid", "gtids", metavar="SET", default="", callback=_gtids, help="Transactions in this GTID set.")
-@click.option("--exclude-gtid", "exclude_gtids", metavar="SET", default="", callback=_gtids, help="Those outside it.")
+@click.option(
+    "--exclude-gtid",
+    "exclude_gtids",
+    metavar="SET",
+    default="",
+    callback=_gtids,
+    help="Transactions outside this GTID set.",
+)
 @click.option(
     "--charset", default="utf8mb4", show_default=True, metavar="NAME",
-    help="Charset of texts where the journal does not tell it (row metadata NO_LOG); binary shows them as hex.",
+    help="Charset of texts if the journal does not name it (row metadata NO_LOG); binary "
+         "shows them as hex.",
 )  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on as the log grows, in this journal and the next; with jsonl.")
+@click.option(
+    "--follow", is_flag=True, help="With jsonl: keep reading as the log grows, in this journal and the following ones."
+)
 @click.option(
     "--poll-interval", "poll_s", type=click.FloatRange(min=0.01), default=0.5, show_default=True, metavar="S",
-    help="How often --follow looks for more.",
+    help="How often --follow looks for new events.",
 )  # fmt: skip
 @with_json
 def command(
@@ -158,14 +181,14 @@ def command(
     poll_s: float,
     **transactions: Any,
 ) -> None:
-    """Show what is in journals: files, directories of them, or standard input (-).
+    """Show the contents of journals: files, directories of them, or standard input (-).
 
-    All conditions must hold. Times are commit times at the source, in ISO 8601 with their zone. A journal that cannot
-    be read to its end shows what came before.
+    All conditions must hold. Times are commit times at the source, in ISO 8601 with a zone. If a
+    journal cannot be read to its end, everything before the error is shown.
     """
     _check_usage(settings, paths, form, output, follow)
     if annotations and form != "jsonl":
-        raise click.UsageError("--annotations goes with --format jsonl")
+        raise click.UsageError("--annotations needs --format jsonl")
     from cdc_pipeline.pipeline.inspect.inspect import Inspection
     from cdc_pipeline.pipeline.inspect.selection import Selection
 
@@ -188,11 +211,13 @@ def command(
 
 def _check_usage(settings: Settings, paths: tuple[Path, ...], form: str, output: Path | None, follow: bool) -> None:
     if form == "jsonl" and settings.as_json:
-        raise click.UsageError("--json asks for one document, --format jsonl for one per line: give one of them")
+        raise click.UsageError(
+            "--json asks for one document and --format jsonl for one per line; give only one of them"
+        )
     if (form == "parquet") != (output is not None):
-        raise click.UsageError("--format parquet and --output DIR go together")
+        raise click.UsageError("--format parquet and --output DIR must be given together")
     if follow and (form != "jsonl" or len(paths) != 1 or _STDIN in paths):
-        raise click.UsageError("--follow goes with --format jsonl and one directory or journal")
+        raise click.UsageError("--follow needs --format jsonl and a single directory or journal")
 
 
 def _chunks(
@@ -281,7 +306,7 @@ def _note_bare(table: str, missing: tuple[str, ...]) -> None:
     from cdc_pipeline.pipeline.inspect.bare_table_maps import MEANINGS
 
     said = "; ".join(MEANINGS[what] for what in missing)
-    note(f"note: the journal does not tell everything of {table}: {said}")
+    note(f"note: the journal does not describe {table} completely: {said}")
 
 
 def _note_rest(inspection: Inspection) -> None:
@@ -289,7 +314,7 @@ def _note_rest(inspection: Inspection) -> None:
     log = inspection.log
     if log.filter.moved_from is not None:
         click.echo(
-            f"note: no transaction begins at the asked position; it was moved to {log.filter.moved_from}", err=True
+            f"note: no transaction begins at the given position; it was moved to {log.filter.moved_from}", err=True
         )
     if log.counts.abandoned:
         click.echo(f"note: not shown: {log.counts.abandoned} transactions that their journal left unfinished", err=True)
@@ -297,7 +322,7 @@ def _note_rest(inspection: Inspection) -> None:
         click.echo(f"note: not shown: the transaction at {log.counts.unfinished}, which has not ended", err=True)
     if log.counts.shown_too_early:
         click.echo(
-            f"note: {log.counts.shown_too_early} large transactions were shown and then rolled back (op statement,"
-            " kind rollback) or left unfinished",
+            f"note: {log.counts.shown_too_early} large transactions were shown before they "
+            "were rolled back (op statement, kind rollback) or left unfinished",
             err=True,
         )

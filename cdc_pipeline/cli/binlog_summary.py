@@ -69,7 +69,7 @@ def _described(info: JournalInfo) -> str:
         parts.append("no checksums")
     if info.packed_bytes:
         ratio = info.unpacked_bytes / info.packed_bytes
-        parts.append(f"compressed {info.packed_bytes:,} bytes for {info.unpacked_bytes:,}, {ratio:.1f} to 1")
+        parts.append(f"compressed from {info.unpacked_bytes:,} to {info.packed_bytes:,} bytes, {ratio:.1f} to 1")
     lines = [", ".join(parts)]
     if info.events:
         lines.append(f"  events from {_time(info.first_time_s)} to {_time(info.last_time_s)} UTC")
@@ -82,7 +82,7 @@ def _described(info: JournalInfo) -> str:
 
 def _show_error(error: dict[str, object]) -> None:
     console = notes()
-    console.print("The counts end here:", style="bold red")
+    console.print("The counts end at this error:", style="bold red")
     for name, value in error.items():
         if name != "retryable":
             console.print(f"  {name.replace('_', ' ')}: {value}", markup=False, soft_wrap=True)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def command() -> None:
     """Show a source's cursor, or move it. Each command takes --json.
 
-    Exit codes: 0 done, or nothing to do; 1 failed, or the next run would stop on the cursor; 2 wrong usage, or a change
-    that nobody has confirmed.
+    Exit codes: 0 done, or nothing to do; 1 failed, or the cursor would stop the next run; 2 wrong
+    usage, or a change that was not confirmed.
     """
 
 
@@ -35,9 +35,10 @@ def command() -> None:
 @click.argument("source")
 @with_json
 def show(settings: Settings, *, source: str) -> None:
-    """Show the cursor of SOURCE, the last cut, whether they agree, and what the next run would do about it.
+    """Show the cursor of SOURCE, the last cut, whether they agree, and what the next run would do
+    about it.
 
-    Asks no server and starts no JVM. Exit code 1 where the next run would stop on it.
+    Asks no server and starts no JVM. Exit code 1 if the cursor would stop the next run.
     """
     config = settings.config_of(source)
     from cdc_pipeline.orchestration.execute import load_source, open_instance
@@ -59,7 +60,9 @@ def show(settings: Settings, *, source: str) -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many, newest first.")
 @with_json
 def history(settings: Settings, *, source: str, limit: int) -> None:
-    """Show the newest cursors of SOURCE: when, by which run, what each covered, and what a person did."""
+    """Show the newest cursors of SOURCE: when and by which run each was written, what it covered,
+    and what was done by hand.
+    """
     settings.config_of(source)
     from cdc_pipeline.orchestration.execute import load_source, open_instance
 
@@ -76,13 +79,15 @@ def history(settings: Settings, *, source: str, limit: int) -> None:
 
 @command.command("set")
 @click.argument("source")
-@click.option("--journal", metavar="JOURNAL", help="Go on in this journal, at --offset.")
-@click.option("--offset", type=click.IntRange(min=4), metavar="BYTES", help="Between two transactions; default 4.")
-@click.option("--gtid-set", metavar="SET", help="Go on after this set of transactions.")
-@click.option("--earliest", is_flag=True, help="Go on at the begin of the oldest journal.")
-@click.option("--latest", is_flag=True, help="Go on at the end of the log.")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for the record.")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--journal", metavar="JOURNAL", help="Continue in this journal, at --offset.")
+@click.option(
+    "--offset", type=click.IntRange(min=4), metavar="BYTES", help="Must lie between two transactions; default 4."
+)
+@click.option("--gtid-set", metavar="SET", help="Continue after this set of transactions.")
+@click.option("--earliest", is_flag=True, help="Continue at the beginning of the oldest journal.")
+@click.option("--latest", is_flag=True, help="Continue at the end of the log.")
+@click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_json
 def set_cursor(
     settings: Settings,
@@ -96,10 +101,11 @@ def set_cursor(
     reason: str,
     yes: bool,
 ) -> None:
-    """Move the cursor of SOURCE to another place of its log.
+    """Move the cursor of SOURCE to another position of its log.
 
-    Back: transactions are read again. Forward: what lies between is never applied, which is recorded, and every table
-    is labelled partial. The place is checked against the source, what it means is shown, and a person confirms it.
+    Backwards: transactions are read again. Forwards: what lies between is never applied, which is
+    recorded, and every table is labelled partial. The position is checked against the source, the
+    consequences are shown, and you confirm the move.
     """
     to = _place_of(journal, offset, gtid_set, earliest=earliest, latest=latest)
     config = settings.config_of(source)
@@ -116,13 +122,14 @@ def set_cursor(
 
 @command.command("rebuild")
 @click.argument("source")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_json
 def rebuild(settings: Settings, *, source: str, yes: bool) -> None:
-    """Write the cursor of SOURCE anew from the lake's last cut, where it is lost or wrong.
+    """Rewrite a lost or wrong cursor of SOURCE from the lake's last cut.
 
-    A run does the same by itself where the cursor is lost or behind. A cursor that is ahead of the lake stops runs, and
-    only this, or wiping the cursor asset, goes on from the lake as it is: that is confirmed first.
+    A run does this by itself if the cursor is lost or behind. A cursor that is ahead of the lake
+    stops runs; only this command, or wiping the cursor asset, continues from the lake as it is,
+    after you confirm it.
     """
     config = settings.config_of(source)
     from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
@@ -177,8 +184,8 @@ def _confirm(settings: Settings, change: CursorChange, *, yes: bool) -> None:
         return
     if settings.as_json or not is_interactive():
         raise click.UsageError(
-            f"nobody is there to confirm that the cursor of {change.source} moves: give --yes to do it. "
-            "Nothing was changed."
+            f"moving the cursor of {change.source} needs confirmation, and there is no "
+            "terminal: give --yes to do it. Nothing was changed."
         )
     click.confirm("Move the cursor?", abort=True, err=True)
 
@@ -190,7 +197,7 @@ def is_interactive() -> bool:
 
 def _place_of(journal: str | None, offset: int | None, gtid_set: str | None, *, earliest: bool, latest: bool) -> Start:
     if (journal is not None) + (gtid_set is not None) + earliest + latest != 1:
-        raise click.UsageError("give one of --journal (with --offset), --gtid-set, --earliest and --latest")
+        raise click.UsageError("give exactly one of --journal (with --offset), --gtid-set, --earliest and --latest")
     if offset is not None and journal is None:
         raise click.UsageError("--offset needs --journal")
     from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
@@ -199,7 +206,7 @@ def _place_of(journal: str | None, offset: int | None, gtid_set: str | None, *, 
         return PositionConfig(journal=journal, offset=4 if offset is None else offset)
     if gtid_set is not None:
         if not gtid_set.strip():
-            raise click.UsageError("--gtid-set is empty: --earliest starts before all transactions")
+            raise click.UsageError("--gtid-set is empty; use --earliest to start before all transactions")
         return GtidConfig(gtid_set=gtid_set)
     return "earliest" if earliest else "latest"
 
@@ -261,11 +268,11 @@ def _show_view(view: CursorView, skipped: tuple[str, ...]) -> None:
     else:
         rows.add_row("last cut", "none")
     rows.add_row("they agree", "yes" if view.agrees else "no")
-    rows.add_row("next run", f"stops: {view.next_run}" if view.stops else view.next_run)
+    rows.add_row("will stop: {view.next_run}", f"stops: {view.next_run}" if view.stops else view.next_run)
     if view.oldest_needed is not None:
         rows.add_row("needed", f"the log from {view.oldest_needed} on, by {view.oldest_needed.consumer}")
     for number, event in enumerate(skipped):
-        rows.add_row("passed over" if number == 0 else "", event)
+        rows.add_row("ignored" if number == 0 else "", event)
     results().print(rows)
 
 

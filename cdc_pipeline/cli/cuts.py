@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from cdc_pipeline.lake.paths import LakePaths
     from cdc_pipeline.lake.records import Cut
 
-_AS_OF = "A cut's number, a time with its zone, or a GTID set; the newest cut by default."
+_AS_OF = "A cut's number, a time with a zone, or a GTID set; default: the newest cut."
 
 
 @click.group("cuts")
 def command() -> None:
-    """List the cuts of a source, show one, print views that read it, or copy it. Each command takes --json.
+    """List the cuts of a source, show one, print views that read it, or copy it. Each command takes
+    --json.
 
-    A cut is all tables of a source at one of its transactions. Exit codes: 0 done; 1 no such cut, or it cannot be read
-    any more; 2 wrong usage.
+    A cut is all tables of a source at one of its transactions. Exit codes: 0 done; 1 no such cut,
+    or it can no longer be read; 2 wrong usage.
     """
 
 
@@ -59,7 +60,7 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
         )
     results().print(rows)
     if len(found) > len(shown):
-        notes().print(f"{count_of(len(found) - len(shown), 'older cut')} not shown: --limit {len(found)}")
+        notes().print(f"{count_of(len(found) - len(shown), 'older cut')} not shown; to see all: --limit {len(found)}")
 
 
 @command.command("show")
@@ -67,9 +68,9 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
 @click.argument("cut", metavar="[CUT]", required=False)
 @with_json
 def show(settings: Settings, *, source: str, cut: str | None) -> None:
-    """Show one cut of SOURCE: its place, and every table with its Delta version.
+    """Show one cut of SOURCE: its position, and every table with its Delta version.
 
-    CUT is a number, a time with its zone, or a GTID set; the newest cut by default.
+    CUT is a number, a time with a zone, or a GTID set; the newest cut by default.
     """
     _, found = _cut(settings.config_of(source), cut)
     if settings.as_json:
@@ -81,10 +82,10 @@ def show(settings: Settings, *, source: str, cut: str | None) -> None:
 @command.command("sql")
 @click.argument("source")
 @click.option("--as-of", metavar="CUT", help=_AS_OF)
-@click.option("--schema", metavar="NAME", help="Make lasting views in this schema; temporary views otherwise.")
+@click.option("--schema", metavar="NAME", help="Create permanent views in this schema instead of temporary views.")
 @with_json
 def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | None) -> None:
-    """Print Spark SQL that makes a view of every table of SOURCE as of one cut. Runs nothing."""
+    """Print Spark SQL that creates a view of every table of SOURCE as of one cut. Runs nothing."""
     paths, found = _cut(settings.config_of(source), as_of)
     from cdc_pipeline.sink.read.cut_sql import view_statements
 
@@ -94,7 +95,7 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
         return
     click.echo(f"-- cut {found.batch_number} of {source}, at {found.cursor.position}")
     for name in sorted(found.cursor.suspended):
-        click.echo(f"-- suspended, and left out: {printable(name)}")
+        click.echo(f"-- left out because it is suspended: {printable(name)}")
     for statement in statements:
         click.echo(f"{statement};")
 
@@ -102,7 +103,9 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
 @command.command("materialize")
 @click.argument("source")
 @click.argument("cut")
-@click.option("--to", metavar="FOLDER", required=True, help="Folder or address of the copy: a lake of its own.")
+@click.option(
+    "--to", metavar="FOLDER", required=True, help="Folder or object store URL of the copy, which is a lake of its own."
+)
 @with_json
 def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
     """Copy all tables of SOURCE as of CUT, to keep them for longer than sink.cut_retention. Starts Spark."""
@@ -136,7 +139,7 @@ def _show(cut: Cut) -> None:
 
     rows = table(f"Cut {cut.batch_number} of {cut.source}", "", "")
     rows.show_header = False
-    rows.add_row("place", f"{cut.cursor.journal}:{cut.cursor.offset}, epoch {cut.cursor.epoch}")
+    rows.add_row("position", f"{cut.cursor.journal}:{cut.cursor.offset}, epoch {cut.cursor.epoch}")
     if cut.cursor.gtid_set:
         rows.add_row("executed", cut.cursor.gtid_set)
     rows.add_row("source time", _when(None if cut.source_time_us < 0 else time_of(cut.source_time_us)))
@@ -156,7 +159,7 @@ def _show(cut: Cut) -> None:
             counts = [
                 f"{n:,}" for n in (there.table_version, there.rows_inserted, there.rows_updated, there.rows_deleted)
             ]
-        listed.add_row(name, *counts, "" if held is None else f"suspended, stands at {held.position}")
+        listed.add_row(name, *counts, "" if held is None else f"suspended at {held.position}")
     out.print(listed)
 
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 @click.command("demo")
 @with_json
 def command(settings: Settings) -> None:
-    """Capture the recorded shop in two runs and check its tables against what the server's SELECT gave.
+    """Capture the recorded shop in two runs and compare its tables with the server's SELECT.
 
-    Run again, it resumes from the cursor and finds nothing to do. Exit codes: 0 every table equals it; 1 one does not,
-    or a run failed.
+    A second demo resumes from the cursor and finds nothing to do. Exit codes: 0 all tables are
+    equal; 1 a table differs, or a run failed.
     """
     report = _run(settings)
     if settings.as_json:
@@ -65,7 +65,7 @@ def _show(report: DemoReport) -> None:
         out.print(rows)
         out.print()
     elif report.verified:
-        out.print("The tables of this cut were compared before, and were equal to the server's SELECT.")
+        out.print("The tables of this cut were compared before and equalled the server's SELECT.")
     now = report.status
     out.print(f"cursor: {now.journal}:{now.offset}, batch {now.batch_number}", soft_wrap=True)
     if now.gtid_set:

@@ -40,11 +40,13 @@ class _Every(click.ParamType[float]):
 @click.command("doctor")
 @click.argument("source")
 @click.option(
-    "--spark", "with_spark", is_flag=True, help="Also start Spark; write and read a scratch table in the lake."
+    "--spark", "with_spark", is_flag=True, help="Also start Spark, and write and read a scratch table in the lake."
 )
 @click.option("--every", "every_s", type=_Every(), metavar="TIME", help="Longest time between two runs, such as 6h.")
-@click.option("--area", "areas", multiple=True, type=click.Choice(_AREAS), help="Only this; may be given repeatedly.")
-@click.option("--all", "show_all", is_flag=True, help="Show what is fine as well, line by line.")
+@click.option(
+    "--area", "areas", multiple=True, type=click.Choice(_AREAS), help="Only this area; can be given more than once."
+)
+@click.option("--all", "show_all", is_flag=True, help="Also list what is fine, line by line.")
 @with_json
 def command(
     settings: Settings,
@@ -57,11 +59,13 @@ def command(
 ) -> None:
     """Examine SOURCE: server, grants, retention, tables, state, lake and this machine.
 
-    Each finding says what was expected, what was got, and the statement or command that mends it. Nothing is changed;
-    no JVM is started without --spark. How long journals must be kept is told by the schedule, or by --every.
+    Each finding says what was expected, what was found, and the statement or command that fixes it.
+    Nothing is changed; no JVM is started without --spark. How long journals must be kept follows
+    from the schedule, or from --every.
 
-    Exit codes: 0 everything is fine (notes do not count); 1 warnings: it works, and will bite later; 2 errors: it does
-    not work, or will not soon (wrong usage and a wrong configuration file are 2 as everywhere).
+    Exit codes: 0 everything is fine (notes do not count); 1 warnings: it works now, but will cause
+    trouble; 2 errors: it does not work, or will soon stop working (as everywhere, wrong usage and a
+    wrong configuration file are 2 as well).
     """
     config = settings.config_of(source)
     with quiet_streams(quiet=not settings.debug) as stream:
@@ -135,7 +139,7 @@ def _add(rows: Table, finding: Finding) -> None:
         if told:
             text.append("\n" + between.join(told), style="dim")
         if finding.mend:
-            text.append("\nmend: ", style="dim")
+            text.append("\nfix: ", style="dim")
             text.append(finding.mend, style="cyan")
     rows.add_row(Text(sign, style=color), Text(finding.check, style=color), text)
 

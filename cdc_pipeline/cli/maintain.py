@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
 @click.command("maintain")
 @click.argument("source")
-@click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this table, schema.table; repeatable.")
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="TABLE",
+    help="Only this table, schema.table; can be given more than once.",
+)
 @with_json
 def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None:
-    """Compact and vacuum the tables of SOURCE where it pays, and set their retention to sink.cut_retention.
+    """Compact and vacuum the tables of SOURCE when it pays off, and set their retention to
+    sink.cut_retention.
 
-    May run beside a capture. Starts Spark only where something is due. Exit codes: 0 done; 1 a table failed; 2 no such
-    table.
+    May run beside a capture. Starts Spark only if something is due. Exit codes: 0 done; 1 a table
+    failed; 2 no such table.
     """
     config = settings.config_of(source)
     from cdc_pipeline.config.pipeline_config import MaintenanceConfig
@@ -70,4 +77,4 @@ def _show(report: MaintenanceReport) -> None:
     out = results()
     out.print(rows)
     if report.cuts_removed:
-        out.print(f"{count_of(report.cuts_removed, 'cut')} removed: older than sink.cut_retention")
+        out.print(f"{count_of(report.cuts_removed, 'cut')} older than sink.cut_retention removed")

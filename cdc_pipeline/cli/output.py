@@ -86,12 +86,12 @@ def load_line(load: LoadStatus) -> str:
         return f"{load.load_id}: {load.damaged}"
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
     command = "cdc-pipeline snapshot" if load.kind == "load" else "cdc-pipeline backfill --rebuild"
-    state = "under way" if load.is_running else f"stopped: the same `{command}` goes on with it"
+    state = "under way" if load.is_running else f"stopped; run the same `{command}` again to continue it"
     if load.kind == "rebuild":
-        return f"{load.load_id} of {', '.join(load.tables)}: rebuilt from {load.journal}:{load.offset} on; {state}"
+        return f"{load.load_id} of {', '.join(load.tables)}: rebuilt from {load.journal}:{load.offset}; {state}"
     return (
-        f"{load.load_id} of {', '.join(load.tables)}: {count_of(load.rows, 'row')} in {count_of(load.chunks, 'chunk')}"
-        f"{percent}, from {load.journal}:{load.offset} on; {state}"
+        f"{load.load_id} of {', '.join(load.tables)}: {count_of(load.rows, 'row')} in "
+        f"{count_of(load.chunks, 'chunk')}{percent}, from {load.journal}:{load.offset}; {state}"
     )
 
 

@@ -57,12 +57,15 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
     if plan.limit:
         rows.add_row("end", plan.limit)
     rows.add_row("at the latest" if plan.limit else "end", f"{plan.end_journal}:{plan.end_offset}")
-    rows.add_row("because", "the log ends there at planning time" if plan.limit else plan.end_reason)
+    rows.add_row("because", "the log ended there when the run was planned" if plan.limit else plan.end_reason)
     at_most = "at most " if plan.limit else ""
     rows.add_row("to read", f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
-    none = "none is known yet: they are found in the log"
+    none = "none known yet: they will be found in the log"
     if is_live:
-        none = "the account sees none that tables.include names: GRANT SELECT on them, or correct it"
+        none = (
+            "the account sees no table that matches tables.include: GRANT SELECT on the "
+            "tables, or correct tables.include"
+        )
     rows.add_row("tables", listed(plan.tables) or none)
     if plan.unseen:
         why = "matches no table: misspelt in tables.include, not created yet, or the account lacks SELECT on it"
@@ -80,10 +83,10 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
     for load in plan.loads:
         rows.add_row("load", load_line(load))
     for name, held in sorted(plan.suspended.items()):
-        rows.add_row("suspended", f"{name} stands at {held.position}: {held.error}: {held.what}")
+        rows.add_row("suspended", f"{name} is suspended at {held.position}: {held.error}: {held.what}")
         rows.add_row("", way_out(name, held, source=plan.source))
     if plan.unfinished_batch is not None:
-        rows.add_row("first", f"batch {plan.unfinished_batch} is finished from its own files")
+        rows.add_row("first", f"finish batch {plan.unfinished_batch} from its own files")
     for name, number in sorted(plan.quarantine.items()):
         rows.add_row("quarantine", f"{name}: {count_of(number, 'row')} in quarantine")
     for xa in plan.open_xa:
@@ -91,7 +94,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
     for warning in plan.warnings:
         rows.add_row("warning", warning)
     for note in skipped:
-        rows.add_row("note", f"the cursor asset's {note}: passed over")
+        rows.add_row("note", f"ignored the cursor asset's {note}")
     out.print(rows)
     if plan.targets:
         out.print()

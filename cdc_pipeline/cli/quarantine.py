@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 @click.group("quarantine")
 def command() -> None:
-    """Show rows that could not be applied, try them again, or give them up. Each command takes --json.
+    """Show rows that could not be applied, replay them, or discard them. Each command takes --json.
 
-    Exit codes: 0 done; 1 failed, or some rows could not be replayed; 2 wrong usage, or a change that nobody has
-    confirmed.
+    Exit codes: 0 done; 1 failed, or some rows could not be replayed; 2 wrong usage, or a change
+    that was not confirmed.
     """
 
 
 @command.command("list")
 @click.argument("source")
-@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Of this source table only.")
-@click.option("--all", "settled", is_flag=True, help="Those that were replayed or discarded, too.")
+@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only of this source table.")
+@click.option("--all", "settled", is_flag=True, help="Include rows that were replayed or discarded.")
 @with_json
 def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: bool) -> None:
-    """List the rows of SOURCE that wait in the quarantine. Asks no server and starts no JVM."""
+    """List the rows of SOURCE that wait in quarantine. Asks no server and starts no JVM."""
     config = settings.config_of(source)
     from cdc_pipeline.pipeline.operate.quarantine_replay import entries_of
 
@@ -52,7 +52,7 @@ def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: 
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @with_json
 def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
-    """Show rows of the quarantine of SOURCE whole: their images, and where they stand."""
+    """Show rows in SOURCE's quarantine completely: their images and their positions in the log."""
     config = settings.config_of(source)
     from cdc_pipeline.pipeline.operate.quarantine_replay import entries_of
 
@@ -72,8 +72,8 @@ def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
 
 
 _tables = click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Rows of this source table.")
-_reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the record.")
-_yes = click.option("--yes", is_flag=True, help="Do it without asking.")
+_reason = click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @command.command("replay")
@@ -81,7 +81,9 @@ _yes = click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_tables
 @click.option(
-    "--even-if-deleted", is_flag=True, help="Rows have left the table since; the keys of these are not among them."
+    "--even-if-deleted",
+    is_flag=True,
+    help="Rows have left the table since the quarantine; confirm that the keys of these rows are not among them.",
 )
 @_reason
 @_yes
@@ -96,9 +98,11 @@ def replay(
     reason: str,
     yes: bool,
 ) -> None:
-    """Try rows of SOURCE again with the settings and columns of today; all that wait, or those that are named.
+    """Replay rows of SOURCE with the current settings and columns: all that wait, or the named
+    ones.
 
-    A row that the table has got anew since stays as it is. Exit code 1 where some rows could not be replayed.
+    A row that the table has received again since stays as it is. Exit code 1 if some rows could not
+    be replayed.
     """
     _settle(
         settings, source, "replayed", ids=ids, tables=tables, even_if_deleted=even_if_deleted, reason=reason, yes=yes
@@ -115,9 +119,11 @@ def replay(
 def discard(
     settings: Settings, *, source: str, ids: tuple[str, ...], tables: tuple[str, ...], reason: str, yes: bool
 ) -> None:
-    """Give up rows of SOURCE: those that are named, or all of --table. That is recorded; their files stay."""
+    """Discard rows of SOURCE: the named ones, or all of --table. This is recorded; their files
+    stay.
+    """
     if not ids and not tables:
-        raise click.UsageError("name rows, or a table by --table: nothing is discarded by accident")
+        raise click.UsageError("name rows by id, or a table with --table: nothing is discarded by accident")
     _settle(settings, source, "discarded", ids=ids, tables=tables, even_if_deleted=False, reason=reason, yes=yes)
 
 
@@ -178,10 +184,10 @@ def _confirm(settings: Settings, what: str, number: int, *, yes: bool) -> None:
         return
     if settings.as_json or not sys.stdin.isatty():
         raise click.UsageError(
-            f"nobody is there to confirm that {count_of(number, 'row')} will be {what}: give --yes to do it. "
-            "Nothing was changed."
+            f"{count_of(number, 'row')} would be {what}, which needs confirmation, and there "
+            "is no terminal: give --yes to do it. Nothing was changed."
         )
-    click.confirm(f"{count_of(number, 'row')} will be {what}. Go on?", abort=True, err=True)
+    click.confirm(f"{count_of(number, 'row')} will be {what}. Continue?", abort=True, err=True)
 
 
 def _report(settings: Settings, source: str, what: str, settled: Settled) -> None:

@@ -32,7 +32,7 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     if report.recovered_batch is not None:
         rows.add_row("recovered", f"batch {report.recovered_batch} of an earlier run was finished first")
     rows.add_row("batches", f"{report.batches:,}")
-    rows.add_row("time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU besides Spark")
+    rows.add_row("time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark")
     if report.read_up_to is not None:
         rows.add_row("read up to", str(report.read_up_to))
     if report.applied_up_to is not None:

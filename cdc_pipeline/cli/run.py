@@ -22,23 +22,24 @@ if TYPE_CHECKING:
     "tables",
     multiple=True,
     metavar="SCHEMA.TABLE",
-    help="Only bring this suspended table to where the cursor stands; may be given more than once.",
+    help="Only catch up this suspended table with the cursor; can be given more than once.",
 )
 @with_bound
 @with_json
 def command(settings: Settings, *, source: str, tables: tuple[str, ...], bound: Bound | None) -> None:
     """Capture SOURCE once, from its cursor to the bound.
 
-    Executes the source's Dagster job in this process: the run, its materializations and its logs are in Dagster like
-    those of any other run. A run of the same source that is under way is waited for.
+    Executes the source's Dagster job in this process: Dagster shows the run, its materializations
+    and its logs like those of any other run. If a run of the same source is under way, waits for it
+    to end.
 
-    Tables that were suspended are caught up after the capture; with --table nothing else is done.
+    After the capture, suspended tables are caught up; with --table nothing else is done.
 
-    Exit codes: 0 captured, or proved that there is nothing new; 1 failed, or a table stands suspended while the others
-    went on; 2 wrong usage or configuration.
+    Exit codes: 0 captured, or proved that there is nothing new; 1 failed, or a table is suspended
+    while the others continued; 2 wrong usage or configuration.
     """
     if tables and bound is not None:
-        raise click.UsageError("--table and a bound exclude each other: a table is brought to where the cursor stands")
+        raise click.UsageError("--table cannot be combined with a bound: a suspended table is caught up to the cursor")
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     run = _execute(settings, source, bound, tables)
     if run.report is not None:
@@ -56,7 +57,7 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], bound: 
         emit_json({"run_id": run.run_id, **error_document(error)})
     else:
         show_error(error, as_json=False)
-        click.echo(f"Dagster run {run.run_id} has the logs", err=True)
+        click.echo(f"see Dagster run {run.run_id} for the logs", err=True)
     raise click.exceptions.Exit(2 if isinstance(error, ConfigError) else 1)
 
 

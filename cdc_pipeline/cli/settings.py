@@ -34,7 +34,7 @@ class Settings:
 
         if not self.jobs_directory.is_dir():
             raise ConfigError(
-                f"there is no jobs directory {self.jobs_directory}",
+                f"the jobs directory {self.jobs_directory} does not exist",
                 expected="a directory with one YAML file per source",
                 next_step="start in the project's folder, or name the directory with --jobs or CDC_PIPELINE_JOBS",
             )
@@ -50,8 +50,10 @@ class Settings:
         if source not in names:
             raise ConfigError(
                 f"there is no source {source!r} in {self.jobs_directory}",
-                expected=f"one of: {', '.join(names)}" if names else "a YAML file there; it has none yet",
-                next_step=f"name a source that is there, or write {self.jobs_directory / source}.yaml",
+                expected=f"one of: {', '.join(names)}"
+                if names
+                else "a YAML file in this directory, which has none yet",
+                next_step=f"name an existing source, or write {self.jobs_directory / source}.yaml",
             )
         return self.jobs_directory / f"{source}.yaml"
 
@@ -85,12 +87,25 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
     `bound`."""
 
     @click.option("--until-journal", metavar="JOURNAL", help="Stop in this journal, at --until-offset.")
-    @click.option("--until-offset", type=int, metavar="BYTES", help="Offset of an event boundary; the journal's begin.")
+    @click.option(
+        "--until-offset",
+        type=int,
+        metavar="BYTES",
+        help="Offset of an event boundary; default: the journal's beginning.",
+    )
     @click.option("--until-gtid", metavar="GTID", help="Stop after the transaction with this GTID.")
-    @click.option("--until-time", metavar="TIME", help="Stop before what was committed after this time, with its zone.")
+    @click.option(
+        "--until-time",
+        metavar="TIME",
+        help="Stop before the first transaction committed after this time, given with a zone.",
+    )
     @click.option("--until-transactions", type=int, metavar="N", help="Stop after this many transactions.")
-    @click.option("--until-bytes", type=int, metavar="N", help="Stop at the transaction's end after so many bytes.")
-    @click.option("--until-seconds", type=float, metavar="S", help="Stop at the transaction's end after so long.")
+    @click.option(
+        "--until-bytes", type=int, metavar="N", help="Stop at the first transaction end after this many bytes."
+    )
+    @click.option(
+        "--until-seconds", type=float, metavar="S", help="Stop at the first transaction end after this much time."
+    )
     @functools.wraps(function)
     def wrapped(
         *args: Any,

@@ -21,26 +21,30 @@ if TYPE_CHECKING:
     "tables",
     multiple=True,
     metavar="SCHEMA.TABLE",
-    help="This table, whether it needs a load or not; may be given more than once.",
+    help="This table, whether it needs a load or not; can be given more than once.",
 )
-@click.option("--restart", is_flag=True, help="Give up loads of these tables that are unfinished, and begin anew.")
+@click.option("--restart", is_flag=True, help="Give up unfinished loads of these tables and start again.")
 @click.option(
-    "--where", metavar="SQL", help="Do not load: read the rows of one --table anew for which this condition holds."
+    "--where", metavar="SQL", help="Do not load; instead reread the rows of one --table that satisfy this condition."
 )
 @with_json
 def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart: bool, where: str | None) -> None:
-    """Load tables of SOURCE from the server's rows: those that are not in the lake, partial, or must be loaded anew.
+    """Load tables of SOURCE from the server's rows: those that are not in the lake, are partial, or
+    need a reload.
 
-    No lock, nothing written to the server. The tables' old rows stay readable, and the sync of all tables goes on,
-    until the new ones are whole. A load that was stopped goes on where it was when the same command is given again.
+    Takes no lock and writes nothing to the server. The tables' old rows stay readable, and all
+    tables stay in sync, until the new rows are complete. To continue a load that was stopped, run
+    the same command again.
 
-    With --where the rows that the server has are brought into the table beside those that are there.
+    With --where the server's rows that satisfy the condition are repaired in the table; all other
+    rows stay.
 
-    Exit codes: 0 loaded, or nothing needs it; 1 failed, with the way out; 2 wrong usage or configuration.
+    Exit codes: 0 loaded, or no table needs a load; 1 failed, with the next step; 2 wrong usage or
+    configuration.
     """
     config = settings.config_of(source)
     if where is not None and (len(tables) != 1 or restart):
-        raise click.UsageError("--where takes one --table, and nothing to restart")
+        raise click.UsageError("--where needs exactly one --table and cannot be combined with --restart")
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.orchestration.source_runs import SourceRuns
@@ -79,13 +83,13 @@ def _show(settings: Settings, report: LoadReport) -> None:
     out = results()
     out.print(styled((report.source, "bold"), f": {report.reason}"), soft_wrap=True)
     for load_id in report.resumed:
-        out.print(f"  the load {load_id} went on where it was stopped")
+        out.print(f"  the load {load_id} continued where it was stopped")
     for name, why in report.restarted.items():
         for one in why:
-            out.print(f"  {name} was loaded anew: {one}", markup=False, soft_wrap=True)
+            out.print(f"  {name} was loaded from scratch: {one}", markup=False, soft_wrap=True)
     if report.targets:
         numbers = ("rows", "chunks", "Delta version")
-        rows = table("", "table", *numbers, "low mark", "whole from", numbers=numbers)
+        rows = table("", "table", *numbers, "low mark", "complete from", numbers=numbers)
         for name, target in report.targets.items():
             count = "" if target.rows < 0 else f"{target.rows:,}"
             places = str(target.low), str(target.high)
@@ -98,14 +102,16 @@ def _show(settings: Settings, report: LoadReport) -> None:
     for note in report.notes:
         if note.kind != "loaded":
             out.print(f"{note.table}: {note.text}", markup=False, soft_wrap=True)
-    out.print(f"{report.rows:,} rows read in {report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU besides Spark")
+    out.print(
+        f"{report.rows:,} rows read in {report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark"
+    )
 
 
 def _show_repair(settings: Settings, report: RepairReport) -> None:
     if settings.as_json:
         emit_json(report.model_dump(mode="json"))
         return
-    left = f", {count_of(report.rows_left, 'row')} left as the log has them" if report.rows_left else ""
+    left = f", {count_of(report.rows_left, 'row')} left as in the log" if report.rows_left else ""
     done = (
         f": {report.table}: {count_of(report.rows_written, 'row')} written, "
         f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}{left}"

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 @click.argument("source", required=False)
 @with_json
 def command(settings: Settings, *, source: str | None) -> None:
-    """Show cursor, last cut and tables of SOURCE, or of every source. Asks no server and starts no JVM.
+    """Show cursor, last cut and tables of SOURCE, or of every source. Asks no server and starts no
+    JVM.
 
-    Exit codes: 0 shown, whatever is suspended; 1 cursor and lake contradict each other; 2 wrong usage or configuration.
+    Exit codes: 0 shown, even if tables are suspended; 1 cursor and lake contradict each other; 2
+    wrong usage or configuration.
     """
     found: dict[str, SourceStatus | CdcError] = {}
     for name in [source] if source is not None else settings.source_names():
@@ -76,7 +78,7 @@ def _show(status: SourceStatus) -> None:
     out = results()
     out.print(styled((status.source, "bold"), f": {status.state.replace('_', ' ')} ({status.reason})"), soft_wrap=True)
     if status.unfinished_batch is not None:
-        out.print(f"  batch {status.unfinished_batch} is recorded and unfinished: the next run finishes it first")
+        out.print(f"  batch {status.unfinished_batch} is recorded but unfinished; the next run finishes it first")
     if not status.journal:
         return
     out.print(f"  cursor  {status.journal}:{status.offset}, batch {status.batch_number}, server {status.identity}")
@@ -123,7 +125,7 @@ def _show(status: SourceStatus) -> None:
             out.print(f"{name}: rescued values so far: {rescued_text(of_table.rescued)}", markup=False, soft_wrap=True)
         held = of_table.suspended
         if held is not None:
-            line = f"{name} stands at {held.position}: {held.error}: {held.what}"
+            line = f"{name} is suspended at {held.position}: {held.error}: {held.what}"
             out.print(line, markup=False, soft_wrap=True)
             out.print(f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True)
     for why, names in by_reason({name: one.needs_load for name, one in status.tables.items() if one.needs_load}):

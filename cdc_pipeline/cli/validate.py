@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
     """Check the configuration of SOURCE, or of every source.
 
-    All mistakes are shown, each with its path in the file. Exit code 2 if there are any. Targets that are known by now
-    are compared with those of all other files: a table of a lake is kept by one source.
+    All mistakes are shown, each with its path in the file. Exit code 2 if there are any. The
+    targets that are already known are compared with those of all other files: only one source may
+    write a table of a lake.
     """
     found = {source: _mistakes(settings, source) for source in (sources or settings.source_names())}
     for source, mistakes in _shared_targets(settings).items():
@@ -72,8 +73,8 @@ def _shared_targets(settings: Settings) -> dict[str, list[Mistake]]:
         for source in sources if len(sources) > 1 else ():
             others = ", ".join(other for other in sources if other != source)
             message = (
-                f"{target} in {lake} is a target of {others}, too: use another lake, another `name` in a rule under "
-                "targets, or tables.exclude"
+                f"{target} in {lake} is also a target of {others}: use another lake, another "
+                "`name` in a rule under targets, or tables.exclude"
             )
             found.setdefault(source, []).append(Mistake(path="tables.include", message=message))
     return found

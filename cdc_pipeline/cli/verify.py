@@ -22,7 +22,7 @@ UNPROVED: Final = 4
 _KIND_TEXTS: Final = {
     "missing": "missing in the lake",
     "extra": "only in the lake",
-    "different": "other values",
+    "different": "different values",
     "duplicate": "twice in the lake",
     "ambiguous": "twice at the source",
 }
@@ -30,18 +30,22 @@ _KIND_TEXTS: Final = {
 
 @click.command("verify")
 @click.argument("source")
-@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only this table; repeatable.")
-@click.option("--repair", is_flag=True, help="Bring what differs to what the source has, then verify again.")
-@click.option("--yes", is_flag=True, help="Repair without asking.")
+@click.option(
+    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only this table; can be given more than once."
+)
+@click.option("--repair", is_flag=True, help="Replace what differs with the source's rows, then verify again.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation of the repair.")
 @click.option(
     "--sample",
     type=click.FloatRange(0, 100, min_open=True),
     metavar="PERCENT",
-    help="Read this share of the key ranges; rows that only the lake has are not looked for.",
+    help="Compare this share of the key ranges; rows that only the lake has are not searched for.",
 )
-@click.option("--seed", type=int, default=0, metavar="N", help="Of a sample: another one for each number.")
+@click.option("--seed", type=int, default=0, metavar="N", help="With a sample: each number selects another sample.")
 @click.option("--rows-per-range", type=click.IntRange(min=1), default=200_000, show_default=True, metavar="N")
-@click.option("--show", type=click.IntRange(min=0), default=20, show_default=True, metavar="N", help="Keys to name.")
+@click.option(
+    "--show", type=click.IntRange(min=0), default=20, show_default=True, metavar="N", help="How many keys to name."
+)
 @with_json
 def command(
     settings: Settings,
@@ -55,14 +59,15 @@ def command(
     rows_per_range: int,
     show: int,
 ) -> None:
-    """Compare the tables of SOURCE in the lake with the server, at a position that is exactly known.
+    """Compare the tables of SOURCE in the lake with the server, at an exactly known position.
 
-    Nothing is locked, and nothing is written at the source; captures go on meanwhile. Differing keys are named. A table
-    that another program has written to is told by what that changed, and put back by --repair. Partial tables are
-    compared only where --table names them.
+    Takes no lock and writes nothing at the source; captures continue meanwhile. Differing keys are
+    named. If another program has written to a table, what that changed is shown, and --repair
+    undoes it. Partial tables are compared only if --table names them.
 
-    Exit codes: 0 equal, proved; 1 failed; 2 wrong usage; 3 some rows differ; 4 nothing differs, but something is not
-    proved: keys that changed whenever they were looked at, or a table that could not be compared.
+    Exit codes: 0 equal, proved; 1 failed; 2 wrong usage; 3 some rows differ; 4 nothing differs, but
+    something is not proved: keys that changed whenever they were read, or a table that could not be
+    compared.
     """
     from cdc_pipeline.pipeline.verify.verify import Asked
 
@@ -97,8 +102,12 @@ def _confirm(settings: Settings, *, repair: bool, yes: bool) -> None:
     if not repair or yes:
         return
     if settings.as_json or not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to confirm a repair: give --yes to do it. Nothing was changed.")
-    click.confirm("Rows of the lake that differ will be replaced by those of the source. Go on?", abort=True, err=True)
+        raise click.UsageError(
+            "the repair needs confirmation, and there is no terminal: give --yes to do it. Nothing was changed."
+        )
+    click.confirm(
+        "Rows of the lake that differ will be replaced by those of the source. Continue?", abort=True, err=True
+    )
 
 
 def _execute(settings: Settings, source: str, asked: Asked) -> VerifyReport:
@@ -157,26 +166,26 @@ def lines_of(found: TableVerified) -> list[str]:
     if found.foreign is not None:
         change = found.foreign
         versions = ", ".join(f"{version} ({what})" for version, what in change.versions.items())
-        lines.append(f"{change.what}" + (f"; versions of others: {versions}" if versions else ""))
+        lines.append(f"{change.what}" + (f"; versions written by others: {versions}" if versions else ""))
         lines += [_key_line(one, changed_by_hand=True) for one in change.differences]
         if change.restored:
-            lines.append("put back to the last cut, and caught up from there")
+            lines.append("restored to the last cut, and caught up from there")
         elif change.restorable:
-            lines.append("--repair puts it back to the last cut")
+            lines.append("--repair restores it to the last cut")
     for kind, number in found.counts.items():
         lines.append(f"{count_of(number, 'key')}: {_KIND_TEXTS[kind]}")
     lines += [_key_line(one) for one in found.differences]
     if found.strays:
-        lines.append(f"{count_of(found.strays, 'row')} of no source table of this target")
+        lines.append(f"{count_of(found.strays, 'row')} that belong to no source table of this target")
     if found.intervals is not None and not found.intervals.is_continuous:
         wrong = found.intervals
-        lines.append(f"{wrong.overlaps:,} versions overlap, {wrong.not_ended:,} are not ended by the next one")
+        lines.append(f"{wrong.overlaps:,} versions overlap, {wrong.not_ended:,} do not end where the next one begins")
     if found.unsettled:
         lines.append(f"{count_of(found.unsettled, 'key')} unsettled")
     if found.unreadable:
         lines.append(f"{count_of(found.unreadable, 'row')} of the source that the policies keep out of the lake")
     if found.stale:
-        lines.append(f"{count_of(found.stale, 'row')} of the lake are older images of such rows")
+        lines.append(f"{count_of(found.stale, 'row')} of the lake hold older images of such rows")
     if found.repaired:
         done = ", ".join(f"{number:,} {what}" for what, number in found.repaired.items())
         batches = ", ".join(map(str, found.repair_batches))
@@ -185,13 +194,13 @@ def lines_of(found: TableVerified) -> list[str]:
     if found.reason:
         lines.append(found.reason)
     if found.sampled and found.status == "equal":
-        lines.append("a sample: rows that only the lake has were not looked for")
+        lines.append("a sample: rows that only the lake has were not searched for")
     return lines
 
 
 def _key_line(one: Difference, *, changed_by_hand: bool = False) -> str:
     key = ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in one.key.items())
-    texts = {**_KIND_TEXTS, "missing": "was taken away", "extra": "was added"} if changed_by_hand else _KIND_TEXTS
+    texts = {**_KIND_TEXTS, "missing": "was removed", "extra": "was added"} if changed_by_hand else _KIND_TEXTS
     columns = f" ({', '.join(one.columns)})" if one.columns else ""
     return f"  {key}: {texts[one.kind]}{columns}" + (f", {one.rows:,} rows" if one.rows > 1 else "")
 

@@ -111,7 +111,7 @@ def read_expression(text: str) -> Expression:
     try:
         (tree,) = sqlglot.parse(f"SELECT {text}", dialect="spark", error_level=sqlglot.ErrorLevel.RAISE)
     except (sqlglot.errors.SqlglotError, ValueError):
-        raise ValueError(f"{text!r} cannot be read as one expression: {_WAY}") from None
+        raise ValueError(f"{text!r} cannot be parsed as one expression: {_WAY}") from None
     if not isinstance(tree, exp.Select) or any(part for name, part in tree.args.items() if name != "expressions"):
         raise ValueError(f"{text!r} is more than one expression: {_WAY}")
     nodes = tree.expressions
@@ -120,11 +120,11 @@ def read_expression(text: str) -> Expression:
     reads = set()
     for node in nodes[0].walk():
         if isinstance(node, exp.Query | exp.Subquery):
-            raise ValueError(f"{text!r} holds a subquery: {_WAY}")
+            raise ValueError(f"{text!r} contains a subquery: {_WAY}")
         if isinstance(node, exp.Window | exp.AggFunc):
-            raise ValueError(f"{text!r} is over more than one row ({node.sql(dialect='spark')}): {_WAY}")
+            raise ValueError(f"{text!r} reads more than one row ({node.sql(dialect='spark')}): {_WAY}")
         if isinstance(node, exp.Star | exp.Placeholder | exp.Parameter | exp.SessionParameter):
-            raise ValueError(f"{text!r} holds {node.sql(dialect='spark')}, which is no column: {_WAY}")
+            raise ValueError(f"{text!r} contains {node.sql(dialect='spark')}, which is not a column: {_WAY}")
         if isinstance(node, exp.Literal | exp.RawString) and _TIME_WORD.fullmatch(str(node.this)):
             raise ValueError(f"{text!r} is not deterministic: Spark reads {str(node.this)!r} as a time: {_WAY}")
         if isinstance(node, exp.Func) and _names(node) & _BARE:
@@ -135,8 +135,8 @@ def read_expression(text: str) -> Expression:
     for node in nodes[0].walk():
         if isinstance(node, exp.Func | exp.DPipe) and not _may_be_constant(node):
             raise ValueError(
-                f"{text!r} makes a constant by a function, which Spark may read as the time of evaluation "
-                f"({node.sql(dialect='spark')}): write the constant itself"
+                f"{text!r} makes a constant with a function, which Spark may read as the time "
+                f"of evaluation ({node.sql(dialect='spark')}): write the constant itself"
             )
     return Expression(text, tuple(sorted(reads)))
 
@@ -149,7 +149,7 @@ def _check_calls(text: str) -> None:
     tokens = sqlglot.tokenize(text, dialect="spark")
     for at, token in enumerate(tokens):
         if token.token_type is TokenType.STRING and _CODED.search(text[token.start : token.end + 1]):
-            raise ValueError(f"{text!r} holds characters written as codes: write the characters themselves")
+            raise ValueError(f"{text!r} contains characters written as codes: write the characters themselves")
         before = tokens[at - 1] if at else None
         if token.token_type is not TokenType.L_PAREN or before is None or not _may_be_name(before):
             continue

@@ -62,7 +62,7 @@ MODES: Final[Mapping[Mode, ModeSpec]] = MappingProxyType(
         "mirror": ModeSpec(
             label="mirror",
             proves="every row of the source is in the lake with the same values, and no other row",
-            proves_keyless="the same rows, as often as the source has them",
+            proves_keyless="the same rows, each as many times as in the source",
             can_find_by_values=True,
             keeps_past=False,
         ),
@@ -81,9 +81,9 @@ MODES: Final[Mapping[Mode, ModeSpec]] = MappingProxyType(
         "changelog": ModeSpec(
             label="changelog",
             default_name="{schema}.{table}_changelog",
-            proves="the last image of each key is the source's row, and a key without a row ends with a delete; "
-            "nothing is said of earlier changes",
-            proves_keyless="the sum of its changes is the rows of the source, as often as the source has them",
+            proves="the last image of each key is the source's row, and a key without a row "
+            "ends with a delete; earlier changes are not checked",
+            proves_keyless="its changes add up to the rows of the source, each as many times as in the source",
             has_key=False,
             rows_are_changes=True,
         ),

@@ -59,7 +59,7 @@ class TlsConfig(Section):
     @model_validator(mode="after")
     def _authority(self) -> TlsConfig:
         if self.mode == "verify_ca" and self.ca_file is None:
-            raise ValueError("verify_ca needs ca_file, the certificate of the server's own authority; or use verify")
+            raise ValueError("verify_ca needs ca_file, the certificate of the server's own CA; or use verify")
         return self
 
 
@@ -301,7 +301,7 @@ class PipelineConfig(Section):
     def _name(cls, value: str) -> str:
         if not SOURCE_NAME.fullmatch(value):
             raise ValueError(
-                f"{value!r} is not a source name: at most 100 letters, digits and _, starting with a letter"
+                f"{value!r} is not a source name, which has at most 100 letters, digits and _, and starts with a letter"
             )
         return value
 
@@ -329,7 +329,7 @@ class ConfigMistakes(ConfigError):
         count = f"{len(mistakes)} mistake" + ("s" if len(mistakes) != 1 else "")
         super().__init__(
             f"{count} in {file}:\n{listing}",
-            next_step=f"mend the file and run `cdc-pipeline validate {file.stem}`",
+            next_step=f"correct the file and run `cdc-pipeline validate {file.stem}`",
         )
         self.file = file
         self.mistakes = mistakes
@@ -389,7 +389,7 @@ def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake], used:
         return [_substitute(value, (*path, str(index)), mistakes, used) for index, value in enumerate(node)]
     if isinstance(node, str):
         if path and path[0] == "targets" and path[-1] in _RECORDED and _VARIABLE.search(node):
-            message = "an expression is recorded with every batch: nothing of the environment may be in it"
+            message = "an expression is recorded with every batch, so it must not use environment variables"
             mistakes.append(Mistake(path=".".join(path), message=message))
             return "true"
 
@@ -418,9 +418,10 @@ def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
 
 # Settings of earlier versions, by their path in the file: why they are gone, and what to do.
 _REMOVED_SETTINGS: Final = {
-    "store.fsync": "was removed: the store's files are scratch, and a run after a crash reads again from the cursor; "
-    "delete the line",
-    "store.segment_bytes": "was removed: the store chooses the length of its files by disk_bytes_max; delete the line",
+    "store.fsync": "was removed, because the store's files are scratch and a run after a "
+    "crash reads again from the cursor; delete the line",
+    "store.segment_bytes": "was removed, because the store derives the length of its files "
+    "from disk_bytes_max; delete the line",
 }
 _RECORDED = {"filter", "expression"}
 _UNION_BRANCHES = {
@@ -429,10 +430,12 @@ _UNION_BRANCHES = {
     "literal['earliest','latest']", "literal['end_of_log']", "[key]",
 }  # fmt: skip
 _EITHER = {
-    "start": "expected 'earliest', 'latest', {journal: ..., offset: ...}, {time: ...} with or without a journal, or "
-    "{gtid_set: ...}; a time carries its zone, as in 2026-01-31T08:00:00+00:00",
-    "bound": "expected 'end_of_log', {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, {transactions: ...}, "
-    "{bytes: ...} or {seconds: ...}; a time carries its zone, as in 2026-01-31T08:00:00+00:00",
+    "start": "expected 'earliest', 'latest', {journal: ..., offset: ...}, {time: ...} with or "
+    "without a journal, or {gtid_set: ...}; a time needs a zone, as in "
+    "2026-01-31T08:00:00+00:00",
+    "bound": "expected 'end_of_log', {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, "
+    "{transactions: ...}, {bytes: ...} or {seconds: ...}; a time needs a zone, as in "
+    "2026-01-31T08:00:00+00:00",
 }
 
 
@@ -481,7 +484,7 @@ class _Loader(yaml.SafeLoader):
             name, line = key.value, key.start_mark.line + 1
             if name in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"{name!r} is written twice, first in line {seen[name]}", problem_mark=key.start_mark
+                    problem=f"{name!r} is given twice, first in line {seen[name]}", problem_mark=key.start_mark
                 )
             seen[name] = line
         return super().construct_mapping(node, deep)

@@ -2,7 +2,7 @@
 
 Rules:
 - Every kind has a default that loses nothing: if the log leaves something uncertain, the table
-  stops and needs a re-load.
+  stops and needs a reload.
 - A policy states an intent. If the lake may not do it (`sink.reader_features`), the next best thing
   is done and its reason recorded, or the table stops and names the setting.
 - These are plain values: `cdc_pipeline.schema` interprets them for a statement.
@@ -91,5 +91,8 @@ def checked_shadows(templates: tuple[str, ...]) -> tuple[str, ...]:
     """Return `templates` if each contains ``{table}`` once and other text. Raises ValueError."""
     for template in templates:
         if template.count("{table}") != 1 or template == "{table}":
-            raise ValueError(f"{template!r} is not a shadow's name: it holds {{table}} once, as in '_{{table}}_gho'")
+            raise ValueError(
+                f"{template!r} is not the name of a shadow table, which contains "
+                f"{{table}} exactly once, as in '_{{table}}_gho'"
+            )
     return templates

@@ -49,7 +49,7 @@ class CatalogConfig(Section):
     @classmethod
     def _template(cls, value: str) -> str:
         if "{" in re.sub(r"\{(schema|table)\}", "", value):
-            raise ValueError(f"{value!r} holds another placeholder than {{schema}} and {{table}}")
+            raise ValueError(f"{value!r} has a placeholder other than {{schema}} and {{table}}")
         return value
 
 
@@ -58,7 +58,7 @@ def _lake_path(value: object) -> object:
         check_lake_path(str(value))
         return value
     if not isinstance(value, str) or not value:
-        raise ValueError("expected a path, or an address such as s3a://bucket/folder")
+        raise ValueError("expected a path, or an object store URL such as s3a://bucket/folder")
     check_lake_path(value)
     return parse_uri(value) or Path(value)
 
@@ -95,7 +95,7 @@ class SinkConfig(RowPolicies):
         if isinstance(at, LakeUri):
             self.__dict__["lake_path"] = replace(at, storage=self.storage)
         elif self.storage != StorageConfig():
-            raise ValueError("storage is for a lake in an object store; lake_path is a local folder")
+            raise ValueError("storage applies only to a lake in an object store, but lake_path is a local folder")
         return self
 
     @field_validator("cut_retention", mode="before")

@@ -84,8 +84,8 @@ def is_secret(name: str, value: str) -> bool:
 def _may_be_named(name: str) -> str:
     if name in SQL_SETTINGS or _OURS.fullmatch(name):
         raise ValueError(
-            "cannot be set: it changes what SQL texts and values mean, and cdc_pipeline sets it in every session; "
-            "take it out of the file"
+            "cannot be set: it changes the meaning of SQL texts and values, and cdc_pipeline "
+            "sets it in every session; remove it from the file"
         )
     return name
 
@@ -104,8 +104,9 @@ class SparkConfig(Section):
         for name, text in value.items():
             if _OF_START.fullmatch(name) and is_secret(name, text):
                 raise ValueError(
-                    f"{name} holds what may be a password, and stands in the arguments of a process, which every user "
-                    "of the machine can read; put it into a file that the setting can name instead"
+                    f"{name} may contain a password and would be an argument of a process, "
+                    "which every user of the machine can read; put it into a file that the "
+                    "setting can name instead"
                 )
         return value
 

@@ -134,7 +134,9 @@ def check_lake_path(text: str) -> None:
     odd = sorted({character for character in text if character in "%?*[]{}\\" or not character.isprintable()})
     if odd:
         shown = " ".join(ascii(character) for character in odd)
-        raise ValueError(f"a lake's path cannot hold {shown}: it means something else to Hadoop; choose another folder")
+        raise ValueError(
+            f"a lake's path cannot contain {shown}, which has another meaning in Hadoop; choose another folder"
+        )
 
 
 def parse_uri(text: str) -> LakeUri | None:
@@ -152,12 +154,14 @@ def parse_uri(text: str) -> LakeUri | None:
         raise ValueError(f"write {right}:// instead of {scheme}://, as in {SCHEMES[right]}")
     if scheme not in SCHEMES:
         raise ValueError(
-            f"a lake cannot live at {scheme}://: expected a path of the local disk, {', '.join(SCHEMES.values())}"
+            f"a lake cannot be at {scheme}://: expected a path on the local disk, {', '.join(SCHEMES.values())}"
         )
     found = urlsplit(text)
     user, at, host = found.netloc.rpartition("@")
     if ":" in user or (at and scheme != "abfss"):
-        raise ValueError("an address holds no credentials: set them under sink.storage from the environment")
+        raise ValueError(
+            "an object store URL must not contain credentials: set them in sink.storage, from the environment"
+        )
     if not host or (scheme == "abfss" and not user) or found.query or found.fragment:
         raise ValueError(f"expected {SCHEMES[scheme]}")
     return LakeUri(scheme, found.netloc, _names(found.path))
@@ -166,5 +170,5 @@ def parse_uri(text: str) -> LakeUri | None:
 def _names(path: str) -> tuple[str, ...]:
     names = tuple(name for name in path.split("/") if name)
     if {".", ".."} & set(names):
-        raise ValueError(f"{path!r} has . or .. in it")
+        raise ValueError(f"{path!r} contains . or ..")
     return names

@@ -89,13 +89,13 @@ class Mask(Section):
             salt = str(setting["salt"])
             if len(salt) < _SALT_CHARACTERS_MIN:
                 raise ValueError(
-                    f"the salt is shorter than {_SALT_CHARACTERS_MIN} characters: whoever guesses it can guess the "
-                    "values; make one with `openssl rand -hex 32`"
+                    f"the salt is shorter than {_SALT_CHARACTERS_MIN} characters: if it can be "
+                    "guessed, the values can be guessed; make one with `openssl rand -hex 32`"
                 )
             return {"kind": "hash", "salt": salt}
         if kind == "truncate":
             if not isinstance(setting, int) or isinstance(setting, bool) or setting < 0:
-                raise ValueError("expected {truncate: n}, n characters that are kept")
+                raise ValueError("expected {truncate: n}, where n is the number of characters to keep")
             return {"kind": "truncate", "length": setting}
         if kind == "fixed":
             if isinstance(setting, dict | list):
@@ -174,13 +174,15 @@ class TargetRule(RowPolicies):
         spec = MODES[self.mode]
         if self.track and not spec.keeps_versions:
             tracking = " or ".join(mode for mode, other in MODES.items() if other.keeps_versions)
-            raise ValueError(f"`track` is for mode: {tracking}")
+            raise ValueError(f"`track` is only for mode: {tracking}")
         if self.key and not spec.has_key:
-            raise ValueError(f"a {spec.label} has no key: leave `key` out")
+            raise ValueError(f"a {spec.label} has no key: remove `key`")
         if self.filter and spec.marks_deleted_rows:
-            raise ValueError(f"`filter` is not for mode: {self.mode}, which keeps every row: use a mirror or a history")
+            raise ValueError(
+                f"`filter` cannot be used with mode: {self.mode}, which keeps every row: use a mirror or a history"
+            )
         if self.computed and self.keyless == "row_hash":
-            raise ValueError("keyless: row_hash finds rows by the source's values alone: leave `computed` out")
+            raise ValueError("keyless: row_hash finds rows by the source's values only: remove `computed`")
         if self.filter and self.keyless == "row_hash":
             raise ValueError("keyless: row_hash counts rows, which a `filter` cannot: use changelog or stop")
         if self.keyless == "row_hash" and spec.has_key and not spec.can_find_by_values:
@@ -205,7 +207,7 @@ class TargetRule(RowPolicies):
     def _shard_value(cls, value: str) -> str:
         found = set(_PLACEHOLDER.findall(value))
         if not found or found - {"schema", "table"}:
-            raise ValueError(f"{value!r} does not tell tables apart: use {{schema}}, {{table}} or both")
+            raise ValueError(f"{value!r} does not distinguish tables: use {{schema}}, {{table}} or both")
         return value
 
     @field_validator("shard_column")
@@ -247,16 +249,16 @@ class TargetRule(RowPolicies):
             folded = [name.lower() for name in names]
             for name in names:
                 if folded.count(name.lower()) > 1:
-                    raise ValueError(f"{setting}: {name!r} is named twice, in another case")
+                    raise ValueError(f"{setting}: {name!r} is named twice, with different case")
                 if name.lower() in own:
                     raise ValueError(f"{setting}: {name!r} is a new column of this rule, not one of the source")
         masked = {name.lower() for name in self.masks}
         if both := masked & {name.lower() for name in self.types}:
-            raise ValueError(f"types: {min(both)!r} is masked: its mask tells its type")
+            raise ValueError(f"types: {min(both)!r} is masked: its mask determines its type")
         for setting, text in self.expressions:
             for name in read_expression(text).reads:
                 if name in masked:
-                    raise ValueError(f"{setting}: {name!r} is masked: its values must not be known here (K14)")
+                    raise ValueError(f"{setting}: {name!r} is masked: an expression must not use its values (K14)")
                 if name in own:
                     raise ValueError(f"{setting}: {name!r} is a new column: expressions read the source's columns")
                 if not self.columns.takes(name):
@@ -313,9 +315,9 @@ def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
 def _checked_column(name: str) -> str:
     """Return `name` if a new column may have it. Raises ValueError."""
     if not name or _NAME_REFUSED.search(name):
-        raise ValueError(f"{name!r} is not a column name: no blanks and none of ,;{{}}()=")
+        raise ValueError(f"{name!r} is not a column name, which has no blanks and none of ,;{{}}()=")
     if name.lower().startswith(("_cdc_", "__start_at", "__end_at")):
-        raise ValueError(f"{name!r}: such names belong to the pipeline")
+        raise ValueError(f"{name!r}: this name is reserved for the pipeline")
     return name
 
 

@@ -78,14 +78,14 @@ def run(jobs_directory: Path, *, observer_of: Callable[[str], RunObserver] | Non
             if done.error is not None:
                 raise done.error
             if done.report is None:
-                raise CdcError("the run gave no report", next_step="look at the run in `make dev`")
+                raise CdcError("the run gave no report", next_step="open the run in `make dev`")
             reports.append(done.report)
         now = status(config, cursors=cursors)
     checks = _checks(config, now)
     differing = [f"{check.table}: {'; '.join(check.differences)}" for check in checks if check.differences]
     if differing:
         raise SinkError(
-            "tables differ from what the server's SELECT gave:\n  " + "\n  ".join(differing),
+            "tables differ from the server's SELECT:\n  " + "\n  ".join(differing),
             next_step="this is a defect: please report it with this output",
         )
     return DemoReport(
@@ -93,7 +93,7 @@ def run(jobs_directory: Path, *, observer_of: Callable[[str], RunObserver] | Non
         checks=tuple(checks),
         verified=_marker(config).exists(),
         status=now,
-        next_step="`make dev` opens Dagster's UI on this lake; `cdc-pipeline status shop` tells where it stands",
+        next_step="`make dev` opens Dagster's UI on this lake; `cdc-pipeline status shop` shows its state",
     )
 
 
@@ -101,8 +101,8 @@ def _config(jobs_directory: Path) -> PipelineConfig:
     file = jobs_directory / f"{SOURCE}.yaml"
     if not file.is_file():
         raise ConfigError(
-            f"the demo's pipeline {file} is not there",
-            next_step="run the demo in the project's folder, or name its jobs folder with --jobs",
+            f"the demo's pipeline {file} does not exist",
+            next_step="run the demo in the project's folder, or name its jobs directory with --jobs",
         )
     return load_config(file)
 

@@ -34,9 +34,9 @@ class DumpErrorFile:
             return DumpErrors.model_validate_json(read_json(self._path))
         except ValidationError as error:
             raise LakeStateError(
-                f"the count of failed dumps cannot be understood: {self._path}",
+                f"the file that counts failed dumps cannot be read: {self._path}",
                 got=str(error.errors()[0]["msg"]),
-                next_step="remove the file: counting starts again",
+                next_step="remove the file; counting starts from zero",
             ) from None
 
     def write(self, errors: DumpErrors) -> None:

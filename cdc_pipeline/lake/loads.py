@@ -188,7 +188,7 @@ class LoadFolder:
     def create(self, state: LoadState) -> None:
         """Begin the load."""
         if not put_if_absent(self._state, state.model_dump_json(indent=1)):
-            raise LakeStateError(f"there is a load of this id already: {self._state}")
+            raise LakeStateError(f"there is already a load with this id: {self._state}")
 
     def write_progress(self, number: int, progress: Progress) -> None:
         """Write the progress with batch `number`, before that is recorded."""
@@ -244,7 +244,7 @@ def remove_damaged(config: PipelineConfig) -> list[str]:
 
 def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
     next_step = (
-        f"begin again with `cdc-pipeline snapshot {source} --restart`, or for a rebuild "
+        f"start again with `cdc-pipeline snapshot {source} --restart`, or for a rebuild "
         f"`cdc-pipeline backfill {source} --table SCHEMA.TABLE --rebuild --restart`"
     )
     try:
@@ -256,8 +256,8 @@ def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
         raise LakeStateError(
-            f"a file of a load cannot be understood: {path}",
-            expected="a load that this version of the program knows",
+            f"a load's file cannot be read: {path}",
+            expected="a format that this version of the program knows",
             got=problems,
             next_step=next_step,
         ) from None

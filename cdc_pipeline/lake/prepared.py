@@ -362,8 +362,9 @@ def _checked_schema(lake: Path, file: XaFile, entry: OpenXa) -> TableSchema:
         table=file.table,
         expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
         got=found,
-        next_step="restore this file from a backup of the lake; or set the cursor back to before the prepare, in "
-        f"{entry.prepared_journal} at offset {entry.prepared_offset}, while that journal is still there",
+        next_step="restore this file from a backup of the lake; or move the cursor back to "
+        f"before the prepare, in {entry.prepared_journal} at offset "
+        f"{entry.prepared_offset}, while that journal still exists",
     )
 
 

@@ -154,7 +154,7 @@ def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[Quarantin
 
 def lost_note(file: QuarantineFile, error: CdcError) -> Note:
     """Return a cut's note of lost rows that no target reads again."""
-    text = f"{file.rows} rows that could not be applied are not in the quarantine: {error.what}"
+    text = f"{file.rows} rows that could not be applied are missing from the quarantine: {error.what}"
     return Note(kind=_LOST_NOTE, text=text, table=file.table)
 
 
@@ -260,5 +260,5 @@ def _damaged(path: Path, error: Exception) -> LakeStateError:
     return LakeStateError(
         f"a file of the quarantine is damaged: {path}",
         got=said_by(error),
-        next_step="restore this file from a backup of the lake; or move it away and go on: its rows are lost then",
+        next_step="restore this file from a backup of the lake; or move it away and continue, which loses its rows",
     )

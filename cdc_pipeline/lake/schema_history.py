@@ -38,10 +38,11 @@ class SchemaHistoryFile:
             return SchemaHistory.from_json(read_json(self._path))
         except (KeyError, TypeError, ValueError) as error:
             raise LakeStateError(
-                f"the schema history cannot be understood: {self._path}",
-                expected="a history that this version of the program knows",
+                f"the schema history cannot be read: {self._path}",
+                expected="a format that this version of the program knows",
                 got=said_by(error),
-                next_step="remove the file: tables below full row metadata are then known from the catalog again",
+                next_step="remove the file: the columns of tables below full row metadata are "
+                "then read from the catalog again",
             ) from None
 
     def write(self, history: SchemaHistory) -> None:

@@ -55,7 +55,7 @@ def pending_record(paths: LakePaths) -> BatchRecord | None:
     ahead = [batch for batch in batches if batch > number + 1]
     if ahead:
         raise LakeStateError(
-            f"a batch was recorded whose predecessors have no cut: {paths.batch(ahead[0])}",
+            f"a batch was recorded, but the batches before it have no cut: {paths.batch(ahead[0])}",
             expected=f"no record above batch {number + 1}: the last cut is {number}",
             got=f"records of batches {', '.join(map(str, ahead[:5]))}",
             next_step=f"restore the missing files of {paths.cuts} from a backup of the lake",
@@ -70,14 +70,14 @@ def _read(kind: type[_Document], path: Path, source: str, number: int) -> _Docum
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
         raise LakeStateError(
-            f"a file of the lake's own records cannot be understood: {path}",
-            expected="a record that this version of the program knows",
+            f"a file of the lake's own records cannot be read: {path}",
+            expected="a format that this version of the program knows",
             got=problems,
-            next_step="use the program's version that wrote it, or restore the file from a backup of the lake",
+            next_step="use the version of the program that wrote it, or restore the file from a backup of the lake",
         ) from None
     if (document.source, document.batch_number) != (source, number):
         raise LakeStateError(
-            f"a file of the lake's own records is not what its name says: {path}",
+            f"the contents of a file of the lake's own records contradict its name: {path}",
             expected=f"source {source}, batch {number}",
             got=f"source {document.source}, batch {document.batch_number}",
             next_step="restore the file from a backup of the lake",

@@ -85,7 +85,7 @@ def is_retryable(suspended: Suspension) -> bool:
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """Describe what a person can do, on one line."""
-    anew = f"to load it again: `cdc-pipeline snapshot {source} --table {quote(table)}`"
+    anew = f"to reload it: `cdc-pipeline snapshot {source} --table {quote(table)}`"
     anew += f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
     if suspended.needs_reload:
@@ -97,7 +97,7 @@ def note_of(table: str, suspended: Suspension) -> Note:
     """Return the note of a cut that suspends a target."""
     return Note(
         kind=SUSPENDED_NOTE,
-        text=f"{suspended.error}: {suspended.what}; it stands at {suspended.position}",
+        text=f"{suspended.error}: {suspended.what}; suspended at {suspended.position}",
         journal=suspended.journal,
         offset=suspended.offset,
         table=table,

@@ -136,7 +136,7 @@ def _facts_at(paths: LakePaths, reference: str) -> TableFacts:
         return _read(path)[int(place)]
     except (ValueError, IndexError):
         raise LakeStateError(
-            f"a file of the lake's own records is not what a cut says: {path}",
+            f"a file of the lake's own records contradicts a cut: {path}",
             expected=f"an entry {place}",
             next_step="restore the file from a backup of the lake",
         ) from None
@@ -149,8 +149,8 @@ def _read(path: Path) -> tuple[TableFacts, ...]:
         return _LISTED.validate_json(read_json(path))
     except ValidationError as error:
         raise LakeStateError(
-            f"a file of the lake's own records cannot be understood: {path}",
-            expected="descriptions of tables that this version of the program knows",
+            f"a file of the lake's own records cannot be read: {path}",
+            expected="a format that this version of the program knows",
             got=f"{error.error_count()} mistakes, the first: {error.errors()[0]['msg']}",
-            next_step="use the program's version that wrote it, or restore the file from a backup of the lake",
+            next_step="use the version of the program that wrote it, or restore the file from a backup of the lake",
         ) from None

@@ -21,7 +21,7 @@ def build_broken(file: Path, error: Exception, *, translator: CdcTranslator) -> 
     """Return an asset and a job that name the error of the source in `file` and fail with it."""
     source = identifier(file.stem)
     text = str(error) if isinstance(error, CdcError) else f"{type(error).__name__}: {error}"
-    description = f"**The definitions of {markdown(str(file))} cannot be made:**\n\n{markdown(text)}"
+    description = f"**The definitions of {markdown(str(file))} cannot be loaded:**\n\n{markdown(text)}"
     key = translator.cursor_key(source)
     spec = dg.AssetSpec(
         key,
@@ -35,7 +35,7 @@ def build_broken(file: Path, error: Exception, *, translator: CdcTranslator) -> 
     @dg.op(name=f"broken_{source}", description=description, out={"cursor": dg.Out(dg.Nothing, is_required=False)})
     def broken_step() -> None:
         raise dg.Failure(
-            description=f"{text}\n  then: reload the code location, so that the definitions are made again",
+            description=f"{text}\n  then: reload the code location, so that the definitions are loaded again",
             allow_retries=False,
         )
 

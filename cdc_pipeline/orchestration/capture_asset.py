@@ -73,13 +73,14 @@ def _step_description(config: PipelineConfig) -> str:
     """What the step does, and how the launchpad sets its bound; shown as Markdown."""
     return (
         f"Captures {config.name} up to its bound and merges it into the lake.\n\n"
-        f"Without configuration it stops {bound_text(config.bound)}. Another bound, one of:\n\n"
+        f"Without configuration it stops {bound_text(config.bound)}. To set another bound, "
+        "give one of:\n\n"
         "- `bound_journal` and `bound_offset`: at an event boundary in a journal\n"
         "- `bound_gtid`: after the transaction with this GTID\n"
-        "- `bound_time`: before the first transaction that was committed after this moment\n"
-        "- `bound_transactions`, `bound_bytes`, `bound_seconds`: at the end of the transaction with which so much was "
-        "read\n"
-        "- `bound_end_of_log: true`: where the log ends when the run is planned"
+        "- `bound_time`: before the first transaction committed after this time\n"
+        "- `bound_transactions`, `bound_bytes`, `bound_seconds`: at the end of the "
+        "transaction that reaches this amount\n"
+        "- `bound_end_of_log: true`: at the end of the log when the run is planned"
     )
 
 
@@ -156,8 +157,8 @@ def _chosen_tables(
     tables = sorted(table_of[key] for key in selected if key in table_of)
     if not tables:
         raise dg.Failure(
-            "The cursor alone cannot be materialized: it follows its tables. Select all of the source's assets for a "
-            "capture, or some tables to catch those up.",
+            "The cursor cannot be materialized alone, because it follows its tables. Select "
+            "all of the source's assets for a capture, or some tables to catch them up.",
             allow_retries=False,
         )
     return tables
@@ -188,7 +189,7 @@ def _run(
 
             capture = real_capture
         if tables is not None:
-            context.log.info(f"a run of {', '.join(tables)} alone: the cursor stands still")
+            context.log.info(f"this run catches up only {', '.join(tables)}: the cursor does not move")
         report = wait_for_lock(
             lambda: capture(
                 config,
@@ -222,11 +223,11 @@ def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore
     if not cursors.skipped:
         return
     for note in cursors.skipped:
-        context.log.warning(f"the cursor asset's {note}: passed over")
+        context.log.warning(f"ignored the cursor asset's {note}")
     context.log_event(
         dg.AssetObservation(
             cursors.asset_key,
-            description=f"{len(cursors.skipped)} events that are no cursor were passed over",
+            description=f"{len(cursors.skipped)} events that are not valid cursors were ignored",
             metadata={"events_passed_over": list(cursors.skipped[:_SKIPPED_NAMED_MAX])},
         )
     )

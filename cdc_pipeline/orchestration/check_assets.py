@@ -34,11 +34,12 @@ _VERIFIED: Final = ("count", "checksum")
 _DESCRIPTIONS: Final = {
     "count": "The table has as many rows as the source, at one position of the log.",
     "checksum": "The table's rows have the source's values, at one position of the log.",
-    "key_uniqueness": "Each key is there once among the rows that stand for rows of the source.",
-    "interval_continuity": "The versions of each key follow each other: none overlap, only the last is current.",
-    "intervals_join": "What the runs have read joins without a gap.",
+    "key_uniqueness": "No key occurs twice among the rows that stand for rows of the source.",
+    "interval_continuity": "The versions of each key follow each other: none overlap, and "
+    "only the last one is current.",
+    "intervals_join": "The intervals that the runs have read join without a gap.",
     "lag": "How far the lake is behind the source.",
-    "retention": "In how long the source may purge what the pipeline still needs.",
+    "retention": "How soon the source may purge what the pipeline still needs.",
 }
 
 
@@ -78,12 +79,14 @@ def _table_checks(
 ) -> dg.AssetChecksDefinition:
     @dg.op(
         name=f"verify_{pipeline.name}",
-        description=f"Compares tables of {pipeline.name} with the source, and looks at what is in them.",
+        description=f"Compares tables of {pipeline.name} with the source and checks their contents.",
         **_ports(specs),
     )
     def verify_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         if context.run.asset_selection:
-            context.log.info("a run that materializes assets checks no tables: execute the checks alone")
+            context.log.info(
+                "a run that materializes assets does not check tables: execute the checks in a run of their own"
+            )
             return
         wanted: dict[str, list[str]] = {}
         for check in sorted(context.selected_asset_check_keys):
@@ -160,7 +163,7 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
 
     @dg.op(
         name=f"check_cursor_of_{pipeline.name}",
-        description=f"Looks at how {pipeline.name} is followed: no gap, how far behind, and what the source may purge.",
+        description=f"Checks how {pipeline.name} follows its source: gaps, lag, and what the source may purge.",
         **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:

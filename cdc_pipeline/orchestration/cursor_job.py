@@ -74,7 +74,7 @@ def execute_cursor_change(
 
     @dg.job(
         name=f"{loaded.source}_cursor_{kind}",
-        description=f"A person's change of the lake or the cursor of {loaded.source}: `{_COMMANDS[kind]}`.",
+        description=f"A manual change of the lake or the cursor of {loaded.source}: `{_COMMANDS[kind]}`.",
         executor_def=dg.in_process_executor,
         tags={SOURCE_TAG: loaded.source},
     )
@@ -93,5 +93,5 @@ def execute_cursor_change(
     if caught:
         raise caught[0]
     if not result.success:
-        raise RuntimeError(f"the run {result.run_id} failed before the change began; its page in Dagster tells why")
+        raise RuntimeError(f"the run {result.run_id} failed before the change began; its page in Dagster shows why")
     return result.run_id

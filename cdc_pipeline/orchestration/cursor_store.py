@@ -68,7 +68,7 @@ class DagsterCursorStore:
         """
         if self._writer is None:
             raise CursorError(
-                "a cursor is only written by a Dagster run",
+                "only a Dagster run may write a cursor",
                 got=f"cursor of batch {cursor.batch_number} for {self.asset_key.to_user_string()} outside a run",
                 next_step=f"start the job: `cdc-pipeline run {self._source}`",
             )

@@ -110,7 +110,7 @@ def build_definitions(
             if loading is not None:
                 raise
             is_unexpected = not isinstance(error, CdcError)
-            _log.error("the definitions of %s cannot be made: %s", file, error, exc_info=is_unexpected)
+            _log.error("the definitions of %s cannot be loaded: %s", file, error, exc_info=is_unexpected)
             found.append(build_broken(file, error, translator=translator))
     return dg.Definitions.merge(*found, dg.Definitions(executor=dg.in_process_executor))
 
@@ -161,7 +161,7 @@ def _config_files(jobs_directory: Path) -> list[Path]:
     """
     if not jobs_directory.is_dir():
         raise ConfigError(
-            f"there is no jobs directory {jobs_directory}",
+            f"the jobs directory {jobs_directory} does not exist",
             expected="a directory with one YAML file per source",
             next_step="create it, or name another one with --jobs or CDC_PIPELINE_JOBS",
         )
@@ -185,12 +185,14 @@ def load_checked(file: Path) -> PipelineConfig:
 def _job_description(config: PipelineConfig) -> str:
     """What a run does and where it stops; shown as Markdown."""
     return (
-        f"One bounded capture of {config.name}: goes on from the cursor, reads the binlog up to a bound that is fixed "
-        "when the run is planned, merges each batch into the Delta tables and then moves the cursor. Run again, it "
-        "goes on where it stopped; with nothing new it changes nothing and says why.\n\n"
-        f"A run stops {bound_text(config.bound)}. To stop one elsewhere, give its step "
-        f"`{step_name(config.name)}` another bound in the launchpad: `bound_journal` with `bound_offset`, "
-        "`bound_gtid`, `bound_time`, `bound_transactions`, `bound_bytes`, `bound_seconds`, or `bound_end_of_log`."
+        f"One bounded capture of {config.name}: continues from the cursor, reads the binlog up "
+        "to a bound that is fixed when the run is planned, merges each batch into the Delta "
+        "tables and then moves the cursor. The next run continues where this one stopped; if "
+        "there is nothing new, it changes nothing and says why.\n\n"
+        f"A run stops {bound_text(config.bound)}. To stop one run elsewhere, give its step "
+        f"`{step_name(config.name)}` another bound in the launchpad: `bound_journal` with "
+        "`bound_offset`, `bound_gtid`, `bound_time`, `bound_transactions`, `bound_bytes`, "
+        "`bound_seconds`, or `bound_end_of_log`."
     )
 
 

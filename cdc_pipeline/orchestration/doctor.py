@@ -70,7 +70,7 @@ def diagnose(
 
     try:
         with open_instance() as instance:
-            tell("Dagster", ok(f"Dagster's instance in {instance.root_directory} opens"), *_settings(instance))
+            tell("Dagster", ok(f"Dagster's instance in {instance.root_directory} can be opened"), *_settings(instance))
             try:
                 loaded = load_source(jobs_directory, config.name)
             except CdcError as error:
@@ -87,8 +87,9 @@ def diagnose(
 def _settings(instance: dg.DagsterInstance) -> Iterator[Told]:
     if not (Path(instance.root_directory) / "dagster.yaml").is_file():
         yield note(
-            "Dagster's instance has no settings: runs of one source do not wait for each other's slot (the second one "
-            "waits for the lake's lock), and nobody looks for runs whose process was killed",
+            "Dagster's instance has no settings: runs of one source do not wait for each "
+            "other's slot (the second one waits for the lake's lock), and runs whose process "
+            "was killed are not detected",
             expected=f"{instance.root_directory}/dagster.yaml",
             got="none",
             mend=f"cp dagster_home/dagster.yaml {instance.root_directory}/ from the project's folder",
@@ -117,7 +118,7 @@ def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: Load
     schedule = config.schedule
     if schedule is None:
         yield note(
-            "no schedule: each run is started by a person, or by another program",
+            "no schedule: runs are started by hand or by another program",
             expected="schedule: {cron: ..., enabled: true}",
             got="none",
             mend='schedule: {cron: "*/15 * * * *", enabled: true}',
@@ -127,25 +128,25 @@ def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: Load
         return
     name = f"{loaded.job.name}_schedule"
     states = [state for state in instance.all_instigator_state() if state.instigator_name == name]
-    # A schedule that nobody has switched in Dagit has the state that the file sets.
+    # A schedule that nobody has switched in Dagster's UI has the state that the file sets.
     by_hand = [state for state in states if state.status.value in ("RUNNING", "STOPPED")]
     runs = by_hand[-1].status.value == "RUNNING" if by_hand else schedule.enabled
     if not runs:
         yield note(
             f"the schedule {schedule.cron} is off",
             expected="on",
-            got="stopped in Dagit" if by_hand else "enabled: false",
-            mend="schedule: {enabled: true}, or switch it on in Dagit",
+            got="stopped in Dagster's UI" if by_hand else "enabled: false",
+            mend="schedule: {enabled: true}, or switch it on in Dagster's UI",
         )
         return
     beats = [beat.timestamp for kind, beat in instance.get_daemon_heartbeats().items() if kind == "SCHEDULER"]
     silent_s = time.time() - max(beats) if beats else None
     if silent_s is None or silent_s > _DAEMON_SILENT_S:
         yield warning(
-            f"the schedule {schedule.cron} is on, and nobody keeps it: Dagster's daemon does not run",
-            expected=f"a sign of life in the last {duration(_DAEMON_SILENT_S)}",
-            got="none ever" if silent_s is None else f"{duration(silent_s)} ago",
+            f"the schedule {schedule.cron} is on, but Dagster's daemon is not running, so it starts no runs",
+            expected=f"a heartbeat in the last {duration(_DAEMON_SILENT_S)}",
+            got="no heartbeat ever" if silent_s is None else f"{duration(silent_s)} ago",
             mend="dagster-daemon run -w workspace.yaml (or: make dev)",
         )
     else:
-        yield ok(f"the schedule {schedule.cron} is on, and Dagster's daemon runs")
+        yield ok(f"the schedule {schedule.cron} is on, and Dagster's daemon is running")

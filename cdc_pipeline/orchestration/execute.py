@@ -52,7 +52,7 @@ class LoadedSource:
         if unknown:
             raise ConfigError(
                 f"{self.source} has no such table: {', '.join(unknown)}",
-                expected=f"one of: {', '.join(sorted(self.table_keys)) or 'none is known before the first run'}",
+                expected=f"one of: {', '.join(sorted(self.table_keys)) or 'no table is known before the first run'}",
                 next_step="name tables as schema.table; `cdc-pipeline status` lists them",
             )
         return [self.table_keys[table] for table in tables]
@@ -83,9 +83,9 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
     directory = os.environ.get("DAGSTER_HOME", "")
     if not directory or not Path(directory).expanduser().is_absolute() or not Path(directory).expanduser().is_dir():
         raise ConfigError(
-            "Dagster's home directory is not known",
+            "Dagster's home directory is unknown",
             setting="DAGSTER_HOME",
-            expected="the absolute path of a directory that exists, or a folder dagster_home in the working directory",
+            expected="the absolute path of an existing directory, or a folder dagster_home in the working directory",
             got=directory or "not set",
             next_step='start in the project\'s folder, or: export DAGSTER_HOME="$PWD/dagster_home"',
         )
@@ -98,7 +98,7 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
             f"Dagster's instance in {directory} cannot be opened",
             setting="dagster.yaml",
             got="; ".join(problem.message for problem in error.errors) or str(error),
-            next_step="mend dagster.yaml; the one that ships with the project is a good start",
+            next_step="correct dagster.yaml; the one that ships with the project is a good start",
         ) from error
     finally:
         log.removeFilter(_is_no_advice)
@@ -131,7 +131,7 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
     else:
         raise ConfigError(
             f"there is no source {source!r} in {jobs_directory}",
-            expected=f"a file {source}.yaml there",
+            expected=f"a file {source}.yaml in this directory",
             next_step="`cdc-pipeline validate` lists the sources",
         )
     translator = loading.translator or CdcTranslator()
@@ -187,7 +187,7 @@ def execute_capture(
         )
     error = listener.error
     if isinstance(error, dg.DagsterExecutionInterruptedError):
-        error = CdcError("the run was stopped", next_step="start it again: it goes on from the last cut")
+        error = CdcError("the run was stopped", next_step="start it again: it continues from the last cut")
     if not result.success and error is None:
         error = RuntimeError(_failure_text(result))
     return CaptureRun(
@@ -213,7 +213,7 @@ def _load_definitions(file: Path) -> dg.Definitions:
     found = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
     if len(found) != 1:
         raise ConfigError(
-            f"{file} cannot be used", expected="one Dagster Definitions object", got=f"{len(found)} of them"
+            f"{file} cannot be used", expected="exactly one Dagster Definitions object", got=f"{len(found)} of them"
         )
     return found[0]
 
@@ -224,4 +224,4 @@ def _failure_text(result: dg.ExecuteInProcessResult) -> str:
         serialized = getattr(data, "error", None)
         if event.is_failure and serialized is not None:
             return str(serialized.to_string())
-    return "the run failed before the capture started; its page in Dagster tells why"
+    return "the run failed before the capture started; its page in Dagster shows why"

@@ -51,7 +51,7 @@ def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) 
     found = [covered for record in records if (covered := _covered(record.asset_materialization)) is not None]
     found.reverse()
     if len(found) < 2:
-        return Joined(None, "fewer than two batches tell what they covered", {"events": len(found)})
+        return Joined(None, "fewer than two batches have recorded what they covered", {"events": len(found)})
     gaps = [
         f"batch {before.batch_number} ended at {before.end}, batch {after.batch_number} begins at {after.start}"
         for before, after in pairwise(found)
@@ -60,7 +60,7 @@ def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) 
     moved = sum(one.is_moved for one in found)
     values = {"events": len(found), "gaps": len(gaps), "moved_by_a_person": moved, "named": gaps[:_NAMED_MAX]}
     if gaps:
-        return Joined(False, f"{len(gaps)} of {len(found)} batches do not begin where the one before ended", values)
+        return Joined(False, f"{len(gaps)} of {len(found)} batches do not begin where the previous one ended", values)
     return Joined(True, f"{len(found)} batches join, from {found[0].start} to {found[-1].end}", values)
 
 

@@ -1,4 +1,4 @@
-"""First loads and re-loads as an asset whose partitions are the source's tables.
+"""First loads and reloads as an asset whose partitions are the source's tables.
 
 Rules:
 - A backfill of several partitions is one run: their tables are loaded together and enter the lake
@@ -55,7 +55,8 @@ class LoadRunConfig(dg.Config):
     restart: bool = Field(
         default=False,
         description=(
-            "true: begin anew, and forget what an earlier load of these tables has read. false: go on where it was."
+            "true: start again and discard what an earlier load of these tables has read. "
+            "false: continue an unfinished load."
         ),
     )
 
@@ -78,9 +79,9 @@ def build_load(
         key,
         deps=[translator.source_table_key(pipeline.name, table) for table in sources],
         description=(
-            f"Tables of {pipeline.name} read from the server and put into the lake whole: a partition a table. "
-            "Materialize partitions to load tables for the first time or anew; the lake keeps the old rows until the "
-            "new ones are complete."
+            f"Tables of {pipeline.name}, loaded completely from the server's rows: one "
+            "partition per table. Materialize partitions to load or reload tables; the lake "
+            "keeps the old rows until the new ones are complete."
         ),
         group_name=translator.group_name(pipeline.name),
         kinds={translator.source_kind(pipeline, newest_cut(pipeline)), "deltalake"},
@@ -93,8 +94,8 @@ def build_load(
     @dg.op(
         name=_load_step_name(pipeline.name),
         description=(
-            f"Loads tables of {pipeline.name}: those of the run's partitions. `restart: true` begins anew instead of "
-            "going on where an earlier run of the same tables was."
+            f"Loads the tables of {pipeline.name} that the run's partitions name. `restart: "
+            "true` starts again instead of continuing an unfinished run of the same tables."
         ),
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
         out={"snapshot": dg.Out(dg.Nothing, is_required=False)},
@@ -124,10 +125,7 @@ def build_load(
 
 def load_description(source: str) -> str:
     """What the job does; shown as Markdown."""
-    return (
-        f"Loads tables of {source} for the first time, or anew: choose the tables as partitions. The sync of all "
-        "others goes on meanwhile."
-    )
+    return f"Loads or reloads tables of {source}: choose the tables as partitions. All other tables stay in sync."
 
 
 def _loadable(pipeline: PipelineConfig) -> list[str]:

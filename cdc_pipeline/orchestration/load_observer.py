@@ -45,7 +45,7 @@ class LoadRecorder(RunObserver):
     def load_began(self, state: LoadState, *, resumed: bool) -> None:
         """Log which load this is."""
         self._began_s, self._rows_before = time.monotonic(), -1
-        what = "goes on" if resumed else "begins"
+        what = "continues" if resumed else "begins"
         self._context.log.info(f"load {state.load_id} {what}: {', '.join(state.sources)} from {state.cursor.position}")
 
     def load_stepped(self, text: str) -> None:

@@ -37,8 +37,9 @@ def build_maintenance(
         return None, None
     name = _maintenance_job_name(pipeline.name)
     description = (
-        f"Compacts and vacuums the tables of {pipeline.name} where the log's numbers say that it pays, and keeps their "
-        "retention what `sink.cut_retention` says. May run beside a capture."
+        f"Compacts and vacuums the tables of {pipeline.name} when the figures in their logs "
+        "show that it pays off, and sets their retention to `sink.cut_retention`. May run "
+        "beside a capture."
     )
 
     @dg.op(name=f"maintain_{pipeline.name}", description=description)

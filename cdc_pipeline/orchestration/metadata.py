@@ -34,8 +34,8 @@ _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows",
 
 # What the pipeline adds to each table's own columns.
 _CDC_DESCRIPTIONS = {
-    OP_COLUMN: "operation that left the row as it is: insert or update",
-    SEQ_COLUMN: "place of that change in the order of all changes of the source: the higher, the later",
+    OP_COLUMN: "last operation on the row: insert or update",
+    SEQ_COLUMN: "position of that change in the order of all changes of the source: the higher, the later",
     TS_COLUMN: "when that change was committed at the source",
     RESCUED_COLUMN: "the server's text of values that their columns cannot hold, by column",
 }

@@ -29,44 +29,44 @@ class CaptureRunConfig(dg.Config):
 
     bound_journal: str | None = Field(
         default=None,
-        description="Stop in this journal, such as binlog.000007, at bound_offset. Not with another bound.",
+        description="Stop in this journal, such as binlog.000007, at bound_offset. Excludes other bounds.",
     )
     bound_offset: int | None = Field(
         default=None,
-        description="Byte offset of an event boundary in bound_journal; without it 4, the journal's begin.",
+        description="Byte offset of an event boundary in bound_journal; default 4, the journal's beginning.",
     )
     bound_gtid: str | None = Field(
         default=None,
         description=(
-            "Stop after the transaction with this GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:7 (MySQL) or "
-            "0-1-100 (MariaDB). Not with another bound."
+            "Stop after the transaction with this GTID, such as "
+            "3e11fa47-71ca-11e1-9e33-c80aa9429562:7 (MySQL) or 0-1-100 (MariaDB). Excludes "
+            "other bounds."
         ),
     )
     bound_time: str | None = Field(
         default=None,
         description=(
-            "Stop before the first transaction that was committed after this moment, with its zone, such as "
-            "2026-01-31T08:00:00+00:00. Not with another bound."
+            "Stop before the first transaction committed after this time, given with a zone, "
+            "such as 2026-01-31T08:00:00+00:00. Excludes other bounds."
         ),
     )
     bound_transactions: int | None = Field(
-        default=None, description="Stop after this many transactions, at least 1. Not with another bound."
+        default=None, description="Stop after this many transactions, at least 1. Excludes other bounds."
     )
     bound_bytes: int | None = Field(
         default=None,
-        description=(
-            "Stop at the end of the transaction with which so many bytes of the log were read. Not with another bound."
-        ),
+        description="Stop at the first transaction end after this many bytes of the log. Excludes other bounds.",
     )
     bound_seconds: float | None = Field(
         default=None,
-        description="Stop at the first end of a transaction after reading for so long. Not with another bound.",
+        description="Stop at the first transaction end after this much time. Excludes other bounds.",
     )
     bound_end_of_log: bool = Field(
         default=False,
         description=(
-            "true: read to where the log ends when the run is planned, whatever the YAML file's bound is. false: stop "
-            "at the bound that another field gives, else at the YAML file's."
+            "true: read to the end of the log when the run is planned, whatever bound the "
+            "YAML file has. false: stop at the bound that another field gives, or else at the "
+            "YAML file's."
         ),
     )
 

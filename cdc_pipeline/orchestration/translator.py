@@ -134,8 +134,9 @@ class CdcTranslator:
             self.cursor_key(config.name),
             deps=[self.table_key(config.name, table) for table in tables],
             description=(
-                f"How far {config.name} has been applied. Each event is written after its batch's cut and holds all "
-                "that the next run needs; if it is lost, the next run rebuilds it from the last cut in the lake."
+                f"How far {config.name} has been applied. Each event is written after its "
+                "batch's cut and holds everything that the next run needs; if it is lost, the "
+                "next run rebuilds it from the last cut in the lake."
             ),
             group_name=self.group_name(config.name),
             kinds={"cdc"},

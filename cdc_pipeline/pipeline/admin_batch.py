@@ -188,7 +188,7 @@ def finished_state(
     pending = sink.pending_record()
     if pending is not None:
         raise UnfinishedBatchError(
-            f"batch {pending.batch_number} is recorded and not finished",
+            f"batch {pending.batch_number} is recorded but unfinished",
             expected=expected,
             next_step=f"run `cdc-pipeline run {sink.paths.source}` first: it finishes the batch; then {doing}",
         )

@@ -66,7 +66,7 @@ def bound_of(
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         name = str(problem["loc"][0])
-        expected = "a time with its zone, such as 2026-01-31T08:00:00+00:00" if name == "time" else problem["msg"]
+        expected = "a time with a zone, such as 2026-01-31T08:00:00+00:00" if name == "time" else problem["msg"]
         raise _wrong(f"{name} {parts[name]}", expected) from None
     return bound
 
@@ -78,14 +78,14 @@ def bound_text(bound: Bound) -> str:
     if isinstance(bound, GtidBoundConfig):
         return f"after the transaction {bound.gtid}"
     if isinstance(bound, TimeBoundConfig):
-        return f"before the first transaction that was committed after {bound.time.isoformat()}"
+        return f"before the first transaction committed after {bound.time.isoformat()}"
     if isinstance(bound, TransactionsBoundConfig):
         return f"after {bound.transactions:,} transaction{'s' if bound.transactions != 1 else ''}"
     if isinstance(bound, BytesBoundConfig):
-        return f"at the end of the transaction with which {bound.bytes:,} bytes of the log were read"
+        return f"at the first transaction end after {bound.bytes:,} bytes of the log"
     if isinstance(bound, SecondsBoundConfig):
-        return f"at the first end of a transaction after reading for {bound.seconds:g} s"
-    return "where the log ends when the run is planned"
+        return f"at the first transaction end after {bound.seconds:g} s"
+    return "at the end of the log when the run is planned"
 
 
 def _wrong(got: str, expected: str) -> ConfigError:

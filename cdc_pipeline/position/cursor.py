@@ -296,18 +296,19 @@ class CursorGuard:
         self.check_source(cursor)
         if self._has_seen and _sort_key(latest) != _sort_key(self._seen):
             raise CursorError(
-                "another writer has changed the cursor meanwhile",
+                "another writer has changed the cursor in the meantime",
                 expected=_described(self._seen),
                 got=_described(latest),
                 next_step="let only one run of a source write at a time, and run again to read the new cursor",
             )
         if not replace and latest is not None and _is_earlier(cursor, latest):
             raise CursorError(
-                "the cursor would go back",
+                "the cursor would move back",
                 expected=f"{_described(latest)}, or later",
                 got=_described(cursor),
-                next_step=f"only `cdc-pipeline cursor set {cursor.source} --earliest`, or another position, and "
-                f"`cdc-pipeline cursor rebuild {cursor.source}` move a cursor back",
+                next_step="to move a cursor back, use `cdc-pipeline cursor set "
+                f"{cursor.source} --earliest`, or another position, or `cdc-pipeline "
+                f"cursor rebuild {cursor.source}`",
             )
 
 

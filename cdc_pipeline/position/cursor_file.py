@@ -93,7 +93,7 @@ class FileCursorStore:
                 f"the cursor's file cannot be written: {self.file}",
                 expected="a writable folder with free space",
                 got=f"{type(error).__name__}: {error.strerror}",
-                next_step="free space, or give the account of this process write permission there",
+                next_step="free disk space, or give the account of this process write permission there",
             ) from None
 
     def history(self, limit: int) -> list[CursorEntry]:
@@ -129,7 +129,7 @@ class FileCursorStore:
                 f"the cursor in {where} was written by another version of this program",
                 expected=f"form {FORM_VERSION}",
                 got=f"form {form}",
-                next_step="use the program's version that wrote it",
+                next_step="use the version of the program that wrote it",
             )
         body = {name: value for name, value in document.items() if name != "sha256"}
         if document.get("sha256") != _checksum(body) or not {"cursor", "metadata", "at_us"} <= body.keys():

@@ -151,7 +151,7 @@ class AckedPositions:
         """
         store = self._stores.get(consumer)
         if store is None:
-            raise CursorError("there is no such consumer", expected=", ".join(self._stores), got=consumer)
+            raise CursorError("the consumer is unknown", expected=", ".join(self._stores), got=consumer)
         store.write(cursor, metadata or {}, replace=replace)
         self._cursors[consumer] = cursor
 

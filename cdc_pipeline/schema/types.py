@@ -61,7 +61,7 @@ def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
 def keyless(table: str) -> KeylessTableError:
     """Return the error for a captured table without a primary key."""
     return KeylessTableError(
-        "a mirror needs a primary key to find the rows that change",
+        "a mirror needs a primary key to identify the rows that change",
         table=table,
         expected="a primary key in the table map",
         got="none",
@@ -84,7 +84,7 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
             raise SchemaError("a column has an empty name", table=table, next_step=_EXCLUDE)
         if folded.startswith(CDC_PREFIX):
             raise SchemaError(
-                f"column `{name}`: names that start with {CDC_PREFIX} belong to the pipeline",
+                f"column `{name}`: names that start with {CDC_PREFIX} are reserved for the pipeline",
                 table=table,
                 next_step=_EXCLUDE,
             )
@@ -99,7 +99,7 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
             )
         if folded in seen:
             raise SchemaError(
-                f"columns `{seen[folded]}` and `{name}` differ in case only, which is one name to Delta",
+                f"columns `{seen[folded]}` and `{name}` differ only in case, so they are the same name in Delta",
                 table=table,
                 next_step=_EXCLUDE,
             )

@@ -112,7 +112,7 @@ class DeltaCursorStore:
             if (-1 if there is None else there.version()) == (-1 if table is None else table.version()):
                 raise self._damaged(said_by(error)) from None
             raise CursorError(
-                "another writer has changed the cursor meanwhile",
+                "another writer has changed the cursor in the meantime",
                 expected=f"version {-1 if table is None else table.version()} of {self.path}",
                 got=f"version {-1 if there is None else there.version()}",
                 next_step="let only one run of a source write at a time, and run again to read the new cursor",
@@ -136,7 +136,7 @@ class DeltaCursorStore:
             raise CursorError(
                 "the cursor did not reach the disk",
                 got=error.got,
-                next_step="look at the disk that the lake lies on, then start the run again",
+                next_step="check the lake's disk, then start the run again",
             )
 
     def _open(self) -> DeltaTable | None:
@@ -155,7 +155,7 @@ class DeltaCursorStore:
                 f"the cursors in {self.path} were written by another version of this program",
                 expected=_DESCRIPTION.format(form=FORM_VERSION),
                 got=told.description or "no description",
-                next_step="use the program's version that wrote them",
+                next_step="use the version of the program that wrote them",
             )
         if told.name != self._source:
             raise CursorError("the cursor belongs to another source", expected=self._source, got=told.name)

@@ -181,7 +181,7 @@ class LakeSink:
                 f"batch {number} cannot begin",
                 expected=f"batch {following}, not recorded yet",
                 got=f"batch {number}" if number != following else "a record of it",
-                next_step="start the run again: it takes up the lake's own state first",
+                next_step="start the run again: it continues from the lake's own state",
             )
         return StagedBatch(number, paths=self.paths, check_lock=self._check_locked)
 

@@ -65,9 +65,9 @@ def probe_lake(paths: LakePaths) -> float:
         try:
             if not verbs.put_if_absent(file, b"1") or verbs.put_if_absent(file, b"2") or verbs.read(file) != b"1":
                 raise SinkError(
-                    "the lake does not keep one of two writers out",
-                    expected="a second put of the same file refused",
-                    got="it was taken",
+                    "the lake accepts two writers at once",
+                    expected="a second put of the same file is refused",
+                    got="it was accepted",
                     next_step="move the lake to a file system with hard links, or a store with conditional puts",
                 )
             verbs.replace(file, b"3")
@@ -77,7 +77,7 @@ def probe_lake(paths: LakePaths) -> float:
             raise SinkError(
                 f"the lake cannot be written: {paths.lake}",
                 setting="sink.lake_path",
-                expected="a place that this user may write to",
+                expected="a lake that this user may write to",
                 got=f"{type(error).__name__}: {error.strerror}",
                 next_step="choose another sink.lake_path, or grant the permission",
             ) from None
@@ -189,9 +189,9 @@ def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
                 "Delta does not write or read a table in the lake",
                 expected=f"{_ROWS} rows written and read",
                 got=said_by(error),
-                next_step="see docs/storage.md for the jars, rights and settings that the lake's place needs",
+                next_step="see docs/storage.md for the jars, permissions and settings that this kind of lake needs",
             ) from None
         if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
-            raise SinkError("Delta reads other rows than it wrote", expected=f"{_ROWS} rows", got=tuple(found))
+            raise SinkError("Delta reads back different rows than it wrote", expected=f"{_ROWS} rows", got=tuple(found))
     write_s, read_s = (after - before for before, after in pairwise(marks))
     return write_s, read_s

@@ -61,8 +61,9 @@ class AcceptedEnd:
     def text(self) -> str:
         """Return one sentence for people."""
         return (
-            f"{self.journal} ends at {self.offset} without ROTATE or STOP and without GTIDs that could prove it; "
-            f"accepted by the configuration, reading goes on with {self.following}"
+            f"{self.journal} ends at {self.offset} without ROTATE or STOP and without GTIDs "
+            "that could prove it; accepted by the configuration; reading continues with "
+            f"{self.following}"
         )
 
 
@@ -170,14 +171,15 @@ class JournalEndProof:
             self._on_accepted(AcceptedEnd(self._journal, offset, following.journal))
             return
         raise DamagedJournalError(
-            "the journal ends without ROTATE or STOP, and has no GTIDs that could prove that its end is there",
+            "the journal ends without ROTATE or STOP, and has no GTIDs that could prove that this is its end",
             journal=self._journal,
             offset=offset,
             expected="ROTATE or STOP at its end",
             got=f"{following.journal} follows",
             setting="accept.unproved_journal_ends",
-            next_step="compare the last transactions with the tables of the server; if none is missing, name "
-            f"{self._journal} in accept.unproved_journal_ends; else load the tables anew after it",
+            next_step="compare the last transactions with the server's tables; if none is "
+            f"missing, name {self._journal} in accept.unproved_journal_ends; "
+            "otherwise reload the tables after it",
         )
 
     def _disproved(
@@ -189,13 +191,13 @@ class JournalEndProof:
             + (f"; unknown to it: {unknown}" if unknown else "")
         )
         return DamagedJournalError(
-            f"the journal ends without ROTATE or STOP, and {following} does not go on where it ends",
+            f"the journal ends without ROTATE or STOP, and {following} does not continue where it ends",
             journal=self._journal,
             offset=offset,
             expected=f"{following} to begin after the transactions that were read",
             got=got,
-            next_step="fetch the whole journal from its server again; if the server lost its end, load the tables anew "
-            "after it",
+            next_step="fetch the complete journal from its server again; if the server lost "
+            "its end, reload the tables after it",
         )
 
 

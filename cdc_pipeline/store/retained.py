@@ -86,10 +86,10 @@ class RetainedEvents:
         sequence = self._search(position)
         if sequence < 0:
             raise AckPositionError(
-                "no event that was got and is not yet acked is at this position",
+                "this position has no event that was got but not acked",
                 journal=position.journal,
                 offset=position.offset,
-                expected="the position of an event of a batch that was got and not acked",
+                expected="the position of an event in a batch that was got but not acked",
                 got=f"{position} at timestamp {position.timestamp_s}",
                 next_step="ack the range of a batch that was got; roll back and get again if in doubt",
             )

@@ -149,11 +149,11 @@ class RingStore(RetainedEvents):
             count_bytes += part.event_bytes
         if count > self._size:
             raise EventListTooLargeError(
-                "a list of events can never fit the ring",
+                "the list of events is larger than the ring",
                 expected=f"at most {self._size} events",
                 got=f"{count} events",
                 setting="store.ring_events",
-                next_step="put it in pieces, or raise store.ring_events",
+                next_step="put the events in several pieces, or raise store.ring_events",
             )
         with self._lock:
             if not self._is_running:
@@ -165,7 +165,7 @@ class RingStore(RetainedEvents):
             if self._has_ended:
                 raise StoreError(
                     "events were put after the end of the input",
-                    next_step="put before end_of_input, or start the store again",
+                    next_step="put events before end_of_input, or start the store again",
                 )
             self._append(parts)
             # Do not wake a get that would only wait again: it would take the interpreter from the

@@ -73,8 +73,9 @@ class TablePattern:
         match = _PATTERN.fullmatch(text)
         if match is None:
             raise ValueError(
-                f"{text!r} is not a pattern such as shop.orders or shop.*; names with dots or blanks, or that begin "
-                "with a backtick, are written in backticks: `my schema`.`my table`"
+                f"{text!r} is not a pattern such as shop.orders or shop.*; names that contain "
+                "dots or blanks, or begin with a backtick, are written in backticks: `my "
+                "schema`.`my table`"
             )
         (schema, exact_schema), (table, exact_table) = _part(match["schema"]), _part(match["table"])
         return cls(text, schema, table, exact_schema, exact_table)

@@ -89,7 +89,7 @@ class TransactionBuffer:
                 "the transaction buffer's size is not a power of two",
                 expected="a power of two, such as 1024",
                 got=slice_events_max,
-                next_step="set a power of two",
+                next_step="choose a power of two",
             )
         self._put = put
         self._is_isolated = is_isolated

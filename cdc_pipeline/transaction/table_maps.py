@@ -221,7 +221,7 @@ class TableMaps:
             except MetadataMissingError as error:
                 if self._schemas is not None and known_schema is None:
                     why = self._schemas.why_unknown(name.database, name.table, chunk.journal, offset)
-                    error.got = f"{error.got}; the schema history does not know the table here: {why}"
+                    error.got = f"{error.got}; the schema history does not know the table at this position: {why}"
                 raise
             if self._schemas is not None:
                 self._schemas.observed(schema, chunk.journal, offset)
@@ -274,5 +274,5 @@ class TableMaps:
             offset=int(event["offset"]),
             expected=f"one of the table ids {known}" if known else "a table map before the rows",
             got=f"{event_name(int(event['event_type']))}; the transaction begins at offset {tx_offset}{first_map}",
-            next_step=f"read again from {piece.chunk.journal} at offset {tx_offset}, the transaction's begin",
+            next_step=f"read again from {piece.chunk.journal} at offset {tx_offset}, the transaction's beginning",
         )

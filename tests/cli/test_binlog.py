@@ -168,7 +168,7 @@ def test_standard_input_gives_what_the_file_gives() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (FILES[0].read_bytes()[4:], "the file is no journal"),
+        (FILES[0].read_bytes()[4:], "the file is not a journal"),
         (b"", "an empty file"),
         (b"\xfdbin" + bytes(600), "encrypted"),
         (FILES[0].read_bytes()[:50_000], "ends in the middle of an event"),
@@ -233,7 +233,7 @@ def test_parquet_holds_the_same_changes(tmp_path: Path) -> None:
     assert [row[1:] for row in sorted(found)] == expected
     again = run("--format", "parquet", "--output", tmp_path / "out", JOURNALS)
     assert again.exit_code == 2
-    assert "holds Parquet files already" in again.stderr
+    assert "already holds Parquet files" in again.stderr
 
 
 @pytest.mark.parametrize(

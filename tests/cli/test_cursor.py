@@ -118,8 +118,8 @@ def test_k3_events_that_are_no_cursor_are_named_in_the_run(archive: Project, ins
     shown = _json("cursor", "show", "shop")
     assert shown["cursor"] == first["cursor"]
     assert "reported without a run" in shown["events_passed_over"][0]
-    assert "passed over" in _run("cursor", "show", "shop").stdout
-    assert "passed over" in _run("plan", "shop").stdout
+    assert "ignored" in _run("cursor", "show", "shop").stdout
+    assert "ignored" in _run("plan", "shop").stdout
     run_id = _json("run", "shop")["run_id"]
     (observed,) = instance.fetch_observations(KEY, limit=10).records
     assert observed.run_id == run_id
@@ -340,7 +340,7 @@ def test_k3_set_checks_the_place_against_the_server(
     assert asked.exit_code == 2, asked.output
     assert "back to its begin" in " ".join(asked.output.split())
     for options, error in [
-        (["--journal", journal, "--offset", str(start + 1)], "no whole event at the offset"),
+        (["--journal", journal, "--offset", str(start + 1)], "no complete event at the offset"),
         (["--journal", journal, "--offset", "999999999"], "not an event boundary"),
         (["--journal", "binlog.999999"], "not on the server"),
         (["--gtid-set", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"], "has not executed"),

@@ -58,7 +58,7 @@ def test_list_shows_the_newest_first(shop: Project) -> None:
 
 
 def test_k4_show_says_where_a_suspended_table_stands(shop: Project) -> None:
-    assert "suspended, stands at binlog.000001:777" in _run(shop, "cuts", "show", "shop").stdout
+    assert "suspended at binlog.000001:777" in _run(shop, "cuts", "show", "shop").stdout
     assert "suspended" not in _run(shop, "cuts", "show", "shop", "2").stdout
     assert _json(_run(shop, "cuts", "show", "shop", "1", "--json"))["tables"].keys() == {"shop.orders"}
 

@@ -45,7 +45,7 @@ def test_exit_codes_follow_the_worst_finding(project: Project) -> None:
     file.write_text(YAML + 'schedule: {cron: "*/15 * * * *", enabled: true}\n')
     warned = _run(project, "shop", "--area", "local")
     assert warned.exit_code == 1
-    assert "Dagster's daemon does not run" in warned.stdout
+    assert "Dagster's daemon is not running" in warned.stdout
     assert "dagster-daemon run" in warned.stdout
     assert "shop: 1 warning" in warned.stdout
 
@@ -53,7 +53,7 @@ def test_exit_codes_follow_the_worst_finding(project: Project) -> None:
     wrong = _run(project, "shop")
     assert wrong.exit_code == 2
     assert "✗" in wrong.stdout
-    assert "mend:" in wrong.stdout
+    assert "fix:" in wrong.stdout
     file.write_text("source: {kind: archive}\n")
     assert _run(project, "shop").exit_code == 2
     assert _run(project, "shop", "--every", "soon").exit_code == 2

@@ -111,7 +111,7 @@ def test_binlog_jsonl_gives_every_change_of_the_tables_asked_for(shop: dict[str,
     ("option", "value", "ends"),
     [
         ("--until-gtid", "5d0c0ffe-0000-4000-8000-00000000cafe:5", "after the transaction 5d0c0ffe-"),
-        ("--until-bytes", "2000", "at the end of the transaction with which 2,000 bytes of the log were read"),
+        ("--until-bytes", "2000", "at the first transaction end after 2,000 bytes of the log"),
     ],
 )
 def test_a_plan_names_what_ends_the_run_and_the_logs_end(

@@ -133,9 +133,17 @@ def test_k17_k14_mysql_types_shards_filters_and_masks_are_compared_and_repaired(
         (1, 10, 20, f"{database}.order_1"), (2, 5, 10, f"{database}.order_2"), (2, 7, 14, f"{database}.order_1"),
         (3, 30, 60, f"{database}.order_1"),
     ]  # fmt: skip
+    arguments = ["snapshot", "shop", "--json", "--table", f"{database}.people", "--where", "age = 9"]
+    result = CliRunner().invoke(cli, ["--jobs", str(project.jobs), *arguments])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert (told["rows_written"], told["rows_deleted"], told["rows_left"], told["rounds"]) == (1, 0, 0, 1)
+    rows = spark.read.format("delta").load(str(paths.table(f"{database}.people"))).select("age").collect()
+    assert sorted(age for (age,) in rows) == [1, 3, 9]
     cut = last_cut(paths)
     assert cut is not None
     assert cut.kind == "repair"
+    assert told["batches"] == [cut.batch_number]
     sink = build_sink(config)
     lag, kept = checks.check_lag(config, sink, cut.cursor), checks.check_retention(config, cut.cursor)
     assert (lag.passed, kept.passed) == (True, True)

@@ -91,7 +91,7 @@ def test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name(shop
     shop.run(transactions=6)
     shop.stop_at("after_record")
     refused = run("cursor", "set", "shop", "--earliest", "--yes", exit_code=1)
-    assert "is recorded and not finished" in refused.stderr
+    assert "is recorded but unfinished" in refused.stderr
     run(*named(refused, "run"))
     run("cursor", "set", "shop", "--latest", "--yes")
     run("run", "shop")

@@ -81,7 +81,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, part: str) -
 def test_a_section_that_is_written_twice_is_a_mistake_with_its_lines(tmp_path: Path) -> None:
     """YAML itself would take the last one without a word."""
     file = _write(tmp_path, "source: {kind: archive, directory: j}\nsink: {lake_path: a}\nsink: {lake_path: b}\n")
-    with pytest.raises(ConfigMistakes, match=r"line 3, column 1: .*'sink' is written twice, first in line 2"):
+    with pytest.raises(ConfigMistakes, match=r"line 3, column 1: .*'sink' is given twice, first in line 2"):
         load_config(file)
 
 
@@ -108,7 +108,7 @@ def test_a_removed_setting_is_refused_with_the_reason_and_what_to_do(tmp_path: P
         load_config(_write(tmp_path, text + "store: {fsync: never, segment_bytes: 67108864}\n"))
     told = {mistake.path: mistake.message for mistake in caught.value.mistakes}
     assert told.keys() == {"store.fsync", "store.segment_bytes"}
-    assert all(message.startswith("was removed: ") for message in told.values())
+    assert all(message.startswith("was removed, because ") for message in told.values())
     assert all(message.endswith("; delete the line") for message in told.values())
 
 

@@ -261,7 +261,7 @@ def test_k16_whoever_holds_the_lock_is_waited_for_and_named_once(
 
     def held(call: int) -> None:
         if call <= 2:
-            raise LockError("another run is writing for this source", got="held by process 7 on there")
+            raise LockError("another run is writing to this source's lake", got="held by process 7 on there")
 
     capture = FakeCapture(TWO_CUTS, before=held)
     told: list[list[str]] = []

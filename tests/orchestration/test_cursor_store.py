@@ -136,7 +136,7 @@ def test_a_cursor_of_a_newer_version_stops(instance: dg.DagsterInstance) -> None
 
 def test_outside_a_run_nothing_is_written(instance: dg.DagsterInstance) -> None:
     store = _store(instance)
-    with pytest.raises(CursorError, match="only written by a Dagster run"):
+    with pytest.raises(CursorError, match="only a Dagster run may write a cursor"):
         store.write(cursor(), {})
     assert store.read() is None
 

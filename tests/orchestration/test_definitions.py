@@ -115,7 +115,7 @@ def test_mistakes_of_one_file_keep_their_paths_where_one_source_is_loaded(projec
 
 
 def test_a_missing_jobs_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no jobs directory"):
+    with pytest.raises(ConfigError, match="the jobs directory"):
         build_definitions(tmp_path / "nowhere")
 
 
@@ -167,7 +167,7 @@ def test_descriptions_are_words_and_addresses_are_metadata(project: Project, kin
 @pytest.mark.parametrize(
     ("yaml", "stops"),
     [
-        ("", "where the log ends when the run is planned"),
+        ("", "at the end of the log when the run is planned"),
         ("bound: {journal: binlog.000007, offset: 400}\n", "at binlog.000007:400"),
         ("bound: {transactions: 2000}\n", "after 2,000 transactions"),
         ("bound: {gtid: 0-1-7}\n", "after the transaction 0-1-7"),
@@ -175,8 +175,8 @@ def test_descriptions_are_words_and_addresses_are_metadata(project: Project, kin
             "bound: {time: '2026-01-31T08:00:00Z'}\n",
             "before the first transaction that was committed after 2026-01-31T08:00:00+00:00",
         ),
-        ("bound: {bytes: 2000}\n", "at the end of the transaction with which 2,000 bytes of the log were read"),
-        ("bound: {seconds: 90}\n", "at the first end of a transaction after reading for 90 s"),
+        ("bound: {bytes: 2000}\n", "at the first transaction end after 2,000 bytes of the log"),
+        ("bound: {seconds: 90}\n", "at the first transaction end after 90 s"),
     ],
 )
 def test_the_job_and_its_step_tell_where_a_run_stops_and_how_to_say_otherwise(

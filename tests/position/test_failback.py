@@ -91,7 +91,7 @@ def test_p2_the_secondary_is_the_minimum_of_all_consumers() -> None:
     found = oldest(acked.consumers())
     assert found is not None
     assert (found.name, found.position.offset) == ("report: shop.orders", 2000)
-    with pytest.raises(CursorError, match="no such consumer"):
+    with pytest.raises(CursorError, match="the consumer is unknown"):
         acked.ack(state(4), consumer="nobody")
 
 

@@ -238,7 +238,7 @@ class StoreContract:
     def test_s4_a_list_longer_than_the_ring_is_an_error_at_once(self) -> None:
         store, feed = self.started(16), Feed()
         for put in (store.put, store.try_put):
-            with pytest.raises(EventListTooLargeError, match="never fit"):
+            with pytest.raises(EventListTooLargeError, match="larger than the ring"):
                 put([feed.transaction(9), feed.transaction(8)])
         assert store.sequences == (-1, -1, -1, -1)
 

@@ -174,7 +174,7 @@ class MemoryTables:
         if state.suspended is not None:
             own.update(range(state.suspended.batch_number, cut.batch_number + 1))
         if any(commit.batch not in own for commit in there.commits[named + 1 :]):
-            raise _changed(table, self._paths, "a table was changed by something else than this pipeline")
+            raise _changed(table, self._paths, "a table was changed by something other than this pipeline")
 
     def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
         found = {}
@@ -314,7 +314,7 @@ class MemoryTables:
                 maps_as_pydicts="strict"
             )
         if target.schema_steps:
-            raise StagingError("a batch both changes a target and has rows of it", table=target.table)
+            raise StagingError("a batch has both a change of a target's columns and rows of it", table=target.table)
         return found
 
     def _replaced(self, record: BatchRecord, target: RecordedTarget, there: list[Row]) -> list[Row]:

@@ -40,7 +40,7 @@ from cdc_pipeline.errors import (
 
 _FETCH_AGAIN: Final = "fetch the journal again from its server; everything before this offset is good"
 _WRONG: Final = {
-    PackedStatus.SHORT: ("its fields end before the compressed bytes begin", "whole fields"),
+    PackedStatus.SHORT: ("its fields end before the compressed bytes begin", "complete fields"),
     PackedStatus.ALGORITHM: ("an unknown algorithm", "zstd, zlib or none"),
     PackedStatus.PACKED_SIZE: ("the size of its compressed bytes contradicts its length", "the bytes that follow"),
     PackedStatus.UNPACKED_SIZE: ("its uncompressed size is impossible", "a size that the compressed bytes can produce"),
@@ -193,9 +193,9 @@ def _unpacked_bytes(
         except MemoryError:
             return pieces, _too_large(chunk, row, unpacked_bytes)
         except (zlib.error, OSError, pa.ArrowException) as error:
-            return pieces, _damaged(chunk, row, "its compressed bytes cannot be unpacked", unpacked_bytes, error)
+            return pieces, _damaged(chunk, row, "its compressed bytes cannot be decompressed", unpacked_bytes, error)
         if len(piece) != unpacked_bytes:
-            what = "it unpacks to another size than it announces"
+            what = "its decompressed size is not the one that it announces"
             return pieces, _damaged(chunk, row, what, unpacked_bytes, f"{len(piece)} bytes")
         pieces.append(piece)
     return pieces, None
@@ -271,7 +271,7 @@ def _wrong_fields(chunk: Chunk, row: int, status: PackedStatus) -> DamagedJourna
 
 def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
     return BinlogError(
-        f"{_subject(chunk, row)} does not fit into memory when unpacked",
+        f"{_subject(chunk, row)} does not fit into memory when decompressed",
         journal=chunk.journal,
         offset=int(chunk.events["offset"][row]),
         got=f"{unpacked_bytes} bytes",
@@ -281,7 +281,7 @@ def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
 
 def _over_limit(chunk: Chunk, row: int, unpacked_bytes: int, limit_bytes: int) -> SizeLimitError:
     return SizeLimitError(
-        f"{_subject(chunk, row)} announces more unpacked bytes than this pipeline accepts",
+        f"{_subject(chunk, row)} announces more decompressed bytes than this pipeline accepts",
         journal=chunk.journal,
         offset=int(chunk.events["offset"][row]),
         setting="source.unpacked_bytes_max",
@@ -308,7 +308,7 @@ def _wrong_child(chunk: Chunk, parent: int, status: Status, at: int, first: int,
             offset=offset,
             expected="a known type, or one flagged as ignorable",
             got=got,
-            next_step="start after this payload if it cannot change a captured table, and report the type",
+            next_step="start after this payload if it cannot change a captured table, and please report the type",
         )
     if status is Status.STOP_TYPE:
         return UnsupportedEventError(

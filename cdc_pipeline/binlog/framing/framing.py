@@ -207,7 +207,7 @@ class EventFramer:
                 "the journal ends in the middle of an event",
                 journal=self.journal,
                 offset=self.offset,
-                expected="a whole event",
+                expected="a complete event",
                 got=f"{remaining_bytes} bytes",
                 next_step="copy the journal again; everything before this offset is good",
             )
@@ -258,8 +258,9 @@ class EventFramer:
                 "a format description is in the middle of the journal",
                 journal=self.journal,
                 offset=self.offset,
-                expected="one at offset 4 only",
-                next_step="journals that were joined into one file, and relay logs, cannot be read: pass them singly",
+                expected="only one, at offset 4",
+                next_step="journals that were joined into one file, and relay logs, cannot be "
+                "read: pass the journals separately",
             )
         self.journal_format = format_description.parse(event, journal=self.journal, offset=self.offset)
 
@@ -311,7 +312,7 @@ class EventFramer:
     def _error(self, status: Status, data: NDArray[np.uint8], position: int) -> CdcError:
         if len(data) - position < HEADER_BYTES:
             return DamagedJournalError(
-                "a packet of the server is shorter than an event's header",
+                "a packet from the server is shorter than an event's header",
                 journal=self.journal,
                 offset=self.offset,
                 expected=f"at least {HEADER_BYTES} bytes",
@@ -327,7 +328,7 @@ class EventFramer:
                 offset=self.offset,
                 expected="a known type, or one flagged as ignorable",
                 got=f"{name}, {header.event_length} bytes, flags {header.flags:#06x}",
-                next_step="start after this event if it cannot change a captured table, and report its type",
+                next_step="start after this event if it cannot change a captured table, and please report its type",
             )
         if status is Status.STOP_TYPE:
             return UnsupportedEventError(
@@ -346,12 +347,12 @@ class EventFramer:
         end = (self.offset + header.event_length) & 0xFFFFFFFF
         if status is Status.BAD_LENGTH and header.event_length > EVENT_BYTES_MAX and header.log_position == end:
             return UnsupportedEventError(
-                f"a {name} event is larger than can be read",
+                f"a {name} event is too large to be read",
                 journal=self.journal,
                 offset=self.offset,
                 expected=f"at most {EVENT_BYTES_MAX} bytes",
                 got=f"{header.event_length} bytes",
-                next_step="start after its transaction, and load the tables that it changed",
+                next_step="start after its transaction, and reload the tables that it changed",
             )
         if status is Status.BAD_LENGTH:
             return DamagedJournalError(

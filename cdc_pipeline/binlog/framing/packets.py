@@ -162,7 +162,7 @@ class PacketBuffer:
             return None
         if status == kernel.BAD_SEQUENCE:
             raise BinlogError(
-                "a packet of the server is out of order: bytes were lost",
+                "a packet from the server is out of order: bytes were lost",
                 expected=f"sequence id {int(self._state[kernel.SEQUENCE])}",
                 got=int(self._state[kernel.GOT]),
                 next_step="run again: reading continues at the last acked position",
@@ -190,8 +190,9 @@ def packet_too_large(what: str, limit_bytes: int, got_bytes: int, *, table: str 
         setting="source.packet_bytes_max",
         expected=f"at most {limit_bytes} bytes",
         got=f"{got_bytes} bytes or more",
-        next_step="no server sends more than its max_allowed_packet (at most 1 GiB) and headers: check that the "
-        "address leads to your server; if the setting is lower than that, raise it and run again",
+        next_step="no server sends more than its max_allowed_packet (at most 1 GiB) plus "
+        "headers: check that the address leads to your server; if the setting is "
+        "lower than that, raise it and run again",
     )
 
 
@@ -214,7 +215,7 @@ def parse_end(payload: bytes) -> PacketEnd:
 
 def _not_understood(payload: bytes) -> BinlogError:
     return BinlogError(
-        "a packet of the server is neither event, end nor error",
+        "a packet from the server is neither event, end nor error",
         expected="first byte 0x00, 0xfe or 0xff",
         got=f"{payload[:1].hex() or 'nothing'}, {len(payload)} bytes",
         next_step="run again: reading continues at the last acked position",

@@ -55,7 +55,7 @@ def new_stream() -> NDArray[np.int64]:
     """
     if not HAS_ZLIB:
         raise RuntimeSetupError(
-            "no shared zlib was found, which compressed MariaDB columns need",
+            "the shared library zlib, which compressed MariaDB columns need, was not found",
             expected="libz.so.1 or libz.dylib",
             next_step="install zlib (Debian: apt-get install zlib1g)",
         )

@@ -54,7 +54,7 @@ def unpack(
     code = unpack_values(data, base, relative, -rule, size_max(column), new_stream(), out, *outputs)
     if code != 0:
         raise BinlogError(
-            f"zlib cannot unpack column {column.name!r}",
+            f"zlib cannot decompress column {column.name!r}",
             got=f"zlib error {code}",
             next_step="give the run more memory",
         )

@@ -138,10 +138,10 @@ def _write(
         buffer.used = json_text.put_vectors(offsets, elements, valid, powers_of_ten(), out, buffer.used, *place)
     else:
         raise BinlogError(
-            f"column {column.name!r} has no form in JSON lines",
+            f"column {column.name!r} cannot be written as JSON",
             expected="a type of docs/types.md",
             got=str(kind),
-            next_step="report the type of the column",
+            next_step="please report the type of the column",
         )
 
 

@@ -23,7 +23,7 @@ from cdc_pipeline.binlog.kernels import walk
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.wire_types import WireType
 
-NO_DOCUMENT: Final = "differences of a JSON document that the row does not hold"
+NO_DOCUMENT: Final = "differences from a JSON document that the row does not hold"
 NOT_FITTING: Final = "differences that do not fit their JSON document"
 # The reasons of values that are differences.
 DIFFERENCES: Final = frozenset({NO_DOCUMENT, NOT_FITTING})

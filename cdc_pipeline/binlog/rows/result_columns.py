@@ -247,7 +247,7 @@ def column_definition(payload: bytes) -> ColumnDefinition:
             raise IndexError
     except IndexError:
         raise BinlogError(
-            "a packet of the server is not a column definition",
+            "a packet from the server is not a column definition",
             expected="six names and ten bytes",
             got=f"{len(payload)} bytes",
             next_step="start the run again",

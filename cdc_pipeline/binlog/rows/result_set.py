@@ -176,7 +176,7 @@ class ResultSet:
             self._announced = column_count(payload)
             if not 1 <= self._announced <= COLUMNS_MAX:
                 raise BinlogError(
-                    "a result of the server has an impossible number of columns",
+                    "a result from the server has an impossible number of columns",
                     table=self._plan.schema.full_name,
                     expected=f"1 to {COLUMNS_MAX} columns",
                     got=self._announced,
@@ -261,7 +261,7 @@ class ResultSet:
         table = self._plan.schema.full_name
         if status == kernel.SEQUENCE:
             return BinlogError(
-                "a packet of the server is out of order: bytes were lost",
+                "a packet from the server is out of order: bytes were lost",
                 table=table,
                 expected=f"sequence id {int(self._state[kernel.S_SEQUENCE])}",
                 got=int(self._state[kernel.S_GOT]),
@@ -279,7 +279,7 @@ class ResultSet:
                 next_step="capture the source past the table's last DDL, then read it with its new columns",
             )
         return BinlogError(
-            "a row of the server does not match its columns",
+            "a row from the server does not match its columns",
             table=table,
             expected="values that fill the row's packet exactly",
             got="a packet of another length",

@@ -359,7 +359,7 @@ def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoRet
             table=schema.full_name,
             expected=", ".join(event_name(kind) for kind in sorted(ROWS_TYPES)),
             got=event_name(int(event["event_type"])),
-            next_step="select rows events only",
+            next_step="select only rows events",
         )
     if event["tx_offset"] < 0 or event["tx_ordinal"] < 0:
         raise BinlogError(
@@ -388,13 +388,13 @@ def _walk_error(
     journal, offset = piece.chunk.journal, int(event["offset"])
     if status == walk.COLUMN_COUNT:
         return SchemaError(
-            "a rows event has another number of columns than its table",
+            "a rows event does not have as many columns as its table",
             journal=journal,
             offset=offset,
             table=schema.full_name,
             expected=f"{len(schema.columns)} columns",
             got=f"{int(state[walk.S_COUNT])} columns",
-            next_step="the schema belongs to another version of the table: load the table again",
+            next_step="the schema belongs to another version of the table: reload the table",
         )
     if status == partial_rows.UNKNOWN_OPTIONS:
         return DamagedJournalError(
@@ -408,7 +408,7 @@ def _walk_error(
         )
     index = int(state[walk.S_COLUMN])
     if index == walk.NO_ROWS:
-        where = "its header: it has no row"
+        where = "its header, so it has no row"
     elif index < 0:
         where = "its bitmaps"
     else:

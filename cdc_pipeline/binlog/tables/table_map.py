@@ -197,7 +197,7 @@ def _wire(code: int, meta: Reader) -> _Wire:
             "an unknown column type",
             expected="a type of docs/types.md",
             got=type_name(code),
-            next_step="leave the table out of the capture",
+            next_step="exclude the table from the capture",
         )
     if spec.metadata_bytes < 2:
         return _Wire(code, meta.take(1)[0] if spec.metadata_bytes else 0)
@@ -228,7 +228,7 @@ def _require_full(metadata: TableMapMetadata, counts: ColumnCounts) -> None:
     ]
     if missing:
         raise MetadataMissingError(
-            "the table map carries no full metadata",
+            "the table map does not have full metadata",
             setting="binlog_row_metadata",
             expected="FULL",
             got=f"no {', no '.join(missing)}",

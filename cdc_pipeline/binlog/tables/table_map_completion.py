@@ -95,8 +95,9 @@ def contradiction(known: TableSchema, got: str, difference: str) -> SchemaError:
         table=known.full_name,
         expected=_listing(known.columns),
         got=got,
-        next_step="a change of this table is not in the log (sql_log_bin = 0, or a start inside its history): "
-        "SET GLOBAL binlog_row_metadata = 'FULL' and load the table again, or add it to tables.exclude",
+        next_step="a change of this table is not in the log (sql_log_bin = 0, or a start in "
+        "the middle of its history): SET GLOBAL binlog_row_metadata = 'FULL' and "
+        "reload the table, or add it to tables.exclude",
     )
 
 

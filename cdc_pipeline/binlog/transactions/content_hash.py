@@ -108,7 +108,7 @@ def _refused(chunk: Chunk, row: int, code: int) -> DamagedJournalError | Transac
             offset=offset,
             expected=f"a table map with id {int(chunk.events['table_id'][row])} before them",
             got=name,
-            next_step="read the transaction from its begin",
+            next_step="read the transaction from its beginning",
         )
     return DamagedJournalError(
         "an event is shorter than its own fields",

@@ -42,7 +42,7 @@ from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError
 _LOST = "events before this one are missing: read the journal from an earlier position, or check it for damage"
 _CONTRADICTIONS: Final[dict[int, tuple[str, str, str]]] = {
     kernel.ROWS_OUTSIDE: ("a rows event is outside a transaction", "a GTID event or BEGIN before it", _LOST),
-    kernel.END_OUTSIDE: ("a transaction ends that did not begin", "a GTID event or BEGIN before it", _LOST),
+    kernel.END_OUTSIDE: ("a transaction ends without having begun", "a GTID event or BEGIN before it", _LOST),
     kernel.GTID_INSIDE: (
         "a transaction begins before the previous one has ended",
         "XID, COMMIT, ROLLBACK or XA PREPARE before the next GTID event",
@@ -55,7 +55,7 @@ _CONTRADICTIONS: Final[dict[int, tuple[str, str, str]]] = {
     ),
     kernel.MARK_INSIDE: (
         "a list of GTIDs is inside a transaction",
-        "lists of GTIDs at the head of a journal only",
+        "lists of GTIDs only at the head of a journal",
         "the journal is damaged: compare it with the server's own copy",
     ),
 }

@@ -64,14 +64,17 @@ def kind_of(error: OSError) -> type[SinkError]:
 def cure_of(error: OSError, *, lake: Path | None = None) -> str:
     """Return what a person can do about a file that the operating system refused."""
     number = error.errno
-    again = "then start the same again: it goes on where this stopped"
+    again = "then start the same command again: it continues where this one stopped"
     if number in _FULL:
         return f"free space on that disk, or raise the quota, {again}"
     if number in _REFUSED:
-        return f"give this user the right to read and write there, {again}"
+        return f"give this user permission to read and write there, {again}"
     if number in _IN_THE_WAY:
         place = f" (sink.lake_path is {lake})" if lake is not None else ""
-        return f"a file stands where a folder should be, or the other way round{place}: move it away, {again}"
+        return (
+            "there is a file where a folder should be, or a folder where a file should "
+            f"be{place}: move it away, {again}"
+        )
     if number in _TOO_MANY:
         return f"let this user open more files (ulimit -n), {again}"
-    return f"look at the disk and at the system's log, {again}"
+    return f"check the disk and the system's log, {again}"

@@ -42,7 +42,7 @@ from cdc_pipeline.lake.storage.object_path import ObjectPath
 from cdc_pipeline.lake.storage.object_storage import ObjectStorage, Tag
 
 _NEXT_STEP: Final = (
-    "wait for that run to end, or stop it; if it was killed, its lease runs out by itself and the next start takes over"
+    "wait for that run to end, or stop it; if it was killed, its lease expires and the next start takes over"
 )
 
 
@@ -139,10 +139,11 @@ class _Lease:
             or self._store.update(self._path.key, self._content(), tag=stale) is not None
         ):
             raise RuntimeSetupError(
-                f"the object store does not keep conditions of a write: {self._path}",
+                f"the object store ignores the conditions of a write: {self._path}",
                 setting="sink.storage.endpoint",
-                expected="If-None-Match and If-Match refused with 412 where they do not hold",
-                next_step="use a store, or a version of it, with conditional writes; without them two runs could write",
+                expected="writes refused with 412 if their If-None-Match or If-Match does not hold",
+                next_step="use a store, or a version of it, with conditional writes; without "
+                "them two runs could write at once",
             )
 
     def release(self) -> None:
@@ -168,7 +169,7 @@ class _Lease:
                 "this run has lost the lease of its source and stops before it writes",
                 expected=f"{self._path} renewed every {self._time_s / 3:g} s",
                 got=self._lost,
-                next_step="start the run again: it takes up the lake's own state first",
+                next_step="start the run again: it continues from the lake's own state",
             )
 
     def _is_lost(self) -> bool:
@@ -229,8 +230,8 @@ class _Lease:
         note = _parsed(content)
         left_s = max(0.0, _seconds(note, self._time_s) - age_s)
         return LockError(
-            "another run is writing for this source",
-            expected=f"nobody holds {self._path}",
+            "another run is writing to this source's lake",
+            expected=f"no process holds {self._path}",
             got=f"{_told(note)}; if it is dead, the lease expires in {left_s:.0f} s",
             next_step=_NEXT_STEP,
         )
@@ -273,7 +274,7 @@ def _seconds(note: dict[str, Any], default_s: float) -> float:
 
 def _told(note: dict[str, Any]) -> str:
     if not note:
-        return "held by a process whose note cannot be read"
+        return "held by a process whose note is unreadable"
     return f"held by process {note.get('pid')} on {note.get('host')} since {note.get('since')}"
 
 

@@ -60,10 +60,10 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise LockError(
-                "another run is writing for this source",
-                expected=f"nobody holds {path}",
+                "another run is writing to this source's lake",
+                expected=f"no process holds {path}",
                 got=_holder(descriptor),
-                next_step="wait for that run to end, or stop it; the lock goes with its process",
+                next_step="wait for that run to end, or stop it; the lock is released when its process ends",
             ) from None
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
         with suppress(OSError):  # the content decides nothing
@@ -105,4 +105,4 @@ def _holder(descriptor: int) -> str:
         note = json.loads(os.pread(descriptor, 4096, 0))
         return f"held by process {note['pid']} on {note['host']} since {note['since']}"
     except (ValueError, KeyError, TypeError):
-        return "held by a process that has not named itself yet"
+        return "held by a process that has not written its name yet"

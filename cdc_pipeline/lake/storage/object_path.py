@@ -55,7 +55,7 @@ class ObjectPath(LakeUri):
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
         """Yield those right below whose names match."""
         if "/" in pattern or "**" in pattern:
-            raise ValueError(f"{pattern!r}: only names right below a folder can be matched")
+            raise ValueError(f"{pattern!r}: only names directly below a folder can be matched")
         return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def stat(self) -> SimpleNamespace:

@@ -159,7 +159,8 @@ class ObjectStorage:
                 raise LockError(
                     f"another process has written a file that only the holder of the lock writes: {self._root}/{key}",
                     expected="the version that this process has read",
-                    next_step="see that one run at a time writes for this source, then start the run again",
+                    next_step="make sure that only one run at a time writes to this source's "
+                    "lake, then start the run again",
                 )
         if _is_replaced(key):
             self._seen[key] = tag
@@ -273,7 +274,7 @@ class ObjectStorage:
         import obstore
 
         if is_new and self.size(key) is not None:
-            raise FileExistsError(17, "the object is there", f"{self._root}/{key}")
+            raise FileExistsError(17, "the object exists", f"{self._root}/{key}")
         with self._errors(key):
             opened = obstore.open_writer(self._store, key, buffer_size=_PART_BYTES, max_concurrency=2)
         return _Output(opened, lambda: self._errors(key))  # type: ignore[return-value]
@@ -286,7 +287,7 @@ class ObjectStorage:
         try:
             yield
         except (said.AlreadyExistsError, said.PreconditionError):
-            raise FileExistsError(17, "the object is there in another version", at) from None
+            raise FileExistsError(17, "the object exists in another version", at) from None
         except (said.NotFoundError, FileNotFoundError) as error:
             if is_listing or "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
                 raise self._no_bucket() from None
@@ -305,23 +306,25 @@ class ObjectStorage:
                 raise RuntimeSetupError(
                     f"no credentials for the object store were found: {at}",
                     setting="sink.storage",
-                    expected="credentials under sink.storage, in the environment, or of the machine's own identity",
+                    expected="credentials in sink.storage, in the environment, or from the machine's own identity",
                     got=self._scrubbed(error),
-                    next_step="set them under sink.storage from the environment (docs/storage.md), or give the machine "
-                    "an identity that may use the bucket",
+                    next_step="set them in sink.storage from the environment "
+                    "(docs/storage.md), or give the machine an identity that may "
+                    "use the bucket",
                 ) from None
             raise LakeUnreachableError(
-                f"the object store does not answer as it should: {at}",
+                f"the object store does not answer as expected: {at}",
                 setting="sink.lake_path",
                 got=self._scrubbed(error),
-                next_step="look at the network and at sink.storage.endpoint, then start the run again",
+                next_step="check the network and sink.storage.endpoint, then start the run again",
             ) from None
 
     def _no_bucket(self) -> CdcError:
         return RuntimeSetupError(
-            f"the bucket of the lake is not there: {self._root}",
+            f"the lake's bucket does not exist: {self._root}",
             setting="sink.lake_path",
-            next_step="create it, or fix the address; sink.storage.endpoint and region say where it is looked for",
+            next_step="create it, or correct the URL; sink.storage.endpoint and region "
+            "determine where the bucket is looked up",
         )
 
     def _refused(self, at: str, error: Exception) -> CdcError:
@@ -330,7 +333,7 @@ class ObjectStorage:
             setting="sink.storage",
             expected="credentials that may list, read, write and delete below the lake",
             got=self._scrubbed(error),
-            next_step="correct the credentials or their rights (docs/storage.md lists what is needed)",
+            next_step="correct the credentials or their permissions (docs/storage.md lists those that are needed)",
         )
 
     def _scrubbed(self, error: Exception) -> str:

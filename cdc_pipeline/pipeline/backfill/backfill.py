@@ -168,11 +168,11 @@ def begin(
     """
     if not isinstance(end, PositionConfig | GtidBoundConfig | TimeBound) and end != "end_of_log":
         raise ConfigError(
-            "the end of a backfill must be a place of the log",
+            "the end of a backfill must be a position of the log",
             setting="to",
             expected="a journal and an offset, a GTID, or a time",
             got=as_text(end),
-            next_step="give such an end, or none for the end of the log",
+            next_step="give such an end, or none to use the end of the log",
         )
     record = side.record()
     if record is None:
@@ -187,7 +187,7 @@ def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone
     return BackfillReport(
         source=side.main.name,
         outcome="nothing_new",
-        reason=f"the backfill was done before: its lake stands at the end of its range, {done.at}",
+        reason=f"the backfill was done before: its lake is at the end of its range, {done.at}",
         lake=side.path,
         tables=record.tables,
         start=record.start,
@@ -211,7 +211,7 @@ def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> Backfi
     return BackfillReport(
         source=side.main.name,
         outcome="applied" if done.batches else report.outcome,
-        reason=f"{reason}; no change of {', '.join(unseen)} is in the range" if unseen else reason,
+        reason=f"{reason}; the range has no change of {', '.join(unseen)}" if unseen else reason,
         lake=side.path,
         tables=record.tables,
         start=record.start,
@@ -280,7 +280,7 @@ def last_of(
                 offset=end.offset,
                 setting="to",
                 expected=f"at most {log_end}",
-                next_step="leave --to out: a backfill ends where the log ends when it is begun",
+                next_step="omit --to: the backfill then ends at the current end of the log",
             )
         source.validate_position(found)
     elif not isinstance(end, str) and isinstance(end, TimeBound):

@@ -136,11 +136,11 @@ class _Gap:
             cursor = self._batch.cursor.position
             if last is None or last.order > cursor.order:
                 raise ConfigError(
-                    "the range must end at a place that the pipeline has passed",
+                    "the range must end at a position that the pipeline has passed",
                     setting="to",
                     expected=f"a journal and an offset, or a time, up to {cursor}",
                     got=as_text(end),
-                    next_step="give the place where the changelog goes on",
+                    next_step="give the position where the changelog continues",
                 )
             what = "the range was filled before"
             if not self._is_filled(first, last):
@@ -150,7 +150,7 @@ class _Gap:
                 record = self._record(parts, names, first, last)
                 if record is not None:
                     return self._commit(record, first, last)
-                what = "no change of the table is in the range"
+                what = "the range has no change of the table"
         finally:
             source.close()
         return self._report("nothing_new", what, first, last, dict.fromkeys(names, 0))
@@ -166,17 +166,17 @@ class _Gap:
         ]
         if not names or cut is None:
             raise ConfigError(
-                f"{self._table} has no changelog in the lake: into other tables no old changes are put",
+                f"{self._table} has no changelog in the lake, and old changes can be added to no other kind of target",
                 setting="table",
                 expected="a target of mode changelog",
-                next_step="rebuild the table (--rebuild), or replay the range into a lake of its own (--into)",
+                next_step="rebuild the table (--rebuild), or replay the range into a separate lake (--into)",
             )
         for name in names:
             if cut.cursor.targets[name].suspended is not None:
                 raise LoadError(
                     "a suspended changelog catches up by itself",
                     table=name,
-                    next_step="set source.archive_directory where its journals are gone, and run the pipeline",
+                    next_step="if its journals are gone, set source.archive_directory; then run the pipeline",
                 )
         return names
 
@@ -186,13 +186,13 @@ class _Gap:
         found = self._sink.rows_within(name, low=low, high=high - 1).rows
         if found:
             raise LoadError(
-                "the changelog has changes of the range already: more of them would come twice",
+                "the changelog already has changes of the range, which would be duplicated",
                 journal=first.journal,
                 offset=first.offset,
                 table=name,
                 expected=f"no row between {first} and {last}",
                 got=f"{found} rows",
-                next_step="give the range that is missing alone, or rebuild the changelog",
+                next_step="give only the range that is missing, or rebuild the changelog",
             )
 
     def _staged(self, source: Source, first: Position, last: Position) -> SegmentResult:
@@ -240,8 +240,8 @@ class _Gap:
             raise LoadError(
                 "changes of the range do not fit the changelog",
                 table=self._table,
-                expected="rows that can be applied, of the columns that it has",
-                next_step="replay the range into a lake of its own (--into), and look at it there",
+                expected="rows that can be applied, with the changelog's columns",
+                next_step="replay the range into a separate lake (--into), and examine it there",
             )
         number = cursor.batch_number + 1
         notes = [

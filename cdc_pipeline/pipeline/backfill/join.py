@@ -145,4 +145,4 @@ def _cursor(result: SegmentResult) -> CursorState:
 
 
 def _apart(table: str) -> StagingError:
-    return StagingError("parts of a batch that were staged apart do not agree about a target", table=table)
+    return StagingError("parts of a batch that were staged separately disagree about a target", table=table)

@@ -156,7 +156,7 @@ class BackfillLake:
         if storage.names(self.paths.cuts) or storage.names(self.paths.batches):
             raise LakeStateError(
                 f"there is a lake of {self.main.name} that no backfill has made",
-                expected="an empty folder, or the lake of a backfill that was begun before",
+                expected="an empty folder, or the lake of an unfinished or finished backfill",
                 got=self.path,
                 next_step="give another folder with --into",
             )
@@ -185,11 +185,11 @@ class BackfillLake:
         for setting, (now, begun) in asked.items():
             if now != begun:
                 raise ConfigError(
-                    f"the side lake {self.path} was begun with {_described(setting)}",
+                    f"the side lake {self.path} was started with {_described(setting)}",
                     setting=setting,
                     expected=begun,
                     got=now,
-                    next_step="ask for what it was begun with, or give another folder",
+                    next_step="give the values that it was started with, or another folder",
                 )
 
     def filling(self, record: BackfillRecord, *, observer: RunObserver, run_id: str) -> SideLake:
@@ -211,7 +211,7 @@ class BackfillLake:
             return model.model_validate_json(read_json(file))
         except ValidationError as error:
             raise LakeStateError(
-                f"a file of a side lake's own records is damaged: {file}",
+                f"a file among a side lake's own records is damaged: {file}",
                 expected=f"a {model.__name__} of version 1",
                 got=f"{error.error_count()} mistakes",
                 next_step="remove the side lake, and start the backfill again",
@@ -234,7 +234,7 @@ def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, 
     unknown = [name for name in tables if "." not in name or not captured(*split_table_name(name))]
     if unknown or not tables:
         raise ConfigError(
-            f"no such table is captured: {', '.join(unknown)}" if unknown else "no table is chosen",
+            f"these tables are not captured: {', '.join(unknown)}" if unknown else "no table was given",
             setting="table",
             expected="tables as schema.table that tables.include captures",
             next_step=f"name tables with --table schema.table; `cdc-pipeline plan {config.name}` lists them",
@@ -265,7 +265,9 @@ def _lake_path(path: str | Path) -> Path | LakeUri:
     try:
         return parse_uri(path) or Path(path).expanduser().resolve()
     except ValueError as error:
-        raise ConfigError("--into is no place for a lake", setting="into", expected=str(error), got=path) from None
+        raise ConfigError(
+            "--into names a place that cannot hold a lake", setting="into", expected=str(error), got=path
+        ) from None
 
 
 def _replica_id(name: str) -> int:
@@ -284,11 +286,12 @@ def _check_apart(main: LakePaths, side: LakePaths) -> None:
     inside = ours in theirs.parents and (ours / STATE_FOLDER) not in theirs.parents
     if ours == theirs or inside or theirs in ours.parents:
         raise ConfigError(
-            "the side lake and the lake of the pipeline must be apart",
+            "the side lake and the lake of the pipeline must be separate",
             setting="into",
-            expected="a folder that is not in the lake, and does not hold it",
+            expected="a folder that is neither in the lake nor contains it",
             got=f"{theirs}; the lake is {ours}",
-            next_step="give a folder of its own with --into: rows of old journals must never meet a living table",
+            next_step="give a separate folder with --into: rows of old journals must never "
+            "enter a table that is being captured",
         )
 
 

@@ -98,11 +98,11 @@ class _Parallel:
         config = lake.config
         if not isinstance(config.source, ArchiveSourceConfig):
             raise ConfigError(
-                "only archives are decoded in parallel",
+                "only archives can be decoded in parallel",
                 setting="parallel",
                 expected="a directory of journals",
                 got="a running server",
-                next_step="name the directory with --archive, or leave --parallel out",
+                next_step="name the directory with --archive, or omit --parallel",
             )
         self._config = config
         self._directory = config.source.directory
@@ -139,7 +139,7 @@ class _Parallel:
                 if not piece.segments:
                     self._one_after_the_other(piece.journal, piece.stop, why=piece.why)
         except TargetSuspendedError as error:
-            self._reasons.append(f"{error.what}: the rest, for the tables that go on")
+            self._reasons.append(f"{error.what}: the rest, for the tables that continue")
 
     def _stands_at(self) -> PositionConfig:
         """Return the side lake's cursor, once what was recorded is finished."""
@@ -152,12 +152,12 @@ class _Parallel:
     def _why_not(self, tables: Sequence[str]) -> str:
         """Return why nothing can be decoded in parallel; "" if something can."""
         if not isinstance(self._config.bound, PositionConfig) or not isinstance(self._config.start, PositionConfig):
-            return "the range is not between two places of the journals"
+            return "the range does not lie between two positions of the journals"
         routes = Routes(self._config)
         for name in tables:
             for route in routes.of(*split_table_name(name)):
                 if any(mask.kind == "hash" for mask in route.rule.masks.values()):
-                    return f"{name} has hashed columns: their salt does not leave this process"
+                    return f"{name} has hashed columns, whose salt must not leave this process"
         return ""
 
     def _pieces(self) -> list[Piece]:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.pipeline.backfill.survey import JournalSurvey
 
-_TOO_LITTLE: Final = "too little to be worth a task"
+_TOO_LITTLE: Final = "too small to be worth a task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
         if one.failed:
             found.append(_Gap(_At(number, one.start), _At(number, max(one.end, one.start)), one.failed))
         found += [
-            _Gap(_At(number, group.start), _At(number, group.stop), "a statement that concerns the tables")
+            _Gap(_At(number, group.start), _At(number, group.stop), "a statement that affects the tables")
             for group in one.alone
         ]
         ends = [(group, False) for group in one.ended] + [(group, True) for group in one.prepared]
@@ -113,7 +113,7 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
                 prepared[group.xid] = at
             else:
                 found.append(_Gap(prepared.pop(group.xid, at), _At(number, group.stop), "an XA transaction"))
-    found += [_Gap(at, range_end, "an XA transaction that is not ended in the range") for at in prepared.values()]
+    found += [_Gap(at, range_end, "an XA transaction that does not end in the range") for at in prepared.values()]
     # An end that does not prove itself is proved by reading on; so is a failed journal.
     for (number, one), (next_number, following) in pairwise(zip(numbers, surveys, strict=True)):
         if not one.is_closed or one.failed:

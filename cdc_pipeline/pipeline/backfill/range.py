@@ -28,7 +28,7 @@ _EARLIEST: Final = "earliest"
 _JOURNAL = re.compile(r"(?P<journal>[^\s:,]*\.\d{6,})(?::(?P<offset>\d+))?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ].*")
 _FORMS: Final = (
-    "a journal with or without an offset (binlog.000007:4), a GTID, or a time with its zone (2026-01-31T08:00:00+00:00)"
+    "a journal with or without an offset (binlog.000007:4), a GTID, or a time with a zone (2026-01-31T08:00:00+00:00)"
 )
 
 
@@ -96,5 +96,5 @@ def _wrong(text: str, setting: str) -> ConfigError:
         setting=setting,
         expected=_FORMS,
         got=text,
-        next_step="take a place from `cdc-pipeline binlog JOURNAL`, or a cut from `cdc-pipeline cuts list SOURCE`",
+        next_step="take a position from `cdc-pipeline binlog JOURNAL`, or a cut from `cdc-pipeline cuts list SOURCE`",
     )

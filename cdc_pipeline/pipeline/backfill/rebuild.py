@@ -172,11 +172,11 @@ class _Rebuild:
         self._in_parallel: ParallelReport | None = None
         if parallel is not None and self._archive is None:
             raise ConfigError(
-                "only archives are decoded in parallel",
+                "only archives can be decoded in parallel",
                 setting="parallel",
                 expected="a directory of journals",
                 got="a running server",
-                next_step="name the directory with --archive, or leave --parallel out",
+                next_step="name the directory with --archive, or omit --parallel",
             )
 
     def run(self, *, restart: bool) -> RebuildReport:
@@ -192,7 +192,7 @@ class _Rebuild:
             return RebuildReport(
                 source=self._config.name,
                 outcome="nothing_new",
-                reason="the tables were rebuilt from this range before; `--restart` does it again",
+                reason="the tables were rebuilt from this range before; to rebuild them again, give `--restart`",
                 tables=chosen.sources,
             )
         with ExitStack() as stack:
@@ -272,10 +272,10 @@ class _Rebuild:
             source.close()
         if begin.order >= cursor.position.order:
             raise LoadError(
-                "the range would end before it begins: a rebuild ends where the cursor stands",
+                "the range would end before it begins: a rebuild ends at the cursor",
                 journal=begin.journal,
                 offset=begin.offset,
-                expected=f"a begin before {cursor.position}",
+                expected=f"a beginning before {cursor.position}",
                 next_step="give an earlier --from",
             )
         at = cursor_state(self._config.name, identity, begin, epoch=cursor.epoch)
@@ -359,13 +359,13 @@ class _Rebuild:
             elif state is not None:
                 what = "would be partial: its CREATE TABLE is not in the range"
             else:
-                what = "is not made in the range: neither its CREATE TABLE nor a change of it is there"
+                what = "is not created in the range, which has neither its CREATE TABLE nor a change of it"
             raise LoadError(
                 f"{name} {what}",
                 journal=low.journal,
                 offset=low.offset,
                 table=name,
-                expected=f"the table's creation behind {low}",
+                expected=f"the table's creation after {low}",
                 next_step=f"load it from the server's rows: `cdc-pipeline snapshot {self._config.name} --table "
                 f"{quote(chosen.sources[0])}`; or add older journals with --archive",
             )
@@ -378,7 +378,7 @@ class _Rebuild:
         return RebuildReport(
             source=self._config.name,
             outcome="rebuilt",
-            reason=f"made anew from {state.cursor.position} to {end}, where the cursor stands",
+            reason=f"rebuilt from {state.cursor.position} to the cursor at {end}",
             tables=chosen.sources,
             targets={
                 name: RebuiltTarget(
@@ -403,10 +403,10 @@ def with_archive(config: PipelineConfig, archive: Path | None) -> PipelineConfig
         return config
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
-            "the pipeline reads an archive itself: a rebuild of it reads the same one",
+            "the pipeline itself reads an archive, and a rebuild of it reads the same one",
             setting="archive",
             got=str(archive),
-            next_step="leave --archive out, or copy the journals into source.directory",
+            next_step="omit --archive, or copy the journals into source.directory",
         )
     return config.model_copy(
         update={"source": config.source.model_copy(update={"archive_directory": archive.absolute()})}

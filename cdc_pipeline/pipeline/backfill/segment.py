@@ -133,7 +133,7 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
     drained = Drain(context, stretch, committer).run()
     result = committer.result
     if result is None or result.cursor is None or drained.dropped:
-        raise _apart("its end is not that of a whole transaction")
+        raise _apart("its end is not the end of a complete transaction")
     if result.cursor.shadows != cursor.shadows:
         raise _apart("a shadow table of an online schema change")
     return result
@@ -152,7 +152,7 @@ def _resolved(config: PipelineConfig, given: Given, start: Position, end: Positi
 
 
 def _apart(what: str) -> TransactionError:
-    return TransactionError(f"{what}: it cannot be decoded apart from what comes before it")
+    return TransactionError(f"{what}: it cannot be decoded separately from what comes before it")
 
 
 class SegmentCommitter:

@@ -82,9 +82,9 @@ def capture(
     """
     if tables is not None and bound is not None:
         raise ConfigError(
-            "a run of chosen tables has no bound: it brings them to where the cursor stands",
+            "a run of chosen tables takes no bound: it catches them up to the cursor",
             setting="bound",
-            next_step="leave the bound out, or start a run of the whole source",
+            next_step="omit the bound, or start a run of the whole source",
         )
     started = (time.monotonic(), time.process_time())
     observer = observer or RunObserver()
@@ -181,12 +181,12 @@ def _hold_start(context: CaptureContext, state: RunState, resolved: ResolvedRun,
         return state
     if resolved.decision is not None and resolved.decision.overlap_until_us is not None:
         raise PositionError(
-            "the log of the server that was switched to ends before what was applied: it lags",
+            "the new server's log ends before the changes that were applied: the server lags",
             journal=at.journal,
             offset=at.offset,
             expected=f"a commit after {resolved.decision.overlap_until_us} (microseconds since 1970)",
             got="the end of its log",
-            next_step="run again when it has caught up. Nothing was published, and the cursor has not moved",
+            next_step="run again when the server has caught up; nothing was published, and the cursor has not moved",
         )
     if before is None:
         schemas_of(context.config, source=source, run=resolved, cursor=None).begin()

@@ -101,7 +101,7 @@ def catch_up_chosen(
     report = report_of(context, state, resolved, read=None, started=started)
     check_suspended(state.cursor, tables)
     if report.outcome == "nothing_new":
-        reason = f"nothing to catch up: {', '.join(tables)} stood at {end} like all others"
+        reason = f"nothing to catch up: {', '.join(tables)} is at {end} like all others"
         report = report.model_copy(update={"reason": reason})
     return report
 
@@ -117,7 +117,7 @@ def _targets_of(config: PipelineConfig, cursor: CursorState | None, tables: Sequ
     unknown = [name for name in tables if name not in captured and name not in targets]
     if unknown or cursor is None:
         raise ConfigError(
-            f"no such table is captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
+            f"these tables are not captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
             setting="tables",
             expected="captured tables of a source that was captured before",
             next_step="name tables as schema.table, or start a run of the whole source",
@@ -183,7 +183,7 @@ class CatchUp:
                 self._await_xa(name)
                 return
             if start.order == end.order:
-                note = Note(kind=_CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
+                note = Note(kind=_CAUGHT_UP_NOTE, text="it is already at the cursor", table=name)
                 self._publish({name: None}, [note])
                 return
             self._context.observer.planned(
@@ -220,16 +220,17 @@ class CatchUp:
             decision = resolve_start(cursor=there_at, start=self._config.start, source=source, rules=rules)
             if decision.epoch_grows:
                 raise ServerChangedError(
-                    "another server answers than the one that the cursor stands in",
+                    "the server is not the one that the cursor belongs to",
                     expected=str(cursor.identity),
                     got=str(source.identity),
-                    next_step="run the whole source first: its cursor moves to the new server, then this table follows",
+                    next_step="run the whole source first: its cursor moves to the new "
+                    "server, and this table then follows",
                 )
             return decision
         if held.gtid_set:
             return resolve_start(cursor=None, start=GtidConfig(gtid_set=held.gtid_set), source=source)
         raise SourceIdentityError(
-            "the target stands in the log of another server, and there are no GTIDs to find its place here",
+            "the target is at a position of another server's log, and there are no GTIDs to find that position here",
             journal=held.journal,
             offset=held.offset,
             expected=f"epoch {cursor.epoch}",
@@ -291,7 +292,7 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
     """Return the cause of a suspension that ends only when prepared transactions end."""
     xids = ", ".join(entry.xid for entry in cursor.open_xa)
     return {
-        "what": f"caught up as far as it can be: it waits for the end of the XA transactions {xids}",
+        "what": f"caught up as far as possible: it waits for the XA transactions {xids} to end",
         "next_step": "commit or roll back these XA transactions at the source",
     }
 

@@ -352,6 +352,5 @@ def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets
                 table=source,
                 journal=decision.ddl.journal,
                 offset=decision.ddl.offset,
-                next_step="commit or roll back the XA transaction at the source, and load the table under the name "
-                "that it has now",
+                next_step="commit or roll back the XA transaction at the source, and load the table under its new name",
             )

@@ -58,13 +58,13 @@ class Overlap:
         if undecided:
             names = ", ".join(undecided)
             raise OverlapUndecidedError(
-                "changes that may have been applied before the switch to this server would be kept twice",
+                "changes that may have been applied before the switch to this server would be stored twice",
                 targets=tuple(undecided),
                 table=source,
                 setting="accept.overlap",
-                expected="a log that agrees with what was applied, up to the switch, or a decision",
-                got=f"an overlap without GTIDs, into {names}",
-                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or begin anew",
+                expected="a log that matches the applied changes up to the switch, or a decision",
+                got=f"an overlap without GTIDs, in {names}",
+                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or start again",
             )
 
     def check_passed(self, place: Place) -> None:
@@ -78,12 +78,12 @@ class Overlap:
             return
         at = place.position
         raise PositionError(
-            "the log of the server that was switched to holds nothing later than what was applied before the switch: a "
-            "cut here would go back in time",
+            "the new server's log has nothing later than the changes applied before the "
+            "switch: a cut here would go back in time",
             journal=at.journal,
             offset=at.offset,
             expected=f"a transaction committed after {self._until_us} (microseconds since 1970)",
             got=f"the last one was committed at {place.source_time_us}",
-            next_step="run again when the server has written later transactions; if it is a replica, wait until it has "
-            "caught up. Nothing was published",
+            next_step="run again when the server has written later transactions; if it is a "
+            "replica, wait until it has caught up; nothing was published",
         )

@@ -49,7 +49,7 @@ def _leave_behind(context: CaptureContext, found: Recovered) -> RunSummary:
         if name not in cursor.suspended
     }
     if new or dropped:
-        text = "not captured any more: its target has left the cursor"
+        text = "no longer captured: its target has left the cursor"
         notes = [Note(kind="dropped", text=text, table=name) for name in dropped]
         done.add(context.admin_batch(cut, cursor).suspend(new, dropped=dropped, notes=notes))
     return done

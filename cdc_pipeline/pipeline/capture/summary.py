@@ -175,7 +175,7 @@ def reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, li
     plan, limit = resolved.plan, resolved.limit
     if resolved.start.order == resolved.end.order:
         ended = ""
-        found = f"{plan.identity} stands at {resolved.end}, where the cursor stands"
+        found = f"{plan.identity} is at {resolved.end}, and so is the cursor"
         if plan.end_reason != LOG_END:
             found = f"the run would end at {resolved.start}, where it starts: {plan.end_reason}"
     else:
@@ -183,8 +183,9 @@ def reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, li
         if limit is not None and limit_reached:
             ended = limit.text
         found = (
-            f"{plan.identity} moved from {resolved.start} to {interval.end_journal}:{interval.end_offset}: "
-            f"{interval.transactions_seen} transactions, none of them changes a captured table"
+            f"{plan.identity} moved from {resolved.start} to "
+            f"{interval.end_journal}:{interval.end_offset}: {interval.transactions_seen} "
+            "transactions, none of which changes a captured table"
         )
     if done.batches:
         found = f"{done.rows:,} row change{'' if done.rows == 1 else 's'} in {batches_text(done.batches)}"

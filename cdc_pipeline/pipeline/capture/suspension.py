@@ -97,9 +97,9 @@ def plan_to_cursor(
     start: Position | None = None,
 ) -> CapturePlan:
     """Return the plan of a stretch that ends at the cursor: of a catch-up, or empty."""
-    reason = "a run of chosen tables: the cursor stands still"
+    reason = "a run of chosen tables: the cursor does not move"
     if catching_up:
-        reason = f"{catching_up} was suspended and is caught up from where it stands"
+        reason = f"{catching_up} was suspended and is caught up from its position"
     return CapturePlan.of_stretch(
         start or cursor.position,
         cursor.position,
@@ -118,12 +118,14 @@ def suspended_error(found: Mapping[str, Suspension], *, cursor: CursorState) -> 
     name, held = listing[0]
     only = len(listing) == 1
     error = TargetSuspendedError(
-        f"{len(listing)} table{' is' if only else 's are'} suspended: {', '.join(found)}; all others stand at "
-        f"{cursor.position}",
+        f"{len(listing)} table{' is' if only else 's are'} suspended: {', '.join(found)}; all "
+        f"others are at {cursor.position}",
         journal=held.journal if only else None,
         offset=held.offset if only else None,
         table=name if only else None,
-        got="\n    ".join(f"{name} stands at {held.position}: {held.error}: {held.what}" for name, held in listing),
+        got="\n    ".join(
+            f"{name} is suspended at {held.position}: {held.error}: {held.what}" for name, held in listing
+        ),
         next_step="\n    ".join(f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing),
     )
     error.retryable = all(is_retryable(held) for held in found.values())

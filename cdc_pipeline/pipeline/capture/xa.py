@@ -192,24 +192,26 @@ class XaPlanner:
             return EndParked(end)
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
-                f"XA COMMIT of a transaction whose prepare was not seen: {end.xid}",
+                f"XA COMMIT of a transaction whose XA PREPARE was not read: {end.xid}",
                 setting="accept.unknown_xa",
                 expected="an XA PREPARE of this xid at or after the start of the capture",
                 got="it was prepared before: its rows were never read",
-                next_step="start before its XA PREPARE; or load the tables that it changed, and list this xid in "
-                "accept.unknown_xa: then it is passed over and recorded",
+                next_step="start before its XA PREPARE; or reload the tables that it changed, "
+                "and list this xid in accept.unknown_xa: it is then skipped and "
+                "recorded",
             )
         return PassOver(end)
 
     def _check_again(self, group: PreparedGroup) -> None:
         if group.xid not in self._accepted:
             raise TransactionError(
-                f"the XA transaction {group.xid} is prepared while one of this xid is open",
+                f"the XA transaction {group.xid} is prepared while one with the same xid is open",
                 setting="accept.unknown_xa",
                 expected="XA COMMIT or XA ROLLBACK of the one before it",
-                got="another XA PREPARE: the log does not hold the end of the first (sql_log_bin = 0)",
-                next_step="load the tables that the first one changed, and list this xid in accept.unknown_xa: then "
-                "the rows of the first are dropped and that is recorded",
+                got="another XA PREPARE: the log lacks the end of the first one (sql_log_bin = 0)",
+                next_step="reload the tables that the first one changed, and list this xid in "
+                "accept.unknown_xa: the rows of the first one are then dropped, "
+                "which is recorded",
             )
 
     def _confirm(self, schema: TableSchema) -> None:
@@ -307,14 +309,14 @@ class XaStaging:
     def _pass_over(self, end: XaEnd) -> None:
         self._place.count("xa_unknown", 1)
         if end.is_commit:
-            text = f"XA COMMIT of {end.xid} was passed over: it was prepared before the start, its rows are missing"
+            text = f"XA COMMIT of {end.xid} was skipped: it was prepared before the start, so its rows are missing"
             self._stager.note(Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset))
 
     def _forget(self, group: PreparedGroup) -> None:
         self._place.count("xa_unknown", 1)
         if group.xid in self._parking:
             self._parking.end(group.xid)
-        text = f"rows of {group.xid} were dropped: it was prepared again, and the log does not hold its end"
+        text = f"rows of {group.xid} were dropped: it was prepared again, and the log lacks its end"
         self._stager.note(Note(kind="accepted_unknown_xa", text=text, journal=group.journal, offset=group.offset))
 
     def _ended(self, end: XaEnd, *, any_rows: bool) -> None:

@@ -399,14 +399,14 @@ def _check_inserts(
     there = np.unpackbits(decoded.after_present[row], bitorder="little", count=len(columns)).tolist()
     names = [column.name for column, here in zip(columns, there, strict=True) if not here]
     error = IncompleteRowsError(
-        f"an insert lacks the columns that got their default: {', '.join(names)}",
+        f"an insert lacks the columns that took their default: {', '.join(names)}",
         journal=journal,
         offset=offset,
         table=decoded.schema.full_name,
         setting="binlog_row_image",
         expected="inserts with every column",
-        got=f"{len(lacking)} inserts without some",
-        next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and start after them",
+        got=f"{len(lacking)} inserts without some of them",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and start after them",
     )
     return error, lacking.tolist()
 
@@ -424,8 +424,8 @@ def _unrepresentable(
             offset=offset,
             table=decoded.schema.full_name,
             setting="binlog_row_image",
-            expected="the document before the change in the before image (FULL), or whole documents after it",
-            got=f"differences alone{more}",
+            expected="the document before the change in the before image (FULL), or complete documents after it",
+            got=f"only differences{more}",
             next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options = '', end the"
             " sessions that are older, and start after them",
         )
@@ -435,7 +435,8 @@ def _unrepresentable(
         offset=offset,
         table=decoded.schema.full_name,
         expected=f"a value of {column.kind}",
-        got=f"another one in the {value.image} image{more}",
-        next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined (on_bad_row: "
-        "quarantine); or correct the value at the source and start after it, or exclude the table",
+        got=f"another value in the {value.image} image{more}",
+        next_step="have such values rescued (on_invalid_value: rescue), or the rows of keys "
+        "quarantined (on_bad_row: quarantine); or correct the value at the source "
+        "and start after it, or exclude the table",
     )

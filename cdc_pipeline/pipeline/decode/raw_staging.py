@@ -56,7 +56,7 @@ def raw_staging(
     if not uses_executors(config, bytes_expected=bytes_expected):
         return None
     if config.batch.decode == "auto" and (why := lack()):
-        return Note(kind="decoded_in_driver", text=f"{why}. All rows are decoded in the driver (batch.decode: auto)")
+        return Note(kind="decoded_in_driver", text=f"{why}; all rows are decoded in the driver (batch.decode: auto)")
     return RawStaging(targets, epoch=epoch)
 
 

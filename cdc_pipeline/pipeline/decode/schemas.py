@@ -35,7 +35,7 @@ from cdc_pipeline.schema.history.history import Origin, Place, SchemaHistory, Ve
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 
 _KEPT_BINARY_NOTE = "kept_binary"
-_NO_TABLE = "no statement of the log that was read has made it, and no catalog tells it at this place"
+_NO_TABLE = "no statement in the part of the log that was read created it, and no catalog shows it at this position"
 
 AskCatalog = Callable[[], PlacedCatalog | None]
 
@@ -216,7 +216,7 @@ class Schemas:
             return
         self._noted.add((schema.full_name, column))
         kind = next(known.kind for known in schema.columns if known.name == column)
-        text = f"column `{column}` is {kind} at the source; its target was made with binary and keeps it"
+        text = f"column `{column}` is {kind} at the source; its target was created with binary and keeps it"
         self._notes.append(
             Note(kind=_KEPT_BINARY_NOTE, text=text, journal=journal, offset=offset, table=schema.full_name)
         )

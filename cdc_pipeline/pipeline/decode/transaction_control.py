@@ -181,10 +181,10 @@ def _xa_end(one: Stated) -> XaEnd:
     journal, tx_offset = one.transaction
     if event["tx_ordinal"] > _XA_END_ORDINAL_MAX:
         raise TransactionError(
-            f"{statement.verb} stands inside a transaction",
+            f"{statement.verb} is inside a transaction",
             journal=journal,
             offset=int(event["offset"]),
-            expected=f"{statement.verb} as a transaction by itself",
+            expected=f"{statement.verb} as a separate transaction",
             got=one.decision.ddl.sql,
             next_step="start the capture after this transaction, and load the tables that it changes",
         )

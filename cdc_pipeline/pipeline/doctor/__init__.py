@@ -81,7 +81,7 @@ def examine(
         context.close()
     for name, not_made in absent.items():
         names = ", ".join(dict.fromkeys(check.name for check in not_made))
-        told = note(f"not made, since {'they need' if len(not_made) > 1 else 'it needs'} {name}: {names}")
+        told = note(f"skipped, because {'they need' if len(not_made) > 1 else 'it needs'} {name}: {names}")
         findings.append(Finding(area=not_made[0].area, check="not examined", **told.model_dump()))
     secrets = sorted(_secrets(config), key=len, reverse=True)
     shown = [_without_secrets(finding, secrets) for finding in findings]
@@ -102,14 +102,16 @@ def _made(
         told = Told.of(error)
         refused = any(one.severity == "error" and one.area in ("server", "grants") for one in before)
         if isinstance(error, _REFUSALS) and check.area != "grants" and refused:
-            absent.setdefault("a server that grants and logs what is needed", []).append(check)
+            absent.setdefault("a server with the required grants and log settings", []).append(check)
         elif not any(one.what == told.what or one.mend == told.mend != "" for one in before):
             said.append(told)
         if isinstance(error, ServerUnreachableError) and check.area not in ("lake", "local"):
             context.forget_source()
     except Exception as error:  # an unexpected error of one check must not end the examination
         said.append(
-            warning("this check itself failed", got=said_by(error), mend="look at it by hand; please report it")
+            warning(
+                "this check itself failed", got=said_by(error), mend="check this by hand, and please report the failure"
+            )
         )
     for one in said:
         yield Finding(area=check.area, check=check.name, **one.model_dump())

@@ -30,7 +30,7 @@ def _journals(context: Context) -> Iterator[Told]:
     missing = sorted(set(range(min(numbers), max(numbers))) - set(numbers))
     if missing:
         yield warning(
-            "the archive has a gap: a run that reaches it stops there",
+            "the archive has a gap; a run that reaches it will stop there",
             expected=f"all journals from {min(numbers):06d} to {max(numbers):06d}",
             got="missing: " + listed([f"{number:06d}" for number in missing]),
             mend=f"copy them into {directory} from the server or a backup",
@@ -48,7 +48,7 @@ def _end(context: Context) -> Iterator[Told]:
         yield Told.of(found.failure)
     elif found.end.offset < last.stat().st_size:
         yield note(
-            "the last journal ends inside a transaction: a run waits before it until the journal is copied again",
+            "the last journal ends inside a transaction; a run waits there until the journal is copied again",
             got=f"{found.end}, of {last.stat().st_size} bytes",
         )
     else:
@@ -57,11 +57,11 @@ def _end(context: Context) -> Iterator[Told]:
 
 def _gtids(context: Context) -> Iterator[Told]:
     if context.source.uses_gtids:
-        yield ok("its transactions have GTIDs, which prove the ends of journals")
+        yield ok("its transactions have GTIDs, which prove where journals end")
     else:
         yield note(
-            "its transactions have no GTIDs: the end of a journal after a crash of the server cannot be proved",
-            mend="accept: {unproved_journal_ends: [...]} for such a journal, once a run names it",
+            "its transactions have no GTIDs: after a crash of the server, the end of a journal cannot be proved",
+            mend="accept: {unproved_journal_ends: [...]} for such a journal, when a run names it",
         )
 
 
@@ -72,13 +72,13 @@ def _cursor(context: Context) -> Iterator[Told]:
             context.source.validate_position(consumer.position)
         except CdcError as failure:
             yield error(
-                f"the archive does not have what {consumer.name} needs: {failure.what}",
+                f"the archive lacks what {consumer.name} needs: {failure.what}",
                 expected=str(failure.expected or consumer.position),
                 got=str(failure.got or ""),
                 mend=failure.next_step or "",
             )
         else:
-            yield ok(f"{consumer.name} stands at {consumer.position}, which is there")
+            yield ok(f"{consumer.name} is at {consumer.position}, which the archive has")
 
 
 CHECKS: Final = (

@@ -65,13 +65,13 @@ class Context:
     @property
     def live_config(self) -> LiveSourceConfig:
         """Return the configuration of a live source."""
-        assert isinstance(self.config.source, LiveSourceConfig), "checks of servers are not made of archives"
+        assert isinstance(self.config.source, LiveSourceConfig), "checks of servers do not apply to archives"
         return self.config.source
 
     @property
     def archive_config(self) -> ArchiveSourceConfig:
         """Return the configuration of an archive."""
-        assert isinstance(self.config.source, ArchiveSourceConfig), "checks of archives are not made of servers"
+        assert isinstance(self.config.source, ArchiveSourceConfig), "checks of archives do not apply to servers"
         return self.config.source
 
     def open_server(self, config: PipelineConfig) -> None:
@@ -203,7 +203,7 @@ class Context:
         """Return the same in words."""
         every = f"a run every {duration(self.interval_s)}"
         if self.every_s is None:
-            return f"{every} (assumed: there is no schedule; say it with --every)"
+            return f"{every} (assumed, because there is no schedule; set it with --every)"
         return f"{every} ({self.every_reason})"
 
 

@@ -54,7 +54,7 @@ def _select(context: Context) -> Iterator[Told]:
             denied.append((name, refused.number))
     for name, number in denied:
         yield error(
-            f"{account} cannot read {name}: no load, no comparison, and no columns from the catalog",
+            f"{account} cannot read {name}: it cannot be loaded or compared, and the catalog does not show its columns",
             expected=f"SELECT on {name}",
             got=f"error {number}",
             mend=f"GRANT SELECT ON {quoted_table(name)} TO {account};",
@@ -96,7 +96,7 @@ def _more_than_needed(context: Context) -> Iterator[Told]:
             again = f" GRANT {_least(context)} ON *.* TO {account}; {_select_on(context)}"
             again = again if "ALL PRIVILEGES" in extra else ""
             yield note(
-                f"{account} may do more than a capture needs",
+                f"{account} has more privileges than a capture needs",
                 expected=f"SELECT, {_least(context)}",
                 got=f"{listed(extra, most=6)} on {place}",
                 mend=f"REVOKE {', '.join(extra)} ON {place} FROM {account};{again}",
@@ -110,7 +110,7 @@ def _more_than_needed(context: Context) -> Iterator[Told]:
                 mend=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608  (shown)
             )
     if not found:
-        yield ok(f"{account} may do no more than it needs")
+        yield ok(f"{account} has no more privileges than it needs")
 
 
 def _least(context: Context) -> str:

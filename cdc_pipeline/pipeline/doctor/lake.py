@@ -27,13 +27,13 @@ _MAGIC_FLAG: Final = "spark.hadoop.fs.s3a.performance.flags"
 def _reachable(context: Context) -> Iterator[Told]:
     check_reachable(context.paths.lake)
     context.lake_is_open = True  # whatever can be read is examined, whether it can be written or not
-    yield ok(f"{context.paths.lake} can be read, or is new")
+    yield ok(f"{context.paths.lake} is readable, or new")
 
 
 def _usable(context: Context) -> Iterator[Told]:
     context.sink  # noqa: B018  (the lake can be read)
     seconds = probe_lake(context.paths)
-    yield ok(f"put if absent, lock and remove work ({seconds * 1000:.0f} ms)")
+    yield ok(f"conditional put, lock and remove work ({seconds * 1000:.0f} ms)")
 
 
 def _disk(context: Context) -> Iterator[Told]:
@@ -46,30 +46,31 @@ def _disk(context: Context) -> Iterator[Told]:
     if found.free_bytes < wanted:
         told = error if found.free_bytes < batch else warning
         yield told(
-            "the lake's disk has no room for the files of a batch",
+            "the lake's disk has too little room for the files of a batch",
             expected=f"{size(wanted)} free ({_BATCHES} times batch.merge_staged_bytes)",
             got=f"{size(found.free_bytes)} of {size(found.total_bytes)}",
-            mend=f"free space (cdc-pipeline maintain {context.config.name}), or batch: {{merge_staged_bytes: ...}}",
+            mend=f"free disk space (cdc-pipeline maintain {context.config.name}), or batch: "
+            f"{{merge_staged_bytes: ...}}",
         )
     else:
         yield ok(f"{size(found.free_bytes)} of {size(found.total_bytes)} are free ({found.kind or 'unknown kind'})")
     if found.is_remote:
         yield warning(
-            "the lake is on a network file system, which must keep locks (flock) and hard links between machines",
+            "the lake is on a network file system, which must support locks (flock) and hard links across machines",
             expected="a disk of this machine, or an object store",
             got=found.kind,
             mend="sink: {lake_path: ...} on a local disk or s3a://...; or run this source on one machine only",
         )
     if found.in_memory:
         yield warning(
-            "the lake is in memory: it is gone when the machine stops",
+            "the lake is in memory: it is lost when the machine stops",
             expected="a disk",
             got=found.kind,
             mend="sink: {lake_path: ...} on a disk",
         )
     if found.in_container:
         yield note(
-            "the lake may be in a layer of a container, gone with that",
+            "the lake may be in a layer of a container and would be lost with it",
             expected="a volume",
             got=found.kind,
             mend="mount a volume at the lake's folder",
@@ -84,21 +85,21 @@ def _store(context: Context) -> Iterator[Told]:
     config, spark = lake.storage, context.config.sink.spark.settings
     if (config.endpoint or "").startswith("http://") and config.secrets:
         yield warning(
-            "credentials and rows go to the object store without encryption",
+            "credentials and rows go to the object store unencrypted",
             expected="https://",
             got=str(config.endpoint),
             mend="sink: {storage: {endpoint: https://...}}",
         )
     if lake.scheme == "s3a" and "create" in spark.get(_MAGIC_FLAG, ""):
         yield error(
-            "Hadoop is told not to look whether a file is there, which Delta's log relies on",
+            "Hadoop is told not to check whether a file exists, a check that Delta's log relies on",
             expected=f"{_MAGIC_FLAG} without create",
             got=spark[_MAGIC_FLAG],
-            mend=f"take create out of sink.spark.settings: {_MAGIC_FLAG}",
+            mend=f"remove create from sink.spark.settings: {_MAGIC_FLAG}",
         )
     if lake.scheme == "s3a" and config.endpoint is None and config.region is None:
         yield note(
-            "no region is named: each library asks the machine for it",
+            "no region is set: each library asks the machine for it",
             expected="sink.storage.region",
             mend="sink: {storage: {region: ...}}",
         )
@@ -106,7 +107,7 @@ def _store(context: Context) -> Iterator[Told]:
     named = [name for name in spark if name.startswith("spark.delta.logStore.")]
     yield ok(
         f"{lake.scheme}: lease of {config.lease_s:g} s, log store "
-        + (f"by {listed(named)}" if named else "of Delta's own choice for it")
+        + (f"by {listed(named)}" if named else "chosen by Delta")
     )
 
 
@@ -122,14 +123,15 @@ def _left_behind(context: Context) -> Iterator[Told]:
         age_s = context.now_s - load.started_at_us / 1e6
         command = f"cdc-pipeline snapshot {name}" if load.kind == "load" else f"cdc-pipeline backfill {name} --rebuild"
         yield warning(
-            f"a load of {tables} was begun {duration(age_s)} ago and nobody works on it: it goes on where it was",
+            f"a load of {tables} was started {duration(age_s)} ago and nothing is working on "
+            "it; running it again continues it",
             got=load.load_id,
             mend=f"{command} " + " ".join(f"--table {quote(table)}" for table in load.sources),
         )
     verbs = storage_of(state)
     scratch = sorted(name for name in verbs.names(state) if name.startswith(SCRATCH_PREFIX))
     if scratch:
-        yield note("scratch folders of examinations that were killed", got=listed(scratch), mend=f"rm -r in {state}")
+        yield note("scratch folders of killed examinations are left", got=listed(scratch), mend=f"rm -r in {state}")
 
 
 def _retention(context: Context) -> Iterator[Told]:
@@ -143,7 +145,7 @@ def _retention(context: Context) -> Iterator[Told]:
     kept = duration(sink.cut_retention.total_seconds())
     if differing:
         yield note(
-            f"tables were made with another retention than sink.cut_retention says ({kept})",
+            f"tables have another retention than sink.cut_retention sets ({kept})",
             got=listed(differing),
             mend=f"cdc-pipeline maintain {context.config.name}",
         )
@@ -155,17 +157,17 @@ def _upkeep(context: Context) -> Iterator[Told]:
     found = context.config.maintenance
     if found is None or found.cron is None:
         yield note(
-            "nothing compacts and vacuums the tables by itself",
+            "nothing compacts and vacuums the tables automatically",
             expected="maintenance: {cron: ..., enabled: true}",
             got="no schedule",
-            mend=f"cdc-pipeline maintain {context.config.name} from time to time, or that section",
+            mend=f"run cdc-pipeline maintain {context.config.name} from time to time, or add that section",
         )
     elif not found.enabled:
         yield note(
-            "the schedule of the maintenance is off", mend="maintenance: {enabled: true}, or switch it on in Dagit"
+            "the maintenance schedule is off", mend="maintenance: {enabled: true}, or switch it on in Dagster's UI"
         )
     else:
-        yield ok(f"tables are compacted and vacuumed by schedule ({found.cron})")
+        yield ok(f"tables are compacted and vacuumed on a schedule ({found.cron})")
 
 
 def _spark(context: Context) -> Iterator[Told]:

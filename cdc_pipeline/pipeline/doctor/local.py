@@ -41,7 +41,7 @@ def _packages(_context: Context) -> Iterator[Told]:
     try:
         required = metadata.requires(_PACKAGE) or []
     except metadata.PackageNotFoundError:
-        yield note("the package is not installed: its pins are not known", mend="make setup")
+        yield note("the package is not installed, so the versions that it requires are unknown", mend="make setup")
         return
     fine = []
     for pin in filter(None, map(_PIN.match, required)):
@@ -55,7 +55,7 @@ def _packages(_context: Context) -> Iterator[Told]:
             continue
         told = error if name in _SPARK or got == "not installed" else warning
         yield told(
-            f"{name} is not the version that this program was tested with",
+            f"the version of {name} is not the one that this program was tested with",
             expected=wanted,
             got=got,
             mend="make setup (installs requirements.lock into .venv)",
@@ -80,9 +80,9 @@ def not_complete(jar_set: str) -> Iterator[Told]:
     if found is None:
         with_set = "" if jar_set == DELTA else f" --with {jar_set}"
         yield warning(
-            f"{title} are not complete in the cache: the first run that writes fetches them",
-            expected="all of them, with the checksums that the package knows",
-            got="some are absent or damaged",
+            f"{title} are not complete in the cache; the first run that writes downloads them",
+            expected="all of them, with the checksums that the package lists",
+            got="some are missing or damaged",
             mend=f"python -m cdc_pipeline.sink.spark.jars{with_set}",
         )
     else:
@@ -95,16 +95,19 @@ def _memory(context: Context) -> Iterator[Told]:
     store = context.config.store
     ring = 0 if store.kind == "file" else store.ring_events * store.memory_unit_bytes
     wanted = driver + ring + (512 << 20)
-    got = f"{size(total)} in all, {size(free)} free"
-    parts = f"{size(driver)} for Spark (sink.spark.driver_memory), {size(ring)} for the event store, and Python's own"
+    got = f"{size(total)} in total, {size(free)} free"
+    parts = (
+        f"{size(driver)} for Spark (sink.spark.driver_memory), {size(ring)} for the event "
+        "store, and Python's own memory"
+    )
     if not total or not driver:
-        yield note("how much memory there is, or is asked for, cannot be told", got=got)
+        yield note("it cannot be determined how much memory the machine has, or how much a run takes", got=got)
     elif wanted > total:
         yield error("this machine has less memory than a run takes", expected=parts, got=got,
                     mend="sink: {spark: {driver_memory: 1g}}, or a larger machine")  # fmt: skip
     elif wanted > free:
         yield warning("a run takes more memory than is free now", expected=parts, got=got,
-                      mend="end other programs, or sink: {spark: {driver_memory: 1g}}")  # fmt: skip
+                      mend="stop other programs, or sink: {spark: {driver_memory: 1g}}")  # fmt: skip
     else:
         yield ok(f"{got}; a run takes up to {size(wanted)}")
 
@@ -137,13 +140,13 @@ def _cores(context: Context) -> Iterator[Told]:
     match = re.fullmatch(r"local\[(\d+)\]", context.config.sink.spark.master)
     if match and int(match[1]) > cores:
         yield note(
-            "Spark is given more threads than there are cores",
+            "Spark has more threads than the machine has cores",
             expected=f"local[{cores}], or local[*]",
             got=match[0],
             mend=f"sink: {{spark: {{master: 'local[{cores}]'}}}}",
         )
     elif cores < 2:
-        yield note("one core: reading waits while tables are merged", expected="2 or more", got="1")
+        yield note("the machine has one core: reading waits while tables are merged", expected="2 or more", got="1")
     else:
         yield ok(f"{cores} cores")
 
@@ -156,12 +159,12 @@ def _disks(context: Context) -> Iterator[Told]:
         free = file_system(folder).free_bytes
         if not os.access(place, os.W_OK | os.X_OK):
             yield error(
-                "the event store cannot write its files", expected="a folder of this user", got=str(place),
+                "the event store cannot write its files", expected="a folder that this user can write", got=str(place),
                 mend="store: {directory: ...}",
             )  # fmt: skip
         elif free < store.disk_bytes_max:
             yield warning(
-                "the event store may fill its disk when a backlog is read faster than it is merged",
+                "the event store may fill its disk if a backlog is read faster than it is merged",
                 expected=f"{size(store.disk_bytes_max)} free (store.disk_bytes_max)",
                 got=f"{size(free)} in {place}",
                 mend=f"store: {{disk_bytes_max: {max(64 << 20, free // 2)}}}, or another store.directory",
@@ -172,10 +175,10 @@ def _disks(context: Context) -> Iterator[Told]:
     free = file_system(temporary).free_bytes
     if free < _TEMPORARY_BYTES:
         yield warning(
-            "the folder for temporary files is nearly full: Spark shuffles there",
+            "the folder for temporary files is nearly full; Spark shuffles there",
             expected=f"{size(_TEMPORARY_BYTES)} free",
             got=f"{size(free)} in {temporary}",
-            mend="free space, or export TMPDIR=...",
+            mend="free disk space, or export TMPDIR=...",
         )
     else:
         yield ok(f"{size(free)} are free for temporary files in {temporary}")

@@ -71,8 +71,8 @@ def _expiry(context: Context) -> Iterator[Told]:
     now = f"{count} journal{'s' if count != 1 else ''} of {size(total)}{grows}"
     if keeps.expire_s is None:
         yield note(
-            "the server purges no journal by age: its disk fills up unless somebody does",
-            expected="an expiry of some days",
+            "the server never purges journals by age, so its disk fills up unless someone purges them",
+            expected="an expiry of a few days",
             got=f"{keeps.setting}; {now}",
             mend=_keep_longer(context, keeps),
         )
@@ -80,7 +80,7 @@ def _expiry(context: Context) -> Iterator[Told]:
         yield from _short_expiry(context, keeps, keeps.expire_s, now)
     if keeps.total_bytes is not None and rate:
         lasts_s = keeps.total_bytes / rate
-        text = f"max_binlog_total_size holds the log of {duration(lasts_s)} at the rate of now"
+        text = f"max_binlog_total_size holds {duration(lasts_s)} of the log at the current rate"
         if lasts_s < _WARN_RUNS * context.interval_s:
             advised_bytes = round(rate * _advised_s(context))
             yield warning(
@@ -104,7 +104,7 @@ def _short_expiry(context: Context, keeps: JournalRetention, expire_s: float, no
         )
     elif expire_s < max(_WARN_RUNS * context.interval_s, _DAY_S):
         yield warning(
-            "journals are kept for so short a time that a run which fails can hardly be fixed in time",
+            "journals are kept so briefly that a failing run can hardly be fixed in time",
             expected=f"at least a day, and {_WARN_RUNS} times {context.interval_text}",
             got=got,
             mend=_keep_longer(context, keeps),
@@ -127,7 +127,7 @@ def _needed(context: Context) -> Iterator[Told]:
     log, rate = _log(context), _growth(context)
     consumers = list(_consumers(context))
     if not consumers:
-        yield ok("nobody needs old journals yet: there is no cursor")
+        yield ok("no old journals are needed yet, because there is no cursor")
         return
     for consumer in consumers:
         yield _headroom(context, consumer, log, rate)
@@ -152,7 +152,7 @@ def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | Non
         return _gone(context, consumer, log, who)
     left_s = _left_s(context, log, journal, rate)
     if left_s is None:
-        return ok(f"{who} stands in {journal}, which the server never purges by itself")
+        return ok(f"{who} is in {journal}, which the server never purges by itself")
     ahead = len(log.after(journal))
     text = f"{journal}, which {who} needs, would be purged in {duration(max(0.0, left_s))} at the earliest"
     if left_s <= 0:
@@ -165,7 +165,7 @@ def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | Non
         expected=f"longer than {context.interval_text}"
         if told is error
         else f"{_WARN_RUNS} times {context.interval_text}",
-        got=f"{log.keeps.setting}; {ahead} younger journal{'s' if ahead != 1 else ''}",
+        got=f"{log.keeps.setting}; {ahead} newer journal{'s' if ahead != 1 else ''}",
         mend=f"{_keep_longer(context, log.keeps)} and: cdc-pipeline run {context.config.name}",
     )
 
@@ -198,12 +198,14 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Told:
         elif consumer.name != "cursor":
             anew += " --restart"
         return error(
-            f"{journal}, which {who} needs, is not on the server any more",
+            f"{journal}, which {who} needs, is no longer on the server",
             expected=str(position),
-            got=f"{failure.what}; the server has {log.journals[0].journal} and later" if log.journals else failure.what,
-            mend=f"copy the journals into source.archive_directory; or load anew: {anew}",
+            got=f"{failure.what}; the server has {log.journals[0].journal} and later journals"
+            if log.journals
+            else failure.what,
+            mend=f"copy the journals into source.archive_directory, or load from scratch: {anew}",
         )
-    return ok(f"{journal}, which {who} needs, comes from the archive, or by GTIDs from what the server has")
+    return ok(f"{journal}, which {who} needs, comes from the archive, or is located by GTIDs in what the server has")
 
 
 def _archive(context: Context) -> Iterator[Told]:
@@ -217,10 +219,11 @@ def _archive(context: Context) -> Iterator[Told]:
     first_there = journal_number(context.live.journals()[0].journal)
     if not files:
         yield warning(
-            "the archive holds no journals: it helps nobody",
+            "the archive holds no journals, so it is of no use",
             expected="files such as binlog.000001",
             got=str(directory),
-            mend=f"copy each journal there when it ends, such as by: mysqlbinlog --raw --result-file={directory}/ ...",
+            mend="copy each journal there when it is complete, for example with: mysqlbinlog "
+            f"--raw --result-file={directory}/ ...",
         )
         return
     numbers = sorted(journal_number(file.name) for file in files)
@@ -228,14 +231,14 @@ def _archive(context: Context) -> Iterator[Told]:
     missing = [number for number in range(numbers[0], first_there) if number not in have]
     if missing:
         yield warning(
-            "journals are neither in the archive nor on the server: what needs them, or older ones, cannot be read",
+            "journals are neither in the archive nor on the server; whatever needs them or older ones cannot be read",
             expected=f"all from {numbers[0]:06d} to {first_there - 1:06d}",
             got="missing: " + listed([f"{number:06d}" for number in missing]),
             mend=f"copy them into {directory} from a backup",
         )
         return
     identity = context.source.earliest_position()
-    yield ok(f"{len(files)} journals in the archive join the server's log: it can be read from {identity} on")
+    yield ok(f"{len(files)} journals in the archive join the server's log, which can be read from {identity} on")
 
 
 def _open_xa(context: Context) -> Iterator[Told]:
@@ -246,8 +249,9 @@ def _open_xa(context: Context) -> Iterator[Told]:
             old.append(xa)
     for xa in old:
         yield warning(
-            f"the XA transaction {xa.xid} is prepared since {duration(context.now_s - xa.prepared_at_us / 1e6)}: its "
-            f"{xa.rows} rows wait, and it holds locks at the server",
+            f"the XA transaction {xa.xid} has been prepared for "
+            f"{duration(context.now_s - xa.prepared_at_us / 1e6)}: its {xa.rows} rows wait, "
+            "and it holds locks at the server",
             got=f"{xa.prepared_journal}:{xa.prepared_offset}",
             mend=f"XA COMMIT {xa.xid}; or XA ROLLBACK {xa.xid};",
         )

@@ -39,7 +39,7 @@ def _reachable(context: Context) -> Iterator[Told]:
     took_ms = (time.monotonic() - began_s) * 1000
     if chosen.reason and (server.config.host, server.config.port) != (primary.host, primary.port):
         yield warning(
-            f"the primary {primary.host}:{primary.port} cannot be reached: runs read its standby {server.address}",
+            f"the primary {primary.host}:{primary.port} cannot be reached; runs read its standby {server.address}",
             got=chosen.reason,
             mend=f"bring {primary.host}:{primary.port} back, or make the standby the primary in the configuration",
         )
@@ -48,10 +48,10 @@ def _reachable(context: Context) -> Iterator[Told]:
     if numbers < TESTED[flavor]:
         tested = ".".join(map(str, TESTED[flavor]))
         yield warning(
-            f"this version of {_NAMES[flavor]} is older than what is tested",
+            f"this version of {_NAMES[flavor]} is older than any tested version",
             expected=f"{tested} or later",
             got=version,
-            mend=f"upgrade the server to {_NAMES[flavor]} {tested} or later, and compare the tables until then",
+            mend=f"upgrade the server to {_NAMES[flavor]} {tested} or later, and verify the tables until then",
         )
 
 
@@ -63,9 +63,14 @@ def _tls(context: Context) -> Iterator[Told]:
     far = not is_this_machine(server.config.host)
     if not cipher:
         told: Callable[..., Told] = warning if far else note
-        why = "source.tls.mode is off" if mode == "off" else "the server offers no TLS, and preferred goes on without"
+        why = (
+            "source.tls.mode is off"
+            if mode == "off"
+            else "the server offers no TLS, and mode preferred continues without it"
+        )
         yield told(
-            "the connection is not encrypted: rows travel as they are" + ("" if far else ", on this machine alone"),
+            "the connection is not encrypted: rows are sent in plain text"
+            + ("" if far else ", but only within this machine"),
             expected="TLS",
             got=why,
             mend="source: {tls: {mode: verify, ca_file: ...}}" + ("" if mode == "off" else " and ssl_cert, ssl_key on "
@@ -74,11 +79,11 @@ def _tls(context: Context) -> Iterator[Told]:
     elif mode in ("preferred", "required"):
         told = warning if far else note
         yield told(
-            "the connection is encrypted and the server's certificate is not checked: another machine can pose as the "
-            "server and get the password",
+            "the connection is encrypted, but the server's certificate is not checked: "
+            "another machine can pose as the server and get the password",
             expected="verify or verify_ca",
             got=f"{mode} ({status.get('ssl_version', '')}, {cipher})",
-            mend="source: {tls: {mode: verify, ca_file: ...}} with the certificate of the server's authority",
+            mend="source: {tls: {mode: verify, ca_file: ...}} with the certificate of the server's CA",
         )
     else:
         yield ok(f"encrypted: {status.get('ssl_version', 'TLS')}, {cipher}, source.tls.mode {mode}")
@@ -93,10 +98,11 @@ def _clock(context: Context) -> Iterator[Told]:
         yield ok(f"the server's clock and this machine's differ by {abs(ahead_s):.2f} s")
     else:
         yield warning(
-            "the clocks of the server and of this machine differ: lag, retention and searches by time are off by that",
+            "the clocks of the server and of this machine differ: lag, retention and searches "
+            "by time are off by that much",
             expected=f"at most {_CLOCK_WARNING_S:g} s",
             got=f"the server's is {duration(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}",
-            mend="keep both in time: chronyc makestep (or: timedatectl set-ntp true)",
+            mend="synchronize both clocks: chronyc makestep (or: timedatectl set-ntp true)",
         )
 
 
@@ -104,15 +110,15 @@ def _server_id(context: Context) -> Iterator[Told]:
     number = context.server.identity.server_id
     if number == 0:
         yield error(
-            "the server has no id: it serves no replicas",
-            expected="a number of its own",
+            "server_id is 0, so the server cannot serve replicas",
+            expected="a unique number",
             got="server_id = 0",
             mend=set_statement(context, "server_id", "1"),
         )
     elif number == 1 and context.live_config.standby is not None:
         yield warning(
-            "the server's id is the default, which its standby may have too",
-            expected="an id of its own for each server",
+            "server_id is the default, which the standby may have too",
+            expected="a unique id for each server",
             got="server_id = 1",
             mend=set_statement(context, "server_id", "101"),
         )
@@ -125,7 +131,7 @@ def _replica_id(context: Context) -> Iterator[Told]:
 
     live = context.live
     check_replica_id(live.server, live.replica, pipeline_name=context.config.name)
-    yield ok(f"replica server id {live.replica.server_id} is free, or its reader is ours")
+    yield ok(f"replica server id {live.replica.server_id} is free, or used by our own reader")
 
 
 def _replication(context: Context) -> Iterator[Told]:
@@ -138,20 +144,21 @@ def _replication(context: Context) -> Iterator[Told]:
     if not is_replica:
         if not logs and (rows is None or context.live_config.standby is not None):
             yield note(
-                f"{logs_name} is OFF: should this server become a replica, its log will lack what it replicates",
+                f"{logs_name} is OFF: if this server becomes a replica, its log will lack what it replicates",
                 expected="ON",
                 got="OFF",
-                mend=f"{logs_name} = ON in the server's configuration, and a restart",
+                mend=f"set {logs_name} = ON in the server's configuration and restart it",
             )
         else:
-            yield ok("the server is no replica")
+            yield ok("the server is not a replica")
         return
     if not logs:
         yield error(
-            "the server is a replica and does not log what it replicates",
+            "the server is a replica that does not log what it replicates",
             expected=f"{logs_name} = ON",
             got="OFF",
-            mend=f"{logs_name} = ON in the server's configuration, and a restart; or point source.host to its source",
+            mend=f"set {logs_name} = ON in the server's configuration and restart it; or point "
+            "source.host to its source",
         )
     for row in rows or ():
         yield from _replica_state(row)
@@ -167,9 +174,9 @@ def _replica_state(row: dict[str, object]) -> Iterator[Told]:
         last = str(row.get("last_sql_error") or row.get("last_io_error") or "")
         yield warning(
             "the server is a replica that does not follow its source: captures find nothing new",
-            expected="SQL and IO thread running",
+            expected="SQL and IO threads running",
             got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {without_quoted(last)}" if last else ""),
-            mend="START REPLICA (MariaDB: START SLAVE), after fixing what its last error says",
+            mend="START REPLICA (MariaDB: START SLAVE), after fixing the cause of its last error",
         )
     elif behind is not None and float(str(behind)) > _LAG_WARNING_S:
         yield warning(
@@ -204,7 +211,8 @@ def _standby(context: Context) -> Iterator[Told]:
             )
         elif other.flavor != context.server.flavor:
             yield error(
-                "the standby is another kind of server", expected=context.server.flavor, got=other.flavor,
+                "the standby's server differs in kind from the primary's",
+                expected=context.server.flavor, got=other.flavor,
                 mend="give source.standby the host and port of a replica of the primary",
             )  # fmt: skip
         else:
@@ -214,7 +222,7 @@ def _standby(context: Context) -> Iterator[Told]:
                         mend=one.next_step)  # fmt: skip
     except ServerUnreachableError as failure:
         yield warning(
-            f"the standby {address} cannot be reached: nothing takes over while the primary is away",
+            f"the standby {address} cannot be reached, so nothing takes over if the primary fails",
             got=str(failure.got),
             mend=failure.next_step or "",
         )

@@ -21,7 +21,7 @@ def _required_settings(context: Context) -> Iterator[Told]:
     for one in found:
         yield error(one.what, expected=f"{one.setting} = {one.expected}", got=one.got, mend=one.next_step)
     if not found:
-        yield ok("log_bin, binlog_format and binlog_row_value_options are as they must be")
+        yield ok("log_bin, binlog_format and binlog_row_value_options have the required values")
 
 
 def _row_metadata(context: Context) -> Iterator[Told]:
@@ -32,7 +32,7 @@ def _row_metadata(context: Context) -> Iterator[Told]:
         yield ok("binlog_row_metadata is FULL")
         return
     yield warning(
-        f"the log's rows do not tell their columns: {found.what}, and rows from before a DDL may stop their table",
+        f"the log's rows do not describe their columns: {found.what}, and rows from before a DDL may stop their table",
         expected=f"{found.setting} = {found.expected}",
         got=found.got,
         mend=set_statement(context, found.setting, f"'{found.expected}'"),
@@ -52,17 +52,20 @@ class _Advice:
 
 _ADVICE: Final = (
     _Advice("binlog_row_image", ("FULL", "FULL_NODUP"), "warning",
-            "rows do not hold all of their columns: an insert that leaves columns to their defaults may stop a table, "
-            "and so may one without a key", "'FULL'"),
+            "rows do not hold all of their columns: an insert that omits columns with "
+            "defaults may stop a table, and so may a table without a key", "'FULL'"),
     _Advice("binlog_checksum", ("CRC32",), "warning",
-            "events carry no checksum: damage on the way or on a disk is not noticed", "'CRC32'"),
+            "events carry no checksum: damage in transit or on a disk goes unnoticed", "'CRC32'"),
     _Advice("binlog_order_commits", ("ON", "1"), "warning",
-            "transactions may be committed in another order than they are logged in: the marks of a load need care",
+            "transactions may be committed in another order than they are logged: the marks "
+            "of a load need care",
             "ON"),
     _Advice("sync_binlog", ("1",), "note",
-            "a power cut may take transactions from the log that the lake has already: the next run would stop", "1"),
+            "a power cut may remove transactions from the log that the lake already has: the "
+            "next run would stop", "1"),
     _Advice("innodb_flush_log_at_trx_commit", ("1",), "note",
-            "a power cut may take transactions from the tables that the log, and the lake, have already", "1"),
+            "a power cut may remove transactions from the tables that the log, and the lake, "
+            "already have", "1"),
 )  # fmt: skip
 
 
@@ -92,7 +95,7 @@ def _gtids(context: Context) -> Iterator[Told]:
             yield ok("gtid_strict_mode is ON")
         else:
             yield told(
-                "a replica may log transactions under numbers that are out of order: a failover by GTID would stop",
+                "a replica may log transactions with GTIDs out of order: a failover by GTID would stop",
                 expected="gtid_strict_mode = ON",
                 got="OFF",
                 mend=set_statement(context, "gtid_strict_mode", "ON"),
@@ -105,8 +108,8 @@ def _gtids(context: Context) -> Iterator[Told]:
         steps = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
         left = steps[steps.index(mode) + 1 :] if mode in steps else steps[1:]
         yield told(
-            "transactions have no GTIDs: after a failover the place is looked for by time and content (slower, and "
-            "changelogs and histories wait for a decision)",
+            "transactions have no GTIDs: after a failover the position is searched by time "
+            "and content (slower, and changelogs and histories wait for a decision)",
             expected="gtid_mode = ON",
             got=mode,
             mend="SET PERSIST enforce_gtid_consistency = ON; "
@@ -121,7 +124,7 @@ def _patience(context: Context) -> Iterator[Told]:
     timeout_s, packet_bytes = (int(found.get(name, 0)) for name in ("net_write_timeout", "max_allowed_packet"))
     if timeout_s < _WRITE_TIMEOUT_S:
         yield warning(
-            "the server ends a dump that is not read for so short a time: a merge that takes longer may lose it",
+            "the server soon ends a dump that is not read: a merge that takes longer may lose the connection",
             expected=f"net_write_timeout of {_WRITE_TIMEOUT_S} s or more",
             got=f"{timeout_s} s",
             mend=set_statement(context, "net_write_timeout", "60"),
@@ -130,7 +133,7 @@ def _patience(context: Context) -> Iterator[Told]:
         yield ok(f"net_write_timeout is {timeout_s} s")
     if packet_bytes < _ROW_BYTES:
         yield note(
-            "rows larger than max_allowed_packet cannot be read by a load",
+            "a load cannot read rows larger than max_allowed_packet",
             expected=f"{size(_ROW_BYTES)} or more",
             got=size(packet_bytes),
             mend=set_statement(context, "max_allowed_packet", str(64 << 20)),
@@ -147,16 +150,16 @@ def _zone_and_modes(context: Context) -> Iterator[Told]:
     modes = set(found.get("sql_mode", "").upper().split(","))
     lenient = [text for text, is_so in (
         ("ALLOW_INVALID_DATES is set", "ALLOW_INVALID_DATES" in modes),
-        ("NO_ZERO_DATE is not", "NO_ZERO_DATE" not in modes),
-        ("NO_ZERO_IN_DATE is not", "NO_ZERO_IN_DATE" not in modes),
-        ("no STRICT mode is", not modes & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"}),
+        ("NO_ZERO_DATE is not set", "NO_ZERO_DATE" not in modes),
+        ("NO_ZERO_IN_DATE is not set", "NO_ZERO_IN_DATE" not in modes),
+        ("no STRICT mode is set", not modes & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"}),
     ) if is_so]  # fmt: skip
     if lenient:
         yield note(
-            "the server takes dates that Delta cannot hold, such as 0000-00-00: they are rescued and counted",
+            "the server accepts dates that Delta cannot hold, such as 0000-00-00; they are rescued and counted",
             expected="STRICT_TRANS_TABLES, NO_ZERO_DATE and NO_ZERO_IN_DATE in sql_mode",
             got="; ".join(lenient),
-            mend="sink: {zero_dates: null} keeps no text of them (docs/rescue.md)",
+            mend="sink: {zero_dates: null} stores no text of them (docs/rescue.md)",
         )
     else:
         yield ok("sql_mode is strict about dates")
@@ -167,8 +170,8 @@ def _names(context: Context) -> Iterator[Told]:
     upper = [name for name in context.config.tables.include if name != name.lower()]
     if folding == "1" and upper:
         yield error(
-            "patterns with capitals match no table of this server, which keeps all names in lower case",
-            expected="lower case under tables.include",
+            "patterns with capitals match no table of this server, which stores all names in lower case",
+            expected="lower case in tables.include",
             got=", ".join(upper),
             mend="tables: {include: [" + ", ".join(f'"{name.lower()}"' for name in upper) + "]}",
         )
@@ -184,13 +187,14 @@ def _log_filters(context: Context) -> Iterator[Told]:
         value = str(row.get(column) or "")
         if value:
             yield error(
-                f"the server logs only a part of its changes ({option}): what it leaves out never reaches the lake",
+                f"the server logs only some of its changes ({option}): what it leaves out never reaches the lake",
                 expected=f"no {option}",
                 got=value,
-                mend=f"take {option} out of the server's configuration and restart; choose tables by tables.include",
+                mend=f"remove {option} from the server's configuration and restart it; choose "
+                "tables with tables.include",
             )
             return
-    yield ok("the whole log is written: no binlog_do_db, no binlog_ignore_db")
+    yield ok("the server logs all changes: no binlog_do_db, no binlog_ignore_db")
 
 
 def set_statement(context: Context, variable: str, value: str) -> str:

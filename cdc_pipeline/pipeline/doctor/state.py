@@ -42,22 +42,22 @@ def _cursor(context: Context) -> Iterator[Told]:
     at = f"{context.reconciled.cursor.position}, batch {context.reconciled.cursor.batch_number}"
     if context.cursors is None:
         yield note(
-            "Dagster's cursor could not be read: the lake's last cut is taken for it",
+            "Dagster's cursor could not be read; the lake's last cut is used instead",
             got=at,
             mend="see the findings about Dagster",
         )
     elif view.agrees:
-        yield ok(f"the cursor stands at {at}, and agrees with the last cut")
+        yield ok(f"the cursor is at {at} and agrees with the last cut")
     else:
         yield note(
-            "the cursor and the last cut differ: the next run repairs that first",
+            "the cursor and the last cut differ; the next run repairs that first",
             got=view.next_run,
             mend=f"cdc-pipeline run {name}",
         )
     needed = needed_place(context.reconciled.cursor)
     if needed is not None and needed.consumer != "cursor":
         yield note(
-            f"the log is needed from {needed} on, by {needed.consumer}, and not only from the cursor on",
+            f"the log is needed from {needed} on, by {needed.consumer}, which is earlier than the cursor",
             mend=f"cdc-pipeline run {name} --table {quote(needed.consumer)}",
         )
 
@@ -71,10 +71,11 @@ def _last_run(context: Context) -> Iterator[Told]:
     told = f"the cursor was last written {duration(ago_s)} ago"
     if schedule is not None and schedule.enabled and context.every_s and ago_s > _MISSED_RUNS * context.every_s:
         yield warning(
-            f"{told}: its schedule is not kept",
+            f"{told}, so its schedule is not being kept",
             expected=context.interval_text,
             got=f"at {datetime.fromtimestamp(newest.at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M} UTC",
-            mend="look at the last runs in Dagit, and whether Dagster's daemon runs (dagster-daemon run)",
+            mend="look at the last runs in Dagster's UI, and check that Dagster's daemon is "
+            "running (dagster-daemon run)",
         )
     else:
         yield ok(told)
@@ -84,11 +85,11 @@ def _unfinished(context: Context) -> Iterator[Told]:
     pending = context.pending
     if pending is not None:
         yield note(
-            f"batch {pending.batch_number} is recorded and not finished: the next run finishes it from its own files",
+            f"batch {pending.batch_number} is recorded but unfinished; the next run finishes it from its own files",
             mend=f"cdc-pipeline run {context.config.name}",
         )
     elif context.cut is not None:
-        yield ok(f"no batch is unfinished: {context.cut.batch_number} is the last one")
+        yield ok(f"no batch is unfinished; the last one is {context.cut.batch_number}")
 
 
 def _targets(context: Context) -> Iterator[Told]:
@@ -101,7 +102,7 @@ def _targets(context: Context) -> Iterator[Told]:
         yield Told.of(failure)
     if not failing:
         count = len(cut.tables)
-        yield ok(f"{count} Delta table{'s hold' if count != 1 else ' holds'} what the last cut says")
+        yield ok(f"{count} Delta table{'s match' if count != 1 else ' matches'} the last cut")
 
 
 def _suspended(context: Context) -> Iterator[Told]:
@@ -109,9 +110,9 @@ def _suspended(context: Context) -> Iterator[Told]:
     found = context.cursor.suspended if context.cursor is not None else {}
     for name, held in sorted(found.items()):
         yield error(
-            f"{name} is suspended: it stands still, and each run fails at its end",
+            f"{name} is suspended: it receives no changes, and each run fails at its end",
             expected="a table that follows its source",
-            got=f"{held.error}: {held.what}; it stands at {held.position}",
+            got=f"{held.error}: {held.what}; suspended at {held.position}",
             mend=way_out(name, held),
         )
     if context.cursor is not None and not found:
@@ -123,7 +124,7 @@ def _quarantine(context: Context) -> Iterator[Told]:
     for name, count in sorted(found.items()):
         yield warning(
             f"{count} row{'s' if count != 1 else ''} of {name} could not be applied and wait in quarantine",
-            mend=f"cdc-pipeline quarantine list {context.config.name}; then replay or discard",
+            mend=f"cdc-pipeline quarantine list {context.config.name}; then replay or discard the rows",
         )
     if not found and context.cut is not None:
         yield ok("the quarantine is empty")
@@ -134,9 +135,9 @@ def _lock(context: Context) -> Iterator[Told]:
     context.sink  # noqa: B018  (the lake can be read)
     holder = lock_holder(context.paths.lock)
     if holder:
-        yield note("a run is writing for this source now", got=holder)
+        yield note("a run is writing to this source's lake now", got=holder)
     else:
-        yield ok("nobody holds the source's lock")
+        yield ok("no process holds the source's lock")
 
 
 def _dump_errors(context: Context) -> Iterator[Told]:
@@ -147,9 +148,9 @@ def _dump_errors(context: Context) -> Iterator[Told]:
     if found.count:
         yield warning(
             f"the last {'run' if found.count == 1 else f'{found.count} runs'} could not read the log",
-            expected=f"none; after more than {most} the address counts as moved to another server",
+            expected=f"none; after more than {most} failures the address counts as moved to another server",
             got=found.last,
-            mend=f"fix that, then: cdc-pipeline run {context.config.name}",
+            mend=f"fix the cause, then: cdc-pipeline run {context.config.name}",
         )
     else:
         yield ok("the last run could read the log")
@@ -168,10 +169,10 @@ def _plan(context: Context) -> Iterator[Told]:
     is_archive = isinstance(context.config.source, ArchiveSourceConfig)
     if is_archive and made.unseen and not context.config.tables.allow_empty:
         yield error(
-            "patterns under tables.include have never matched a table: each run fails at its end",
-            expected="a table for each in the log",
+            "patterns in tables.include have never matched a table: each run fails at its end",
+            expected="a table in the log for each pattern",
             got=listed(list(made.unseen)),
-            mend="correct them, or tables: {allow_empty: true}",
+            mend="correct the patterns, or tables: {allow_empty: true}",
         )
     start, end = f"{made.start_journal}:{made.start_offset}", f"{made.end_journal}:{made.end_offset}"
     yield ok(f"a run would read {size(made.bytes_between)}, from {start} to {end}")

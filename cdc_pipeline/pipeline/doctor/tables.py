@@ -30,7 +30,7 @@ def _matching(context: Context) -> Iterator[Told]:
         databases = sorted({pattern.exact_schema or "" for pattern in context.included})
         places = [f"{quoted_name(name)}.*" if name else "*.*" for name in databases]
         yield error(
-            "no table is captured: none that this account can see matches",
+            "no table is captured, because no table that this account can see matches",
             expected=f"a table that matches {listed(list(include))}",
             got="none",
             mend=" ".join(f"GRANT SELECT ON {place} TO {account};" for place in dict.fromkeys(places))
@@ -48,7 +48,7 @@ def _not_tables(context: Context) -> Iterator[Told]:
     views = [table.name for table in context.tables if table.kind == "VIEW"]
     if views:
         yield note(
-            "views are not captured: the tables that they read are",
+            "views are not captured, but the tables that they read are",
             got=listed(views),
         )
     sequences = [table.name for table in context.tables if table.kind == "SEQUENCE"]
@@ -71,14 +71,14 @@ def _columns(context: Context) -> Iterator[Told]:
         odd = [one for one in table.columns if one.charset and server_charset(one.charset) not in known]
         for column in unknown:
             yield error(
-                f"{table.name} has a column of a type that is not known: it will be suspended",
-                expected="a type of docs/types.md",
+                f"{table.name} has a column of an unknown type: it will be suspended",
+                expected="a type listed in docs/types.md",
                 got=f"{column.name} {column.type_text}",
                 mend=_change_or_exclude(table.name),
             )
         for column in odd:
             yield error(
-                f"{table.name} has a column in a charset that is not known: it will be suspended",
+                f"{table.name} has a column in an unknown charset: it will be suspended",
                 expected="a charset that can be decoded, such as utf8mb4",
                 got=f"{column.name} {column.type_text} CHARACTER SET {column.charset}",
                 mend=f"ALTER TABLE {quoted_table(table.name)} MODIFY {quoted_name(column.name)} ... "
@@ -91,7 +91,7 @@ def _columns(context: Context) -> Iterator[Told]:
             continue
         fine += not unknown and not odd
     yield ok(
-        f"the columns of {fine} table{'s have' if fine != 1 else ' has'} types, charsets and names that Delta takes"
+        f"the columns of {fine} table{'s have' if fine != 1 else ' has'} types, charsets and names that Delta accepts"
     )
 
 
@@ -100,9 +100,9 @@ def _change_or_exclude(table: str) -> str:
 
 
 _KEYLESS: Final = {
-    "changelog": ("note", "becomes a changelog: every change is kept, rows cannot be found"),
-    "row_hash": ("note", "becomes a mirror whose rows are found by all of their values"),
-    "stop": ("error", "stops: its rule says so (keyless: stop)"),
+    "changelog": ("note", "becomes a changelog, which keeps every change but cannot identify rows"),
+    "row_hash": ("note", "becomes a mirror whose rows are identified by all of their values"),
+    "stop": ("error", "stops, as its rule demands (keyless: stop)"),
 }
 
 
@@ -118,9 +118,10 @@ def _keys(context: Context) -> Iterator[Told]:
             told = error if severity == "error" else note
             yield told(
                 f"{table.name} has no key: it {becomes}",
-                expected="a primary key, or a unique one without NULL",
+                expected="a primary key, or a unique key without NULL",
                 got="none",
-                mend=f"ALTER TABLE {quoted_table(table.name)} ADD PRIMARY KEY (...); or `keyless`, `key` in its rule",
+                mend=f"ALTER TABLE {quoted_table(table.name)} ADD PRIMARY KEY (...); or set "
+                "`keyless` or `key` in its rule",
             )
     if not keyless:
         yield ok("every captured table has a key")
@@ -148,12 +149,14 @@ def _exact_views(context: Context) -> Iterator[Told]:
     ]
     if names:
         yield warning(
-            "tables that cannot be loaded from their rows, nor compared with them: histories, changelogs and tables "
-            "without a key are read in one view at an exactly known place, which MySQL tells by GTIDs or its locks",
-            expected="gtid_mode = ON, or metadata locks that the account sees",
+            "some tables can neither be loaded from their rows nor compared with them: "
+            "histories, changelogs and tables without a key are read in one view at an "
+            "exactly known position, which MySQL proves by GTIDs or its locks",
+            expected="gtid_mode = ON, or metadata locks that the account can see",
             got=f"{mode}, and {why}: {listed(names)}",
-            mend=f"GRANT SELECT ON performance_schema.* TO {context.server.account}; with performance_schema = ON; or "
-            "switch GTIDs on; or keep these tables as mirrors with a key",
+            mend=f"GRANT SELECT ON performance_schema.* TO {context.server.account}; with "
+            "performance_schema = ON; or switch GTIDs on; or keep these tables as "
+            "mirrors with a key",
         )
 
 
@@ -165,15 +168,16 @@ def _cascades(context: Context) -> Iterator[Told]:
     for one in found:
         table = quoted_table(one.table)
         yield warning(
-            f"{one.table} is changed by the server without a word in the log, when rows of {one.parent} go or get "
-            "another key: the lake keeps those rows as they were",
+            f"{one.table} is changed by the server without a log entry when rows of "
+            f"{one.parent} are deleted or get another key: the lake keeps those rows as they "
+            "were",
             expected="RESTRICT, or cascades that are logged (MySQL 9.6)",
             got=f"`{one.name}` {one.actions}",
             mend=f"{switch}ALTER TABLE {table} DROP FOREIGN KEY `{one.name}`; "
             f"ALTER TABLE {table} ADD CONSTRAINT `{one.name}` {one.definition};",
         )
     if not found:
-        yield ok("no foreign key changes rows unseen")
+        yield ok("no foreign key changes rows without logging it")
 
 
 def _engines(context: Context) -> Iterator[Told]:
@@ -184,18 +188,19 @@ def _engines(context: Context) -> Iterator[Told]:
             continue
         fine = False
         what = (
-            f"{table.name} is kept by {table.engine}, which loses its rows at a restart without row events"
+            f"{table.name} uses the engine {table.engine}, which loses its rows at a restart without row events"
             if engine in _EMPTIED
-            else f"{table.name} is kept by {table.engine}: its changes stay when their transaction is rolled back"
+            else f"{table.name} uses the engine {table.engine}: its changes remain when their "
+            "transaction is rolled back"
         )
         yield warning(
             what,
-            expected="an engine with transactions",
+            expected="a transactional engine",
             got=table.engine,
             mend=f"ALTER TABLE {quoted_table(table.name)} ENGINE = InnoDB;",
         )
     if fine:
-        yield ok("every captured table is kept by an engine with transactions")
+        yield ok("every captured table uses a transactional engine")
 
 
 def _partitions(context: Context) -> Iterator[Told]:
@@ -204,10 +209,11 @@ def _partitions(context: Context) -> Iterator[Told]:
         return
     policy = context.config.schema_changes.partition_rows
     yield note(
-        "DROP, TRUNCATE and EXCHANGE PARTITION take rows without row events: such a statement "
+        "DROP, TRUNCATE and EXCHANGE PARTITION remove rows without row events: such a statement "
         + ("stops its table" if policy == "stop" else "leaves those rows in the lake"),
         got=f"partitioned: {listed(names)}",
-        mend="delete rows by DELETE before their partition goes, or choose schema_changes.partition_rows (stop, keep)",
+        mend="delete rows with DELETE before dropping their partition, or choose "
+        "schema_changes.partition_rows (stop, keep)",
     )
 
 
@@ -215,8 +221,9 @@ def _versioned(context: Context) -> Iterator[Told]:
     names = [table.name for table in context.tables if table.kind == "SYSTEM VERSIONED"]
     if names:
         yield warning(
-            "system-versioned tables log their old versions as rows: the lake has them too, with row_end in the key; "
-            "a statement that adds or removes versioning suspends its table",
+            "system-versioned tables log their old versions as rows: the lake has them too, "
+            "with row_end in the key; a statement that adds or removes versioning suspends "
+            "its table",
             got=listed(names),
             mend=f"read WHERE row_end > now(); or tables: {{exclude: [{_quoted(names)}]}}",
         )
@@ -231,18 +238,19 @@ def _partial(context: Context) -> Iterator[Told]:
     for names in [[name] for name in partial] if len(partial) <= _NAMED_MAX else [partial]:
         is_one = len(names) == 1
         yield warning(
-            f"{names[0]} is partial: it holds only the rows that changed since its capture began"
+            f"{names[0]} is partial: it holds only the rows that have changed since its capture began"
             if is_one
-            else f"{len(names)} tables are partial: they hold only the rows that changed since their capture began",
-            expected="tables that were created in the log, or loaded",
-            got="first met in the middle of the log" if is_one else listed(names),
+            else f"{len(names)} tables are partial: they hold only the rows that have changed "
+            "since their capture began",
+            expected="tables created within the log, or loaded",
+            got="first seen in the middle of the log" if is_one else listed(names),
             mend=_load(source, names),
         )
     known = {name for state in targets.values() for name in state.source_names}
     new = [name for name in context.base_tables if name not in known]
     if new:
         yield note(
-            "tables that the lake does not have yet: their rows of before come by a load, all others by the log",
+            "some tables are not in the lake yet: their existing rows are loaded, and later changes come from the log",
             got=listed(new),
             mend=_load(source, new),
         )

@@ -25,10 +25,10 @@ from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps, _KnownM
 # Text for each missing part.
 MEANINGS: Final = {
     "names": "columns are @1, @2 ...",
-    "signs": "integers are taken as signed",
-    "charsets": "texts and bytes are not told apart; they are read in the charset of --charset, or shown as hex",
-    "labels": "ENUM and SET are numbers",
-    "history": "its CREATE and ALTER TABLE statements do not fit its columns: one of them is not in the journals",
+    "signs": "integers are read as signed",
+    "charsets": "texts and bytes cannot be told apart; they are read in the charset of --charset, or shown as hex",
+    "labels": "ENUM and SET values are numbers",
+    "history": "its CREATE and ALTER TABLE statements do not match its columns: one of them is not in the journals",
 }
 
 

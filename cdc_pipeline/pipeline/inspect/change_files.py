@@ -137,8 +137,8 @@ class ChangeFiles:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.glob("*.parquet")) or any(directory.glob("*.parquet.partial")):
             raise ConfigError(
-                f"the directory {directory} holds Parquet files already",
-                expected="an empty directory, or one that is not there yet",
+                f"the directory {directory} already holds Parquet files",
+                expected="an empty directory, or one that does not exist yet",
                 next_step="name another directory with --output, or remove its files",
             )
         self._directory = directory

@@ -95,8 +95,8 @@ class JournalStream:
             raise
         except DamagedJournalError as error:
             error.next_step = (
-                "give a journal from its first byte on, unpacked: its magic number comes first, then its events "
-                f"(each has {HEADER_BYTES} bytes of header)"
+                "give a journal from its first byte on, uncompressed: its magic number comes "
+                f"first, then its events (each has a header of {HEADER_BYTES} bytes)"
             )
             raise
 
@@ -113,7 +113,7 @@ def open_stream(path: Path) -> BinaryIO:
         raise JournalMissingError(
             f"the journal cannot be opened: {error.strerror}",
             journal=path.name,
-            next_step="give this account the right to read it",
+            next_step="give this account permission to read the file",
         ) from None
 
 
@@ -184,7 +184,7 @@ def _check_same(file: Path, handle: BinaryIO, read_bytes: int) -> None:
     if (now.st_dev, now.st_ino) == (opened.st_dev, opened.st_ino) and now.st_size >= read_bytes:
         return
     raise SourceIdentityError(
-        "the journal was replaced or cut while it was followed",
+        "the journal was replaced or truncated while it was being followed",
         journal=file.name,
         offset=read_bytes,
         expected=f"the file that was opened, of at least {read_bytes} bytes",

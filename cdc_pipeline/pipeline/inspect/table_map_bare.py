@@ -90,7 +90,7 @@ def _collation(charset: str) -> int:
         if name == charset:
             return number
     raise SchemaError(
-        "the charset is not known",
+        "the charset is unknown",
         expected=f"one of: {', '.join(sorted(set(CHARSET_BY_COLLATION.values())))}",
         got=charset,
         next_step="name a charset of the server, or binary",

@@ -95,14 +95,14 @@ class LoadBegin:
             if view is not None:
                 view.close()
         raise LoadError(
-            "the tables are changed by DDL again and again, so that no place is found to load them from",
+            "DDL changes the tables so often that no position to load them from can be found",
             table=", ".join(chosen.sources),
-            expected="no DDL of them between the capture's end and the reading of their columns",
-            next_step="run again when they are at rest; on MySQL without GTIDs after FLUSH BINARY LOGS",
+            expected="no DDL of these tables between the end of the capture and the reading of their columns",
+            next_step="run again when no DDL is running; on MySQL without GTIDs after FLUSH BINARY LOGS",
         )
 
     def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
-        self._observer.load_stepped(f"opening a view at an exact place for {', '.join(exact)}")
+        self._observer.load_stepped(f"opening a view at an exact position for {', '.join(exact)}")
         tables, timeout_s = [_parts(name) for name in exact], self._config.snapshot.lock_wait_s
         self.viewless = exact
         mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
@@ -117,17 +117,19 @@ class LoadBegin:
             identity = self._source.live.identity
             if not cursor.identity.same_server(identity):
                 raise SourceIdentityError(
-                    "the server whose tables would be read is not the one that the cursor stands in",
+                    "the server whose tables would be read is not the one that the cursor belongs to",
                     expected=str(cursor.identity),
                     got=str(identity),
-                    next_step=f"run `cdc-pipeline run {self._config.name}` first: its cursor moves to the new server",
+                    next_step=f"run `cdc-pipeline run {self._config.name}` first: it moves the "
+                    "cursor to the new server",
                 )
             if not cursor.open_xa:
                 return cursor
             xids = ", ".join(xa.xid for xa in cursor.open_xa)
             if time.monotonic() >= until_s:
                 raise LoadError(
-                    "prepared XA transactions are open: their rows are in no view, and their changes before the load",
+                    "prepared XA transactions are open: no view shows their rows, and their "
+                    "changes come before the load",
                     setting="snapshot.lock_wait_s",
                     got=xids,
                     next_step="commit or roll back these XA transactions at the source, then run the command again",
@@ -147,7 +149,7 @@ class LoadBegin:
         missing = sorted(names - found.keys())
         if missing:
             raise LoadError(
-                f"the columns of {', '.join(missing)} are not known: they have an unknown type, or have just gone",
+                f"the columns of {', '.join(missing)} are unknown: they have an unknown type, or were just dropped",
                 table=missing[0],
                 next_step="leave these tables out (tables.exclude), or GRANT SELECT on them",
             )

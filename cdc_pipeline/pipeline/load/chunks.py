@@ -136,11 +136,11 @@ class ChunkLoad:
         at = side.cursor.position
         if self._source.proved(at).order != at.order:
             raise LoadError(
-                "the side lake stands where nothing proves that all before it is committed",
+                "nothing proves that everything before the side lake's position is committed",
                 journal=at.journal,
                 offset=at.offset,
                 setting="gtid_mode",
-                expected="GTIDs, or a log that began a new journal since",
+                expected="GTIDs, or a new journal since then",
                 next_step="run again after FLUSH BINARY LOGS, or with --restart",
             )
         sizes = self._source.sizes(schemas)
@@ -211,7 +211,7 @@ class ChunkLoad:
     def _check_there(self, schemas: Mapping[str, TableSchema], names: list[str]) -> None:
         for name in names:
             if name not in schemas:
-                raise _TableGoneError("the table is gone, or has a column of an unknown type", table=name)
+                raise _TableGoneError("the table is gone or has a column of an unknown type", table=name)
 
     def _check_unchanged(self, schemas: Mapping[str, TableSchema]) -> None:
         """Check that tables are still as they were read.
@@ -222,7 +222,7 @@ class ChunkLoad:
         now = self._source.schemas(schemas)
         for name, schema in schemas.items():
             if now.get(name) != schema:
-                raise TableChangedError("the table's columns changed while it was read", table=name)
+                raise TableChangedError("the table's columns changed while it was being read", table=name)
 
     def _pass(self, error: TableChangedError | SchemaError) -> None:
         """Bring main and side lake past a DDL.
@@ -240,7 +240,7 @@ class ChunkLoad:
         if is_again or self._passes[name] > _PASSES_MAX or name in self._side.state.exact:
             self._side.leave_source(name, error)
             return
-        self._observer.load_stepped(f"{name} was changed by DDL: capturing up to it")
+        self._observer.load_stepped(f"DDL changed {name}: capturing up to the change")
         cursor = self._main.capture(loading=self._side.state.targets)
         self._side.capture_to(cursor.position)
         reach("load_passed_ddl")

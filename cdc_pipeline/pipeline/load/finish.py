@@ -99,7 +99,7 @@ class Finish:
                 xids = ", ".join(xa.xid for xa in parked)
                 self._waits(until_s, f"the prepared XA transactions {xids} to be committed or rolled back")
                 continue
-            self._observer.load_stepped(f"putting {', '.join(names)} in place")
+            self._observer.load_stepped(f"replacing {', '.join(names)}")
             insist = rounds >= _FREE_ROUNDS
             try:
                 swapped = self._main.locked(lambda locked: self._swap(locked, insist=insist))  # noqa: B023
@@ -140,7 +140,7 @@ class Finish:
             raise LoadError(
                 f"the load has waited too long for {what}",
                 setting="snapshot.lock_wait_s",
-                next_step="run the same command again when that has happened: it goes on where it is",
+                next_step="run the same command again when that has happened; it continues the load",
             )
         self._observer.load_stepped(f"waiting for {what}")
         time.sleep(_POLL_S)

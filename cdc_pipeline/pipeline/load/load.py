@@ -84,7 +84,7 @@ def load(
     """
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
-            "only a running server can be asked for the rows of its tables",
+            "only a running server can provide the rows of its tables",
             setting="source.kind",
             expected="live",
             got=config.source.kind,
@@ -137,10 +137,10 @@ class _Loader:
             chosen, last = self._choose_again(left, tables), next(iter(left.values()))
             if not chosen.targets:
                 break
-            self._observer.load_stepped(f"loading {', '.join(chosen.targets)} anew: {last.what}")
+            self._observer.load_stepped(f"loading {', '.join(chosen.targets)} again: {last.what}")
         else:
             raise LoadError(
-                f"the load began {self._config.snapshot.attempts_max} times and could not be finished",
+                f"the load was started {self._config.snapshot.attempts_max} times and could not be finished",
                 table=last.table,
                 got=last.what,
                 next_step=last.next_step or "load the table when its columns are not being changed",
@@ -148,10 +148,10 @@ class _Loader:
         if self._done.gone and tables is not None:
             name = next(iter(self._done.gone))
             raise LoadError(
-                f"{', '.join(self._done.gone)} went away at the source while it was to be loaded",
+                f"{', '.join(self._done.gone)} disappeared at the source before the load was finished",
                 table=name,
                 got=self._done.gone[name].what,
-                next_step="all else is loaded; a table that was renamed is loaded under its new name",
+                next_step="everything else is loaded; load a renamed table under its new name",
             )
         if self._done.viewless is not None:
             raise self._done.viewless
@@ -167,7 +167,7 @@ class _Loader:
         self._main.capture(loading=wanted.targets)
         with self._claiming():
             for load_id in remove_damaged(self._config) if restart else ():
-                self._observer.load_stepped(f"giving up the load {load_id}, whose file is damaged")
+                self._observer.load_stepped(f"discarding the load {load_id}, whose file is damaged")
             found = self._unfinished(wanted.targets if tables is not None else None)
             held = [self._hold(folder, state) for folder, state in found]
         with ExitStack() as stack:
@@ -175,7 +175,7 @@ class _Loader:
                 stack.push(one)
             for folder, state in found:
                 if restart:
-                    self._observer.load_stepped(f"giving up the load {state.load_id}")
+                    self._observer.load_stepped(f"discarding the load {state.load_id}")
                     folder.remove()
                 else:
                     self._resume(folder, state)
@@ -230,7 +230,7 @@ class _Loader:
             stack.enter_context(folder.locked())
         except LockError as error:
             error.table = ", ".join(state.targets)
-            error.next_step = "wait for it to end, or stop it: the same command goes on where it was then"
+            error.next_step = "wait for it to end, or stop it: the same command then continues it"
             raise
         return stack
 
@@ -243,8 +243,8 @@ class _Loader:
                 if found:
                     self._hold(*found[0]).close()  # raises if another process works on it
                     raise LoadError(
-                        f"another load of {', '.join(chosen.targets)} was begun meanwhile",
-                        next_step="run the same command again: it goes on with that load",
+                        f"another load of {', '.join(chosen.targets)} was started in the meantime",
+                        next_step="run the same command again: it continues that load",
                     )
                 started = self._started(chosen, stack)
                 folder = LoadFolder(self._config, started.state.load_id)
@@ -283,7 +283,7 @@ class _Loader:
         if side.cut is None or unread or why:
             # Nothing was read, or the view cannot be opened again, or the filters or masks changed
             # (K14).
-            self._observer.load_stepped(f"beginning the load {state.load_id} anew{why}")
+            self._observer.load_stepped(f"starting the load {state.load_id} again{why}")
             folder.remove()
             return
         self._observer.load_began(state, resumed=True)

@@ -135,7 +135,7 @@ class ChunkReader:
                 except TableReadInterruptedError:
                     if tries == TRIES_MAX or self._is_closing:
                         raise
-            raise AssertionError("the last try returns or raises")
+            raise AssertionError("the last attempt returns or raises")
         finally:
             self._idle.put((reader, server))
 

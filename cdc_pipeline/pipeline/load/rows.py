@@ -146,7 +146,8 @@ class RowPath:
             f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
             table=rows.schema.full_name,
             expected=f"a value of {column.kind}",
-            got=f"another one in a row that was read{more}",
-            next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined "
-            "(on_bad_row: quarantine); or correct the value at the source",
+            got=f"another value in a row that was read{more}",
+            next_step="have such values rescued (on_invalid_value: rescue), or the rows of "
+            "keys quarantined (on_bad_row: quarantine); or correct the value at the "
+            "source",
         )

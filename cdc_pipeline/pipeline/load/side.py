@@ -88,7 +88,8 @@ def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
         offset=at.offset,
         expected=f"the source's log from {at} on",
         got=error.what,
-        next_step=f"begin anew: `cdc-pipeline snapshot {source} --restart`; keep journals for longer than a load takes",
+        next_step=f"start again: `cdc-pipeline snapshot {source} --restart`; keep journals for "
+        "longer than a load takes",
     )
 
 
@@ -134,9 +135,9 @@ class LoadLake(SideLake):
             if held is not None:
                 self._leave(name, LoadError(f"{held.error}: {held.what}", next_step=held.next_step or None))
             elif state is None or state.partial or name not in cut.tables:
-                self._leave(name, LoadError("the table was made anew in the log while it was loaded"))
+                self._leave(name, LoadError("the table was recreated in the log while it was being loaded"))
             elif state.origin is not None or any(one.gone for one in cut.tables[name].sources_of(name).values()):
-                self._leave(name, LoadError("its source table was dropped or renamed while it was loaded"))
+                self._leave(name, LoadError("its source table was dropped or renamed while it was being loaded"))
 
     def _leave(self, target: str, error: CdcError) -> None:
         error.table = error.table or target

@@ -33,7 +33,7 @@ from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.replace.content import replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
-_SUPERSEDED = "the table was loaded anew"
+_SUPERSEDED = "the table was reloaded"
 
 
 def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
@@ -87,18 +87,18 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     for name in names:
         after = made_cut.cursor.targets.get(name)
         if after is None:  # the target was new, and could not be created
-            why = next((note.text for note in made_cut.notes if note.table == name), "its table could not be made")
+            why = next((note.text for note in made_cut.notes if note.table == name), "its table could not be created")
             raise LoadError(
-                f"the loaded table could not take its target's place: {why}",
+                f"the loaded table could not replace its target: {why}",
                 table=name,
-                next_step=f"look at {main.sink.paths.table(name)}, then run the same command again",
+                next_step=f"check {main.sink.paths.table(name)}, then run the same command again",
             )
         held = after.suspended
         if held is not None:
             raise LoadError(
-                f"the loaded table could not take its target's place: {held.error}: {held.what}",
+                f"the loaded table could not replace its target: {held.error}: {held.what}",
                 table=name,
-                next_step=held.next_step or "run the same command again: it goes on from here",
+                next_step=held.next_step or "run the same command again: it continues from here",
             )
     return made_cut
 

@@ -148,7 +148,7 @@ def _stands_at(sink: Sink, cursors: CursorStore) -> tuple[CursorState | None, Cu
         sink,
         cursors,
         doing="set the cursor",
-        expected="no unfinished batch while the cursor is moved",
+        expected="no unfinished batch before the cursor is moved",
     )
 
 
@@ -158,7 +158,7 @@ def _check_unmoved(change: CursorChange, old: CursorState | None) -> None:
             "the cursor has moved since the change was planned",
             expected=_place(change.old),
             got=_place(old),
-            next_step=f"look at `cdc-pipeline cursor show {change.source}`, and decide again",
+            next_step=f"run `cdc-pipeline cursor show {change.source}`, then plan the change again",
         )
 
 
@@ -199,13 +199,13 @@ def _change(
     said = [renumbered] if renumbered else []
     if renumbered:
         said.append(
-            f"the epoch grows to {new.epoch}: all that is read from now on counts as newer than the lake's rows"
+            f"the epoch grows to {new.epoch}: everything that is read from now on counts as newer than the lake's rows"
         )
     if move.is_back:
         said += _said_back(sink, old, position, move, is_same_numbering=not renumbered)
     if move.is_forward:
         text = f"a gap from {old.position} to {position}{f', {move.gap}' if move.gap else ''}: it is never applied"
-        said.append(f"{text}; every table is labelled partial (K19) until it is loaded anew")
+        said.append(f"{text}; every table is labelled partial (K19) until it is reloaded")
         notes.append(Note(kind="gap", text=text, journal=old.journal, offset=old.offset))
     dropped = len(old.open_xa) - len(open_xa)
     if dropped:
@@ -259,7 +259,7 @@ def _renumbered(old: CursorState, source: Source) -> str:
         source.validate_position(old.position)
     except JournalMissingError as error:
         if old.position.order[0] > end.order[0]:
-            return f"the journals were numbered anew: {error.what}"
+            return f"the journals were renumbered: {error.what}"
         return ""  # purged: an older journal of the same numbering
     except (SourceIdentityError, PositionError) as error:
         return f"the log is not the one that the cursor was taken from: {error.what}"
@@ -286,21 +286,24 @@ def _counted(transactions: Any, before: Any) -> str:
     if not transactions:
         return ""
     if isinstance(transactions, MariadbGtidSet):
-        return f"what follows {before or 'the begin of the log'} up to {transactions}"
+        return f"everything after {before or 'the beginning of the log'} up to {transactions}"
     number = transactions.count()
     return f"{number:,} transaction{'' if number == 1 else 's'} ({transactions})"
 
 
 def _said_back(sink: Sink, old: CursorState, position: Position, move: _Move, *, is_same_numbering: bool) -> list[str]:
     if not is_same_numbering:
-        return [f"the log is read from {position}; what of it is in the lake already is applied again"]
+        return [f"the log is read from {position}; changes that the lake already has are applied again"]
     said = [
-        f"{move.again or f'all from {position} to {old.position}'} read again: rows that are newer in the lake stay",
-        f"until a run has passed {old.position}, keys deleted since then may be there again (K18)",
+        f"{move.again or f'everything from {position} to {old.position}'} will be read again; "
+        "newer rows in the lake stay",
+        f"until a run has passed {old.position}, keys deleted since then may reappear (K18)",
     ]
     statements = _statements_after(sink, position)
     if statements:
-        said.append(f"{statements} DDL statements of captured tables are met again; one that cannot be repeated stops")
+        said.append(
+            f"{statements} DDL statements of captured tables will be read again; one that cannot be repeated stops"
+        )
     return said
 
 
@@ -390,7 +393,8 @@ def apply_rebuild(config: PipelineConfig, *, cursors: CursorStore, change: Curso
         cut = sink.last_cut()
         if cut is None or cut.cursor != change.new:
             raise CursorError(
-                "the last cut has changed since the plan", next_step=f"run `cdc-pipeline cursor show {config.name}`"
+                "the last cut has changed since the change was planned",
+                next_step=f"run `cdc-pipeline cursor show {config.name}`",
             )
         metadata = cursor_metadata(cut.interval, cut) | {"notes": [note.model_dump() for note in change.notes]}
         cursors.write(cut.cursor, metadata, replace=True)

@@ -76,9 +76,10 @@ def _chosen(sink: Sink, cut: Cut, tables: Collection[str], ids: Collection[str],
     missing = set(ids) - {entry.id for entry in found}
     if missing:
         raise ConfigError(
-            f"no such row in the quarantine: {', '.join(sorted(missing))}",
-            expected="ids of rows that are open",
-            next_step=f"look at `cdc-pipeline quarantine list {cut.source} --all`: they may be settled already",
+            f"no such row in quarantine: {', '.join(sorted(missing))}",
+            expected="ids of rows that wait in quarantine",
+            next_step=f"run `cdc-pipeline quarantine list {cut.source} --all`: the rows may "
+            "have been replayed or discarded already",
         )
     return [entry for entry in found if not ids or entry.id in ids]
 
@@ -109,7 +110,7 @@ def settle(
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
     sink = build_sink(config)
-    with admin_batch(sink, cursors=cursors, doing="settle the rows", run_id=run_id) as batch:
+    with admin_batch(sink, cursors=cursors, doing="replay or discard the rows", run_id=run_id) as batch:
         cursor, cut = batch.cursor, batch.last_cut()
         entries = _chosen(sink, cut, tables, ids, only_open=True)
         settled = Settled()
@@ -145,7 +146,7 @@ def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tu
     return tuple(
         Note(
             kind=kind,
-            text=f"{sum(mark.table == table for mark in marks)} rows of the quarantine were {what} by {who}{reason}",
+            text=f"{sum(mark.table == table for mark in marks)} rows in quarantine were {what} by {who}{reason}",
             table=table,
         )
         for table in tables
@@ -194,19 +195,19 @@ class _Replay:
         # A row deleted from such a target left nothing newer behind.
         is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
         if self._targets.is_suspended(database, table):
-            return "the table is suspended: it is caught up first"
+            return "the table is suspended and must be caught up first"
         if not following:
-            return "the table has no target: its first row that can be applied makes it"
+            return "the table has no target yet: the first row that can be applied creates it"
         if any(target.sources[self._table].gone for target in following):
-            return "the table was dropped or renamed since: discard them, or correct the values at the source"
+            return "the table has been dropped or renamed since: discard the rows, or correct the values at the source"
         if not all(target.key for target in following if target.mode not in ordered):
-            return "nothing tells its rows apart: it has no key"
+            return "the table has no key to identify its rows"
         if ordered:
-            return f"its {' and '.join(sorted(ordered))} tells changes in their order (K18)"
+            return f"its {' and '.join(sorted(ordered))} must receive changes in order (K18)"
         count = cut.quarantine.get(self._table)
         gone = count.gone if count is not None else 0
         if gone and is_forgotten and not even_if_deleted:
-            return f"{gone} rows have left the table since: --even-if-deleted, if these keys are not among them"
+            return f"{gone} rows have left the table since: give --even-if-deleted if these keys are not among them"
         return ""
 
     def _judge(self, entry: Entry) -> tuple[str, DecodedRows | None]:
@@ -214,7 +215,7 @@ class _Replay:
             return self._refusal, None
         rows = entry.rows()
         if rows is None:
-            return "the event could not be decoded: there are only its bytes", None
+            return "the event could not be decoded: only its bytes were kept", None
         policy = self._targets.policy(rows.schema)
         found = judged(rows, policy.rows, keys=policy.keys)
         if found.failing is not None or found.bad:

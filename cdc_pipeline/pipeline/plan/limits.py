@@ -177,10 +177,10 @@ class _GtidLimit(Limit):
 
     def unmet(self) -> CdcError | None:
         return PositionError(
-            "the log was read to its end, and the transaction at which the run was to stop was not in it",
+            "the log was read to its end, but the transaction at which the run should stop was not in it",
             setting="bound.gtid",
             expected=self._wanted.text,
-            got="other transactions only; they are applied",
+            got="only other transactions, which are applied",
             next_step="take the GTID from the log itself: the server counts it as executed, but the part of the log "
             "after the start does not hold it",
         )
@@ -225,22 +225,22 @@ def executed_before(bound: GtidBoundConfig, *, start: Position, log_end: Positio
     wanted = parse_single_gtid(bound.gtid, flavor)
     if not log_end.gtid_set:
         raise PositionError(
-            "the bound is a GTID, but which GTIDs the log holds is not known",
+            "the bound is a GTID, but the log's GTIDs are unknown",
             setting="bound.gtid",
             got=wanted.text,
-            next_step="switch GTIDs on (gtid_mode = ON), fix the archive, or give a journal and an offset, or a time",
+            next_step="enable GTIDs (gtid_mode = ON), fix the archive, or give a journal and an offset, or a time",
         )
     if wanted.is_in(start.gtid_set):
         return True
     if not wanted.is_in(log_end.gtid_set):
         raise PositionError(
-            "the transaction at which the run is to stop is not in the log yet",
+            "the transaction at which the run should stop is not in the log yet",
             journal=log_end.journal,
             offset=log_end.offset,
             setting="bound.gtid",
             expected=f"one of {log_end.gtid_set}",
             got=wanted.text,
-            next_step="run again once the server has executed it; a run never waits for a transaction",
+            next_step="run again when the server has executed it; a run never waits for a transaction",
         )
     return False
 

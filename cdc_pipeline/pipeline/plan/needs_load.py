@@ -90,7 +90,8 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
     if policy.rename_table == "follow":
         return ""
     return (
-        f"it follows {', '.join(state.source_names)}, which had the name {source} once, and not the table of its name"
+        f"it follows {', '.join(state.source_names)}, which was once named {source}, and not "
+        "the table that has this name now"
     )
 
 
@@ -103,9 +104,9 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
     if state.partial:
         return "it is partial: rows from before its first change are missing"
     if source and source not in state.source_names:
-        return f"{source} is not in it"
+        return f"it lacks {source}"
     if state.table_version < 0 and state.suspended is None:
-        return "it was never made"
+        return "it was never created"
     return ""
 
 
@@ -136,17 +137,17 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
         unknown = sorted(set(tables) - {*sources, *(t for name in sources for t in leads[name])})
         if unknown:
             raise ConfigError(
-                f"no such table can be loaded: {', '.join(unknown)}",
+                f"these tables cannot be loaded: {', '.join(unknown)}",
                 setting="tables",
                 expected="captured tables that the source has and the account may SELECT from",
                 got=f"the source shows {', '.join(names) or 'none'}",
                 next_step="name tables as schema.table, capture them (tables.include), and GRANT SELECT on them",
             )
-        why = dict.fromkeys((target for name in sources for target in leads[name]), "it was asked for")
+        why = dict.fromkeys((target for name in sources for target in leads[name]), "it was requested")
     sources, targets = _joined(leads, sources)
     _check_not_moved(config, cut, targets, sources)
     _check_shards(config, cut, sources, targets)
-    others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with one that is loaded")
+    others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with a table that is loaded")
     return Chosen(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
 
 
@@ -183,9 +184,10 @@ def _check_not_moved(
         raise LoadError(
             f"{moved[0]} follows a table that was renamed to {', '.join(states[moved[0]].source_names)}",
             table=moved[0],
-            expected="a target that its source table's name leads to",
-            next_step="give the renamed table a rule with the target's name (targets, `name`), or exclude it, run once "
-            "and include it again: it begins under its new name, and is loaded then",
+            expected="a target that follows the table with its source table's name",
+            next_step="give the renamed table a rule with the target's name (targets, "
+            "`name`), or exclude it, run once and include it again: it starts under "
+            "its new name, and is then loaded",
         )
 
 
@@ -201,10 +203,11 @@ def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[s
         if not gone or rule.shard_column is None or policy.drop_table == "apply":
             continue
         raise LoadError(
-            f"{name} holds rows of {', '.join(gone)}, which the source has no more: a load would remove them",
+            f"{name} holds rows of {', '.join(gone)}, which the source no longer has: a load would remove them",
             table=name,
             expected="all source tables of the target",
             got=", ".join(sorted(sources)),
-            next_step="give the rule of the target `schema_changes: {drop_table: apply}`, if rows of dropped tables "
-            "shall go; or give it another `name`: the target of now stays as it is, and the new one is loaded",
+            next_step="give the rule of the target `schema_changes: {drop_table: apply}` to "
+            "remove rows of dropped tables; or give it another `name`: the current "
+            "target stays as it is, and the new one is loaded",
         )

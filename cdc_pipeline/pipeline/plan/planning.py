@@ -55,7 +55,7 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
         if unfinished is not None:
             # The run will finish the recorded batch first and resume from there.
             after = unfinished.cursor_after
-            reason = f"batch {unfinished.batch_number} is recorded and not finished: the run finishes it first"
+            reason = f"batch {unfinished.batch_number} is recorded but unfinished: the run finishes it first"
             reconciled = Reconciled(after, reason, True)
         made = resolve(
             config,
@@ -171,7 +171,7 @@ def _end(bound: Bound, *, start: Position, log_end: Position, source: Source) ->
                 journal=bound.journal,
                 offset=bound.offset,
                 expected=f"at most {log_end}",
-                next_step="leave the bound out: a run stops at the end of the log by itself",
+                next_step="omit the bound: a run stops at the end of the log by itself",
             )
         source.validate_position(end)
         return end, "the configured bound", None
@@ -181,7 +181,7 @@ def _end(bound: Bound, *, start: Position, log_end: Position, source: Source) ->
     limit = make_limit(bound, flavor)
     if limit is None:
         return log_end, LOG_END, None
-    return log_end, f"{limit.text}, at the latest at the log's end", limit
+    return log_end, f"{limit.text}, or at the latest at the end of the log", limit
 
 
 def _within(journal: str, start: Position, end: Position) -> bool:

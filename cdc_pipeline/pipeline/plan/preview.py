@@ -71,7 +71,7 @@ def _with_key(
     except ConfigError:
         return target  # which the run reports
     shard = (rule.shard_column,) if rule.shard_column and found.key else ()
-    why = found.why + (f"; with {rule.shard_column}, which tells its tables apart" if shard else "")
+    why = found.why + (f"; with {rule.shard_column}, which distinguishes its tables" if shard else "")
     return target.model_copy(update={"mode": found.mode, "key": (*found.key, *shard), "reason": why})
 
 
@@ -82,9 +82,9 @@ def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
     if not MODES[rule.mode].has_key:
         key, reason = (), f"a {MODES[rule.mode].label} needs no key"
     elif rule.key:
-        key, reason = rule.key, "the rule's key; that it is unique is not checked"
+        key, reason = rule.key, "the rule's key; its uniqueness is not checked"
     if rule.shard_column:
-        reason += f"; with {rule.shard_column}, which tells its tables apart"
+        reason += f"; with {rule.shard_column}, which distinguishes its tables"
     return PlannedTarget(
         target=route.target, sources=sources, mode=rule.mode, key=key, reason=reason, is_recorded=False
     )

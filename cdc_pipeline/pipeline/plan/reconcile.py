@@ -68,7 +68,7 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
             "the cursor and the lake's last cut belong to different servers",
             expected=str(cut.cursor.identity),
             got=str(cursor.identity),
-            next_step="point the pipeline at its own server, or give the new one a source name and a lake of its own",
+            next_step="point the pipeline at its own server, or give the new server its own source name and lake",
         )
     if cursor.batch_number < cut.batch_number and cursor.epoch > cut.cursor.epoch:
         raise LakeStateError(
@@ -79,10 +79,10 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
         )
     if cursor.batch_number < cut.batch_number:
         return Reconciled(
-            cut.cursor, f"the cursor stood at batch {cursor.batch_number}, moved to cut {cut.batch_number}", True
+            cut.cursor, f"the cursor was at batch {cursor.batch_number}: moved to cut {cut.batch_number}", True
         )
     if (cursor.epoch, cursor.position.order) < (cut.cursor.epoch, cut.cursor.position.order):
-        return Reconciled(cut.cursor, f"the cursor stood before cut {cut.batch_number} of its own number", True)
+        return Reconciled(cut.cursor, f"the cursor was before the cut of its own number, {cut.batch_number}", True)
     differing = _differing(cursor, cut.cursor)
     if differing:
         reason = f"the cursor differs from cut {cut.batch_number} in {', '.join(differing)}: moved to the cut"
@@ -108,8 +108,8 @@ def _ahead(cursor: CursorState, cut_number: int) -> LakeStateError:
         got=f"last cut: batch {cut_number}" if cut_number else "no cut",
         next_step="restore the lake's newest state; or, "
         + (
-            f"to go on from the lake as it is, run `cdc-pipeline cursor rebuild {cursor.source} --yes`"
+            f"to continue from the lake as it is, run `cdc-pipeline cursor rebuild {cursor.source} --yes`"
             if cut_number
-            else "to begin again in an empty lake, wipe the cursor asset in Dagster: the next run is a first one"
+            else "to start again with an empty lake, wipe the cursor asset in Dagster: the next run is a first one"
         ),
     )

@@ -101,8 +101,8 @@ def read_history(path: Path) -> History:
         raise LakeStateError(
             f"a file of the lake's own records is damaged: {path}",
             expected="the history of the last transactions, as the pipeline wrote it",
-            got=f"{len(content)} bytes that do not agree with their checksum",
-            next_step="remove this file: a switch to another server then applies the last transactions once more",
+            got=f"{len(content)} bytes that do not match their checksum",
+            next_step="remove this file: a switch to another server then applies the last transactions again",
         )
     return History(np.frombuffer(body, dtype=ENTRY_DTYPE), int(fields["journal"]), int(fields["offset"]))
 
@@ -191,7 +191,7 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
         if len(history.entries):
             until_us = max(until_us, int(history.entries["commit_us"].max()))
         if not len(history.entries):
-            reason = f"no history of the last transactions: all from {found} on are applied once more"
+            reason = f"no history of the last transactions: everything from {found} on is applied again"
             return OverlapResult(found, until_us, reason)
         interval_us = int(getattr(config.source, "fallback_interval_s", 60.0) * 1_000_000)
         stream, places = _stream(source, found, stop_us=until_us + interval_us)
@@ -203,7 +203,7 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
         return OverlapResult(
             position,
             until_us,
-            f"{reason}; what follows {position} is applied once more, up to a transaction after {until_us / 1e6:.6f}",
+            f"{reason}; everything after {position} is applied again, up to a transaction after {until_us / 1e6:.6f}",
         )
 
     return overlap

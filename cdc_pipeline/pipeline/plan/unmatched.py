@@ -48,15 +48,22 @@ def nothing_matched(
         return None
     names = sorted({*(known or ()), *_names_of(cursor)})
     near = [name for pattern in missing for name in _near(pattern, names)]
-    got = f"near to it: {', '.join(dict.fromkeys(near))}" if near else f"{len(names)} other tables" if names else "none"
+    got = (
+        f"similar names: {', '.join(dict.fromkeys(near))}"
+        if near
+        else f"{len(names)} other tables"
+        if names
+        else "none"
+    )
     grant = "" if known is None else "GRANT SELECT on its tables to the account, "
-    then = "" if known is None else f"; `cdc-pipeline snapshot {config.name}` loads what stands in them already"
+    then = "" if known is None else (f"; `cdc-pipeline snapshot {config.name}` loads their existing rows")
     return NothingMatchedError(
         f"no table has ever matched {', '.join(missing)}",
         setting="tables.include",
-        expected="for each pattern a table in the log" + ("" if known is None else ", or one that the account sees"),
+        expected="a table in the log for each pattern" + ("" if known is None else ", or one that the account sees"),
         got=got,
-        next_step=f"correct the pattern, {grant}or set tables: {{allow_empty: true}} if its tables come later{then}",
+        next_step=f"correct the pattern, {grant}or set tables: {{allow_empty: true}} if its "
+        f"tables will be created later{then}",
     )
 
 

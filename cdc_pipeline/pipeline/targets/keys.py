@@ -62,13 +62,13 @@ def identity_of(
                 table=source,
                 setting=f"targets.{setting}",
                 expected=f"among {', '.join(columns)}",
-                next_step="correct the rule, or give the table a rule of its own",
+                next_step="correct the rule, or give the table its own rule",
             )
     spec = MODES[rule.mode]
     taken = [name for name in columns if name.lower() in spec.reserved_columns]
     if taken:
         raise ConfigError(
-            f"column {taken[0]} of {source} has a name that a {spec.label} needs for itself",
+            f"column {taken[0]} of {source} has a name that is reserved in a {spec.label}",
             table=source,
             setting="targets.mode",
             next_step="choose another mode for this table",
@@ -76,14 +76,16 @@ def identity_of(
     if not spec.has_key:
         return Identity(rule.mode, (), f"a {spec.label} needs no key")
     if rule.key:
-        return Identity(rule.mode, rule.key, "the rule's key; that it is unique is not checked")
+        return Identity(rule.mode, rule.key, "the rule's key; its uniqueness is not checked")
     if source_key:
         return Identity(rule.mode, source_key, SOURCE_KEY)
     if rule.keyless == "stop":
         raise keyless(source)
     if rule.keyless == "row_hash":
         return Identity("mirror", (), "all values of a row, with multiplicity: the table has no key")
-    return Identity("changelog", (), f"no key, so that a {rule.mode} cannot find its rows: every change is kept")
+    return Identity(
+        "changelog", (), f"the table has no key to identify the rows of a {rule.mode}, so every change is kept"
+    )
 
 
 def check_recorded(
@@ -111,10 +113,10 @@ def check_recorded(
     if fits_mode and (not rule.key or not has_key or set(rule.key) == set(key)):
         return
     raise ConfigError(
-        f"{target} is a {mode} by ({', '.join(key)}) in the lake, and its rule now says otherwise",
+        f"{target} is a {mode} by ({', '.join(key)}) in the lake, but its rule now says otherwise",
         table=source,
         setting="targets",
         expected=f"mode: {mode}" + (f", key: [{', '.join(key)}]" if key else ""),
         got=f"mode: {rule.mode}" + (f", key: [{', '.join(rule.key)}]" if rule.key else ""),
-        next_step="give the rule another `name`: a target of that mode is then made beside this one",
+        next_step="give the rule another `name`: a target of that mode is then created beside this one",
     )

@@ -103,11 +103,11 @@ class Masks:
         plain = replace(schema, columns=tuple(replace(column, masked="") for column in schema.columns))
         if self.schema(plain) != schema:
             raise StagingError(
-                "rows of a prepared XA transaction were parked with other masks than the configuration has now",
+                "rows of a prepared XA transaction were parked with masks that differ from the current configuration",
                 table=schema.full_name,
                 expected="the same masks from prepare to commit",
-                next_step="restore the masks under `targets` until the transaction has ended; or set the cursor back "
-                "to before its prepare",
+                next_step="restore the masks under `targets` until the transaction has ended; "
+                "or move the cursor back to before its prepare",
             )
 
     def _masks(self, schema: TableSchema) -> tuple[Mask | None, ...]:
@@ -139,8 +139,10 @@ def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
                 f"{first.setting} and {route.setting} mask column {column} of {route.source} differently",
                 table=route.source,
                 setting=f"{route.setting}.masks.{column}",
-                expected="one mask of a column in all rules of its table: nothing is kept before it is masked",
-                next_step="mask it in the same way in both, or exclude it in one (columns: {exclude: [...]})",
+                expected="the same mask of a column in all rules of its table, because rows "
+                "are masked before anything is stored",
+                next_step="mask the column in the same way in both rules, or exclude it in "
+                "one (columns: {exclude: [...]})",
             )
     return mask
 
@@ -181,7 +183,7 @@ def _check_fits(mask: Mask, column: Column, routes: tuple[Route, ...]) -> None:
     type_ = arrow_type(replace(column, masked=""))
     expected = ""
     if mask.kind == "hash" and not has_text(type_):
-        expected = "a column of single values: hash does not fit geometries and vectors"
+        expected = "a column of single values: geometries and vectors cannot be hashed"
     elif mask.kind == "truncate" and not (pa.types.is_string(type_) or pa.types.is_binary(type_)):
         expected = "a column of text or bytes"
     elif mask.kind == "fixed" and mask.value is not None:
@@ -192,7 +194,7 @@ def _check_fits(mask: Mask, column: Column, routes: tuple[Route, ...]) -> None:
     if expected:
         route = next(route for route in routes if route.rule.mask_of(column.name) is not None)
         raise ConfigError(
-            f"the mask {mask.kind} does not fit column {column.name} of {route.source}",
+            f"the mask {mask.kind} cannot be applied to column {column.name} of {route.source}",
             table=route.source,
             setting=f"{route.setting}.masks.{column.name}",
             expected=expected,

@@ -29,7 +29,7 @@ from cdc_pipeline.text.table_names import TablePattern, split_table_name
 # Columns and key of each source table.
 Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
 
-_ANEW = "give the rule another `name`; or move the target's folder away and have the table loaded anew"
+_ANEW = "give the rule another `name`; or move the target's folder away and have the table reloaded"
 
 
 def join_shard(
@@ -50,7 +50,7 @@ def join_shard(
             f"{route.source} and {same[0]} are the same shard {route.shard!r} of target {route.target}",
             table=route.source,
             setting=f"{route.setting}.shard_value",
-            expected="another value for each table",
+            expected="a different value for each table",
             next_step="use {schema}, {table} or both, so that no two tables have the same value",
         )
     here = {column.name.lower(): column.delta_type for column in columns}
@@ -68,18 +68,19 @@ def join_shard(
             table=route.source,
             setting=route.setting,
             expected=f"the columns of {', '.join(others)}",
-            next_step="bring the shards to the same columns; exclude what differs (columns), or give types that hold "
-            "both; or leave the table out of the rule (except)",
+            next_step="give the shards the same columns; exclude those that differ (columns), "
+            "or set types that hold both; or exclude the table from the rule "
+            "(except)",
         )
 
 
 def _not_merged(route: Route, others: list[str]) -> ConfigError:
     return ConfigError(
-        f"{route.source} and {', '.join(others)} lead to one target {route.target}",
+        f"{route.source} and {', '.join(others)} lead to the same target {route.target}",
         table=route.source,
         setting=route.setting if route.number >= 0 else "targets",
-        expected="a target of its own for each table, or one rule with shard_column that merges them",
-        next_step="give their rules other names, or one rule with a `shard_column`",
+        expected="a separate target for each table, or one rule with shard_column that merges them",
+        next_step="give their rules other names, or use one rule with a `shard_column`",
     )
 
 
@@ -134,13 +135,14 @@ def _of_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcErro
         if owner not in ("", config.name):
             found.append(
                 ConfigError(
-                    f"target {name} belongs to source {owner}: a table of the lake is kept by one source",
+                    f"target {name} belongs to source {owner}: only one source may write a table of the lake",
                     table=name,
                     setting="targets",
                     expected=f"a target that no other source of the lake {config.sink.lake_path} has",
                     got=f"the Delta table of {owner}",
-                    next_step="give this source a lake of its own (sink.lake_path), give the target another `name` in "
-                    "a rule under targets, or leave the table out (tables.exclude)",
+                    next_step="give this source its own lake (sink.lake_path), give the "
+                    "target another `name` in a rule under targets, or exclude the "
+                    "table (tables.exclude)",
                 )
             )
     return found
@@ -169,7 +171,7 @@ def _sharing(routes: list[Route]) -> list[CdcError]:
                 f"two tables are the same shard {twice.shard!r} of target {twice.target}",
                 table=twice.source,
                 setting=f"{twice.setting}.shard_value",
-                expected="another value for each table",
+                expected="a different value for each table",
                 next_step="use {schema}, {table} or both, so that no two tables have the same value",
             )
         ]
@@ -192,7 +194,7 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
                 continue
             found.append(
                 ConfigError(
-                    f"the rows of target {name} were made by another rule: {', '.join(differs)} changed",
+                    f"the rows of target {name} were written under another rule: {', '.join(differs)} changed",
                     table=source,
                     setting=", ".join(f"{route.setting}.{setting}" for setting in differs),
                     expected="; ".join(f"{setting}: {before}" for setting, (before, _) in differs.items()),
@@ -214,7 +216,7 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
             # Salts are compared by the hash of a fixed text, which is not shown.
             old, new = ({name: mask.split(":")[0] for name, mask in masks.items()} for masks in (old, new))
             if old == new:
-                old, new = "as recorded", "another salt, length or value"
+                old, new = "as recorded", "a different salt, length or value"
         path = "columns" if setting in ("include", "exclude") else setting
         found[path] = (str(old), str(new))
     return found
@@ -247,9 +249,9 @@ def check_places(config: PipelineConfig, tables: Collection[str], *, paths: Lake
             owner = there.properties.get(SOURCE_PROPERTY)
             found.append(
                 LakeStateError(
-                    f"another Delta table lies in the place of target {name}",
+                    f"another Delta table is where target {name} belongs",
                     table=name,
-                    expected="nothing there, or the target that the last cut has",
+                    expected="nothing there, or the last cut's own target",
                     got=f"a table of source {owner}, version {there.version}"
                     if owner
                     else "a table without _cdc properties",
@@ -305,7 +307,7 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
                             f"no table of the rule has a column {name}",
                             setting=f"targets.{number}.{setting}.{name}",
                             expected=f"one of {', '.join(sorted(names))}",
-                            next_step="write the column as the source has it, or take it out",
+                            next_step="write the column's name as at the source, or remove it",
                         )
                     )
     return found

@@ -74,8 +74,8 @@ class Routes:
             raise ConfigError(
                 f"two rules keep {name} as the same target {twice}",
                 setting="targets",
-                expected="a name of its own for each target of a table",
-                next_step="give one of the rules another `name`, or leave the table out of one by `except`",
+                expected="a different name for each target of a table",
+                next_step="give one of the rules another `name`, or exclude the table from one with `except`",
             )
         return routes
 

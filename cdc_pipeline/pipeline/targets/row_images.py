@@ -25,7 +25,7 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     gone = [name for name in key if name not in here]
     if gone:
         raise IncompleteRowsError(
-            f"the table has no column for the target's key any more: {', '.join(gone)}",
+            f"the table no longer has the columns of the target's key: {', '.join(gone)}",
             table=rows.schema.full_name,
             setting="targets.key",
             expected=f"the key ({', '.join(key)})",

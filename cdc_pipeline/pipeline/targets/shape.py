@@ -139,10 +139,10 @@ def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str,
     for name in key:
         mask = rule.mask_of(name)
         if mask is not None and mask.kind != "hash":
-            what = f"{name} is in the key, which may be hashed and nothing else"
+            what = f"{name} is in the key, where the only mask allowed is hash"
             raise _misfit(route, f"masks.{name}", what, mask.kind)
         if name.lower() not in names:
-            raise _misfit(route, "columns", f"{name} is in the key and cannot be left out", "excluded")
+            raise _misfit(route, "columns", f"{name} is in the key and cannot be excluded", "excluded")
     for setting, text in rule.expressions:
         for name in read_expression(text).reads:
             if name not in names:
@@ -152,7 +152,7 @@ def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str,
     for column in added:
         if column.name.lower() in names:
             setting = "shard_column" if column.name == rule.shard_column else f"computed.{column.name}"
-            raise _misfit(route, setting, f"the table has a column {column.name} of its own", column.name)
+            raise _misfit(route, setting, f"the table already has a column {column.name}", column.name)
     everything = (*taken, *added)
     all_names = {column.name.lower() for column in everything}
     for setting, placed in (("partition_by", rule.partition_by), ("cluster_by", rule.cluster_by)):
@@ -272,9 +272,10 @@ def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) ->
         f"updates lack columns that the {setting} of target {route.target} needs: {', '.join(lacks)}",
         table=route.source,
         setting=f"{route.setting}.{setting}",
-        expected="binlog_row_image = FULL: a filter needs whole rows, a computed column the columns that it reads",
-        got=f"{int(lacking.any(axis=1).sum())} updates without some",
-        next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and start after them",
+        expected="binlog_row_image = FULL: a filter needs complete rows, and a computed "
+        "column needs the columns that it reads",
+        got=f"{int(lacking.any(axis=1).sum())} updates without some of them",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and start after them",
     )
 
 
@@ -354,5 +355,5 @@ def _misfit(route: Route, setting: str, what: str, got: str) -> ConfigError:
         table=route.source,
         setting=f"{route.setting}.{setting}",
         got=got,
-        next_step="change the rule, or leave the table out of it (except: [...])",
+        next_step="change the rule, or exclude the table from it (except: [...])",
     )

@@ -90,12 +90,12 @@ def shaped_change(
     """
     if change.replaces:
         if others:
-            raise _stop(route, "its table is made anew, and others share the target", "shard_column")
+            raise _stop(route, "its table is recreated, and others share the target", "shard_column")
         return change
     if change.is_carried and (others or route.rule.shard_column):
         return change  # rows of one of several tables are not carried
     if change.name[1] and route.rule.shard_column:
-        raise _stop(route, "a shard is renamed: its rows are known by its name", "shard_value")
+        raise _stop(route, "a shard is renamed, but its rows are identified by its name", "shard_value")
     before = change.before or change.known
     steps = _Steps(change, route, columns, others).converted()
     after = reduce(columns_after, steps, columns)
@@ -163,7 +163,7 @@ class _Steps:
             return self._rename(step)
         if isinstance(step, CheckRows):
             for name in _read(step.condition):
-                self._check_plain(name, "is looked at in every row")
+                self._check_plain(name, "is checked in every row")
         return step
 
     def _add(self, step: AddColumn) -> AddColumn | None:
@@ -173,7 +173,9 @@ class _Steps:
         added = [*self._rule.computed, *([self._rule.shard_column] if self._rule.shard_column else [])]
         if step.name.lower() in {name.lower() for name in added}:
             setting = "shard_column" if step.name == self._rule.shard_column else "computed"
-            raise _stop(self._route, f"the new column `{step.name}` has the name of one that the rule adds", setting)
+            raise _stop(
+                self._route, f"the new column `{step.name}` has the name of a column that the rule adds", setting
+            )
         wanted = {name.lower(): text for name, text in self._rule.types.items()}.get(source.lower())
         delta_type = masked_type(self._rule.mask_of(source), step.delta_type)
         made = step.model_copy(update={"delta_type": wanted or delta_type})
@@ -181,7 +183,7 @@ class _Steps:
         if there is None:
             return made
         if there.delta_type != made.delta_type:
-            what = f"the new column `{step.name}` is {made.delta_type}, and {there.delta_type} in the target"
+            what = f"the new column `{step.name}` is {made.delta_type}, but {there.delta_type} in the target"
             raise _stop(self._route, what, "shard_column")
         return None
 
@@ -189,12 +191,14 @@ class _Steps:
         values = []
         for name, delta_type, value in step.values:
             for read in _read(value):
-                self._check_plain(read, "is where the values of another column come from")
+                self._check_plain(read, "provides the values of another column")
             source = self._source_after.get(name.lower(), name)
             if not self._rule.takes(source):
                 continue
             if (setting := _setting(self._rule, source)) is not None:
-                raise _stop(self._route, f"old rows get a new value of `{name}`, which is not kept as it is", setting)
+                raise _stop(
+                    self._route, f"old rows get a new value of `{name}`, whose values the rule changes", setting
+                )
             values.append((name, delta_type, value))
         kept = {name for name, _, _ in values}
         defaults = tuple(name for name in step.defaults if name in kept)
@@ -215,7 +219,7 @@ class _Steps:
             raise _stop(self._route, f"the type of `{source}` changes", _setting(self._rule, source) or "filter")
         there = self._columns[step.name.lower()]
         if self._shared and not is_lossless(there.delta_type, step.delta_type):
-            what = f"`{source}` becomes {step.delta_type}, and is {there.delta_type} in the target"
+            what = f"`{source}` becomes {step.delta_type}, but is {there.delta_type} in the target"
             raise _stop(self._route, what, "shard_column")
         return None if there.delta_type == step.delta_type else step
 
@@ -225,7 +229,7 @@ class _Steps:
         if is_special or self._rule.takes(source) != self._rule.takes(step.new_name):
             setting = _setting(self._rule, step.new_name) or "columns"
             raise _stop(
-                self._route, f"`{source}` takes the name `{step.new_name}`, which the rule treats otherwise", setting
+                self._route, f"`{source}` takes the name `{step.new_name}`, which the rule treats differently", setting
             )
         if not self._rule.takes(source):
             return None
@@ -281,6 +285,6 @@ def _stop(route: Route, what: str, setting: str) -> SchemaError:
         f"a statement and the rule of target {route.target} contradict each other: {what} ({at})",
         table=route.source,
         setting=at,
-        next_step="load the target anew under a rule for the new columns: give the rule another `name`, and start a "
-        "capture after this statement",
+        next_step="load the target again under a rule for the new columns: give the rule "
+        "another `name`, and start a capture after this statement",
     )

@@ -436,9 +436,10 @@ class Targets(FollowedTargets):
             table=name,
             journal=ddl.journal,
             offset=ddl.offset,
-            expected=f"a table that was captured as {came_from}, whole, by the same rule as {name}, into a "
-            "target of its own that goes on, and no history of another table under this name",
-            next_step=f"load it: `cdc-pipeline snapshot {self._source} --table {name}`",
+            expected=f"a table that was captured completely as {came_from}, by the same rule "
+            f"as {name}, into its own target that continues, and no history of "
+            "another table under this name",
+            next_step=f"load the table: `cdc-pipeline snapshot {self._source} --table {name}`",
         )
 
     def carried(self) -> list[Target]:
@@ -577,11 +578,11 @@ def _check_may_replace(target: Target, source: str) -> None:
     """
     if MODES[target.mode].keeps_past:
         raise SchemaError(
-            f"another table takes the place of {source}, and its target keeps what was",
+            f"another table replaces {source}, whose target keeps the past",
             table=source,
-            expected="a mirror, which is made anew",
+            expected="a mirror, which is recreated",
             got=f"{target.name}, a {target.mode}",
-            next_step=f"give the rule of {target.name} another `name`: the new table's target is made there",
+            next_step=f"give the rule of {target.name} another `name`: the new table's target is created there",
         )
 
 

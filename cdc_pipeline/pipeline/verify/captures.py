@@ -169,7 +169,7 @@ class Captures:
         cut, cursor = self._sink.last_cut(), self._runs.cursor()
         if cut is None or cursor is None:
             raise LakeStateError(
-                "nothing was captured yet: there is no table to verify",
+                "nothing has been captured yet, so there is no table to verify",
                 next_step=f"run `cdc-pipeline run {self._config.name}` first",
             )
         return Standing(cut, cursor)

@@ -107,7 +107,7 @@ def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = N
         return CheckResult(check="key_uniqueness", table=table, passed=None, text="the table has no key")
     at = of.table_version if version is None else version
     found = duplicate_keys(sink.spark.session(), sink.paths.table(table), at, mode=of.mode, key=of.key)
-    text = f"{found:,} keys are there more than once" if found else "each key is there once"
+    text = f"{found:,} keys occur more than once" if found else "each key occurs once"
     return CheckResult(
         check="key_uniqueness", table=table, passed=not found, text=text, values={"duplicate_keys": found}
     )
@@ -124,14 +124,14 @@ def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) 
     if cut is None or of is None or not MODES[of.mode].keeps_versions:
         nothing = Intervals(versions=0, keys=0, overlaps=0, not_ended=0, gaps=0)
         return IntervalResult(
-            check="interval_continuity", table=table, passed=None, text="the table is no history", found=nothing
+            check="interval_continuity", table=table, passed=None, text="the table is not a history", found=nothing
         )
     at = of.table_version if version is None else version
     figures = history_intervals(sink.spark.session(), sink.paths.table(table), at, key=of.key)
     found = Intervals(**figures)
     text = f"{found.versions:,} versions of {found.keys:,} keys follow each other"
     if not found.is_continuous:
-        text = f"{found.overlaps:,} versions overlap, {found.not_ended:,} are not ended by the next one"
+        text = f"{found.overlaps:,} versions overlap, {found.not_ended:,} do not end where the next one begins"
     return IntervalResult(
         check="interval_continuity",
         table=table,
@@ -151,7 +151,7 @@ def check_row_counts(sink: DeltaSink) -> list[CheckResult]:
     found = []
     for name, table in sorted(cut.tables.items()) if cut is not None else ():
         rows = row_count(sink.paths.table(name), version=table.table_version)
-        text = "the log does not tell the rows" if rows is None else f"{rows:,} rows in the lake"
+        text = "the log does not show the number of rows" if rows is None else f"{rows:,} rows in the lake"
         values: dict[str, int | float | str] = {} if rows is None else {"rows_lake": rows}
         found.append(CheckResult(check="count", table=name, passed=None, text=text, values=values))
     return found
@@ -171,16 +171,14 @@ def check_lag(
         end = source.end_position()
         same = source.identity.same_server(cursor.identity)
     if not same:
-        return CheckResult(check="lag", passed=None, text=f"another server answers than the cursor's: {config.name}")
+        return CheckResult(check="lag", passed=None, text=f"another server than the cursor's answers: {config.name}")
     if end.order <= cursor.position.order or (end.gtid_set and end.gtid_set == cursor.gtid_set):
-        return CheckResult(
-            check="lag", passed=True, text="the cursor stands at the end of the log", values={"lag_s": 0}
-        )
+        return CheckResult(check="lag", passed=True, text="the cursor is at the end of the log", values={"lag_s": 0})
     cut = sink.last_cut()
     if cut is None or cut.source_time_us < 0:
-        return CheckResult(check="lag", passed=None, text=f"the log goes on to {end}, and no cut tells a time")
+        return CheckResult(check="lag", passed=None, text=f"the log continues to {end}, but no cut has a time")
     lag_s = max(0.0, time.time() - cut.source_time_us / 1e6)
-    text = f"the cursor stands at {cursor.position}, the log ends at {end}: at most {lag_s:,.0f} s behind"
+    text = f"the cursor is at {cursor.position}, and the log ends at {end}: at most {lag_s:,.0f} s behind"
     return CheckResult(
         check="lag", passed=lag_s <= lag_max_s, text=text, values={"lag_s": round(lag_s, 1), "lag_max_s": lag_max_s}
     )
@@ -201,7 +199,7 @@ def check_retention(
     with closing(build_source(config)) as source, closing(ServerConnection(config.source)) as server:
         journals = [info.journal for info in source.journals()]
         if needed.journal not in journals:
-            text = f"{needed.consumer} needs {needed}, and the source begins with {journals[0] if journals else 'none'}"
+            text = f"{needed.consumer} needs {needed}, but the source begins with {journals[0] if journals else 'none'}"
             return CheckResult(check="retention", passed=False, text=text, values={"headroom_s": 0})
         behind = journals.index(needed.journal)
         following = journals[behind + 1 : behind + 2]
@@ -209,7 +207,7 @@ def check_retention(
         try:
             kept_s = int(server.value("SELECT @@GLOBAL.binlog_expire_logs_seconds"))
         except StatementError:
-            text = "the server does not say for how long it keeps its journals (binlog_expire_logs_seconds)"
+            text = "the server does not show how long it keeps its journals (binlog_expire_logs_seconds)"
             return CheckResult(check="retention", passed=None, text=text)
     values: dict[str, int | float | str] = {"journals_before": behind, "kept_s": kept_s}
     if not kept_s:

@@ -99,7 +99,7 @@ def put_back(
         LakeStateError: a batch is unfinished, or a table can no longer be restored.
         SinkError: Spark failed; the record stays and the next run finishes it.
     """
-    with admin_batch(sink, cursors=cursors, doing="put a table back", run_id=run_id) as batch:
+    with admin_batch(sink, cursors=cursors, doing="restore a table", run_id=run_id) as batch:
         cut = batch.last_cut()
         targets = Targets(config, cut, shadows=batch.cursor.shadows)
         notes, states = [], dict(cut.cursor.targets)
@@ -107,10 +107,10 @@ def put_back(
             found = foreign_change(sink.paths, cut, name)
             if found is None or not found.is_restorable:
                 raise LakeStateError(
-                    "the table cannot be put back any more",
+                    "the table can no longer be restored",
                     table=name,
-                    expected="rows of the last cut, and commits of others behind it",
-                    got="it is as the cut says" if found is None else found.error.got,
+                    expected="rows of the last cut, followed by commits of other programs",
+                    got="it is as in the cut" if found is None else found.error.got,
                     next_step="verify again",
                 )
             version = cut.tables[name].table_version
@@ -122,6 +122,10 @@ def put_back(
             states[name] = states[name].model_copy(update={"suspended": held, "exact": False})
             undone = ", ".join(f"{number} ({what})" for number, what in found.versions.items())
             notes.append(
-                Note(kind=_RESTORED_NOTE, text=f"put back to version {version} by {who}: versions {undone}", table=name)
+                Note(
+                    kind=_RESTORED_NOTE,
+                    text=f"restored to version {version} by {who}, which undoes versions {undone}",
+                    table=name,
+                )
             )
         return batch.publish(kind="repair", targets=states, notes=notes)

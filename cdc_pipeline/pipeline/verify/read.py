@@ -169,9 +169,9 @@ class TableReading:
             self._on_step(Step(self._name, "comparing", count))
             if what.exact == "always" and not exact:
                 raise DisturbedError(
-                    "the table changed while it was read, and no view was at an exactly known place",
+                    "the table changed while it was being read, and no view was at an exactly known position",
                     table=self._name,
-                    next_step="verify again when less is written to it",
+                    next_step="verify again when fewer writes change it",
                 )
         finally:
             self._captures.keep(None)

@@ -147,13 +147,13 @@ def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> st
     """
     spec = MODES[mode]
     if spec.rows_are_changes:
-        return f"a {spec.label} tells changes in their order: an old one has no place there (K18)"
+        return f"a {spec.label} keeps changes in their order, so that no old change can be added (K18)"
     if unread:
         return "without a key a row may be an older image of one that the policies keep out of the lake"
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
     if spec.marks_deleted_rows and "duplicate" in kinds:
-        return "a row that is there twice cannot be told from itself: load the table anew"
+        return "two copies of the same row cannot be told apart: reload the table"
     return ""
 
 
@@ -182,10 +182,10 @@ def apply_repair(
     rows = read_found(sides, found, kinds, limit=_ROWS_MAX + 1)
     if rows.num_rows > _ROWS_MAX:
         raise LakeStateError(
-            "too many rows differ to be repaired one by one",
+            "too many rows differ for a repair by key",
             table=target.name,
             expected=f"at most {_ROWS_MAX:,}",
-            next_step=f"load the table anew: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
+            next_step=f"reload the table: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
         )
     with repair_batch(sink, reading.after, cursors=cursors, run_id=run_id) as batch:
         if batch is None:

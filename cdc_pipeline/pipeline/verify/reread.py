@@ -92,7 +92,7 @@ def repair(
     """
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
-            "only a running server can be asked for its rows",
+            "only a running server can provide its rows",
             setting="source.kind",
             expected="live",
         )
@@ -157,12 +157,11 @@ class _Reread:
         others = [one.name for one in following if keeps_every_change(one.mode, one.key)]
         if not following or others or targets.is_suspended(schema.database, schema.table):
             raise LoadError(
-                f"rows of {self._table} cannot be brought in by themselves",
+                f"single rows of {self._table} cannot be repaired",
                 table=self._table,
                 expected="mirrors and soft deletes by key, which follow the source",
                 got=f"targets that keep every change: {', '.join(others)}" if others else "no target that follows it",
-                next_step=f"load the table anew: `cdc-pipeline snapshot {self._config.name} "
-                f"--table {quote(self._table)}`",
+                next_step=f"reload the table: `cdc-pipeline snapshot {self._config.name} --table {quote(self._table)}`",
             )
         return [target.name for target in following]
 
@@ -205,9 +204,9 @@ class _Reread:
         view = ProvenView(self._config, self._captures, self._table, targets=targets, before=before)
         if not view.is_proved:
             raise LoadError(
-                "nothing proves that what stands before the cursor is committed",
+                "nothing proves that everything before the cursor is committed",
                 setting="gtid_mode",
-                expected="GTIDs, or a log that began a new journal since",
+                expected="GTIDs, or a new journal since then",
                 next_step="repair again after FLUSH BINARY LOGS",
             )
         with TableReader(view.server) as reader, changes_void_it():

@@ -116,7 +116,7 @@ class SourceRows:
                 f"column {rows.schema.column_names[value.column]} holds a value that its Delta type cannot hold: "
                 f"{value.reason}",
                 table=rows.schema.full_name,
-                next_step="correct the value at the source, or let such values be rescued (on_invalid_value: rescue)",
+                next_step="correct the value at the source, or have such values rescued (on_invalid_value: rescue)",
             )
         if not found.bad:
             return found.rows

@@ -229,7 +229,7 @@ class _Verification:
             names = [n for n, state in cut.cursor.targets.items() if asked == n or asked in state.source_names]
             if not names:
                 raise ConfigError(
-                    f"no such table is in the lake: {asked}",
+                    f"this table is not in the lake: {asked}",
                     setting="table",
                     expected=f"one of {', '.join(sorted(cut.cursor.targets)[:20]) or 'none: nothing was captured yet'}",
                     next_step="name tables as schema.table; `cdc-pipeline status` lists them",
@@ -335,21 +335,22 @@ class _Verification:
             held = state.suspended
             return f"suspended at {held.position}: {held.error}: {held.what}"
         if table is None or state.table_version < 0:
-            return "not made yet"
+            return "not created yet"
         parted = why_parted(self._config, state)
         if parted and state.origin is not None:
-            return f"{parted}: load that, `{load_command(self._config.name, state.origin[0])}`"
+            return f"{parted}: load it with `{load_command(self._config.name, state.origin[0])}`"
         sources = {source: of for source, of in table.sources_of(name).items() if not of.gone}
         if not sources:
-            return "its table was dropped or renamed at the source: what the lake holds is kept"
+            return "its table was dropped or renamed at the source; the lake keeps its rows"
         if state.partial and MODES[table.mode].rows_are_changes:
             return (
-                "a changelog that began in mid-life (K19): it does not tell the rows that were there before its first "
-                f"change. Only a load makes it comparable: `cdc-pipeline snapshot {self._config.name} --table "
+                "a changelog that began after the table's creation (K19): it does not show "
+                "the rows that existed before its first change. Only a load makes it "
+                f"comparable: `cdc-pipeline snapshot {self._config.name} --table "
                 f"{quote(next(iter(sources)))}`"
             )
         if state.partial and not self._asked.tables:
-            return "partial (K19): it lacks the rows of before its first change; name it by --table to compare it"
+            return "partial (K19): it lacks rows from before its first change; name it with --table to compare it"
         return ""
 
     def _not_compared(self, cut: Cut, name: str, foreign: dict[str, ForeignChange], reason: str = "") -> TableVerified:
@@ -454,8 +455,9 @@ class _Verification:
             )
         if open_keys and unproved:
             return (
-                "nothing shows that what was written since the server's newest journal began is committed: MySQL "
-                "without GTIDs tells it by its locks (GRANT SELECT ON performance_schema.* TO the account); or verify "
-                "again after FLUSH BINARY LOGS"
+                "nothing shows that everything written since the server's newest journal "
+                "began is committed: MySQL without GTIDs shows it by its locks (GRANT SELECT "
+                "ON performance_schema.* TO the account); or verify again after FLUSH BINARY "
+                "LOGS"
             )
-        return "these keys changed whenever they were looked at" if open_keys else ""
+        return "these keys changed whenever they were read" if open_keys else ""

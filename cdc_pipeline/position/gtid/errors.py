@@ -43,5 +43,7 @@ def same_kind(kind: type[SetT], other: object, flavor: Flavor) -> SetT:
     """
     if not isinstance(other, kind):
         name = "MariaDB" if flavor == "mariadb" else "MySQL"
-        raise set_error(flavor, f"a GTID set of {name} cannot be compared with another server's", str(other))
+        raise set_error(
+            flavor, f"a GTID set of {name} cannot be compared with one of another kind of server", str(other)
+        )
     return other

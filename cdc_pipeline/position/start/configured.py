@@ -48,7 +48,9 @@ def journal_and_time(question: Question) -> StartDecision:
     found = search_by_time(question.source, t_us=_us(start.time), end=question.end, journal=start.journal)
     what = f"the configuration starts at {start.time.isoformat()} in {start.journal}"
     if found is None:
-        return _completed(question, head, f"{what}: it has no commit at or after it, so all of it is read")
+        return _completed(
+            question, head, f"{what}: the journal has no commit at or after it, so all of the journal is read"
+        )
     return _completed(question, found, f"{what}: found at {found}")
 
 
@@ -59,11 +61,11 @@ def time(question: Question) -> StartDecision:
     found = search_by_time(question.source, t_us=_us(start.time), end=question.end)
     what = f"the configuration starts at {start.time.isoformat()}"
     if found is None:
-        return _at_end(question, f"{what}: there is no commit at or after it, so at the end of the log")
+        return _at_end(question, f"{what}: there is no commit at or after it, so reading starts at the end of the log")
     decision = _completed(question, found, f"{what}: found at {found}")
     oldest = question.source.journals()[0].journal
     if found.journal == oldest and question.source.journal_created_s(oldest) * SECOND_US > _us(start.time):
-        late = f"the oldest journal, {oldest}, was created after that time: the log lacks what came before"
+        late = f"the oldest journal, {oldest}, was created after that time: the log lacks what happened before"
         return StartDecision(decision.position, (*decision.reasons, late))
     return decision
 
@@ -83,7 +85,7 @@ def standby_end(question: Question) -> StartDecision:
     """Start at the current end, because nothing is configured for the standby (P4)."""
     return _at_end(
         question,
-        "the primary's start means nothing on the standby, and source.standby.start is not set: the end of its log",
+        "the primary's start is meaningless on the standby, and source.standby.start is not set: the end of its log",
     )
 
 

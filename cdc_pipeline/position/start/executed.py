@@ -60,7 +60,7 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
     try:
         found = _read_to(source, wanted)
         if found.begin >= 0:
-            notes.append(f"{wanted} is inside a transaction: back to its begin at {found.begin} (P7)")
+            notes.append(f"{wanted} is inside a transaction: back to its beginning at {found.begin} (P7)")
             found = _read_to(source, replace(wanted, offset=found.begin))
     except ServerSettingError:
         executed = _executed_by_heads(source, wanted)
@@ -83,7 +83,7 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
     if not uses_gtids:
         return replace(found.position, gtid_set=""), (*notes, "the source does not use GTIDs")
     gtid_set = _text(found.executed)
-    notes.append(f"{gtid_set} was executed before it" if gtid_set else "the log has no GTIDs up to there")
+    notes.append(f"{gtid_set} was executed before it" if gtid_set else "the log has no GTIDs up to that point")
     return replace(found.position, gtid_set=gtid_set), tuple(notes)
 
 

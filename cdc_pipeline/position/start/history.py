@@ -75,8 +75,8 @@ def fail_over(question: Question) -> StartDecision:
         position,
         (
             *_cursor_notes(question),
-            f"now {_name_of(question.identity)} answers, which has all of it and retains what follows: its log is "
-            "read without the transactions of the cursor's set",
+            f"now {_name_of(question.identity)} answers, which has all of that set and retains "
+            "what follows: its log is read without the transactions of the cursor's set",
         ),
         by_offset=False,
         epoch_grows=True,
@@ -116,7 +116,10 @@ def switch_virtual_ip(question: Question) -> StartDecision:
     """Switch to another server at the only address, after too many dump errors (P5)."""
     decision = switch_by_time(question)
     count = question.rules.dump_errors.count
-    reason = f"{count} dumps in a row have failed, more than {question.rules.dump_errors_max}: the address has moved"
+    reason = (
+        f"{count} dumps in a row have failed, more than {question.rules.dump_errors_max}: "
+        "the address now leads to another server"
+    )
     return replace(decision, reasons=(reason, *decision.reasons), resets_dump_errors=True)
 
 
@@ -134,9 +137,10 @@ def await_virtual_ip(question: Question) -> StartDecision:
         offset=cursor.offset,
         expected=_name_of(cursor.identity),
         got=_name_of(question.identity),
-        next_step=f"bring the old server back to the address, or run again: after {more} more such errors in a row "
-        f"(source.dump_errors_max is {rules.dump_errors_max}) the address counts as moved, and a run searches this "
-        "server by time",
+        next_step=f"bring the old server back to the address, or run again: after {more} more "
+        "consecutive errors of this kind (source.dump_errors_max is "
+        f"{rules.dump_errors_max}) the address counts as moved, and a run searches "
+        "this server's log by time",
     )
 
 
@@ -153,9 +157,9 @@ def refuse(question: Question) -> StartDecision:
         offset=cursor.offset,
         expected=_name_of(cursor.identity),
         got=_name_of(question.identity),
-        next_step="connect to the server of the cursor again, or name both servers in source.host and source.standby; "
-        "if the source has moved for good, wipe the cursor and the lake of this source and load it from the new "
-        "server",
+        next_step="connect to the server of the cursor again, or name both servers in "
+        "source.host and source.standby; if the source has moved permanently, wipe "
+        "the cursor and the lake of this source and load it from the new server",
     )
 
 
@@ -179,7 +183,7 @@ def _check_not_ahead(question: Question) -> None:
         offset=position.offset,
         expected=f"a log that ends at {position} or later" + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
-        next_step=f"wait if this is a replica that lags; {begin_again(cursor.source)}",
+        next_step=f"wait if this is a lagging replica; {begin_again(cursor.source)}",
     )
 
 
@@ -231,7 +235,7 @@ def _cursor_notes(question: Question) -> tuple[str, ...]:
 
 def _what_is_new(question: Question) -> str:
     if question.cursor.position.order == question.end.order:
-        return "it is at the end of the log: nothing is new"
+        return "it is at the end of the log: there is nothing new"
     return f"the log continues to {question.end}"
 
 

@@ -78,7 +78,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
             pipeline_name=pipeline_name,
         )
         if source.tables() is None:  # files
-            error.next_step = f"if {position.journal} is not a whole copy, copy it again; {error.next_step}"
+            error.next_step = f"if {position.journal} is an incomplete copy, copy it again; {error.next_step}"
         raise error
     event = position.last_event
     if event is None:
@@ -116,8 +116,9 @@ def _other_log(
 ) -> SourceIdentityError:
     """Return an error for a log that is not the log of `position`."""
     return SourceIdentityError(
-        f"the log of {identity} is not the one that the cursor came from: the server was set back to an earlier state, "
-        "or its log was reset; the lake may have changes that the server has lost",
+        f"the log of {identity} is not the one that the cursor came from: the server was "
+        "restored to an earlier state, or its log was reset; the lake may have changes that "
+        "the server has lost",
         journal=position.journal,
         offset=position.offset,
         expected=expected,
@@ -130,8 +131,9 @@ def begin_again(pipeline_name: str = "") -> str:
     """Return the commands that bring a lake up to date after its source's log was replaced."""
     name = pipeline_name or "SOURCE"
     return (
-        "if this server and its present state are right, abandon the old log and read the "
-        f"tables again: `cdc-pipeline cursor set {name} --latest`, then `cdc-pipeline snapshot {name} --restart`"
+        "if this server and its current state are correct, abandon the old log and read the "
+        f"tables again: `cdc-pipeline cursor set {name} --latest`, then `cdc-pipeline snapshot "
+        f"{name} --restart`"
     )
 
 

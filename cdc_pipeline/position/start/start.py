@@ -49,7 +49,7 @@ class Row:
 
 WITH_HISTORY: Final = (
     Row(
-        "P5", "the source is another kind of server than the cursor's", lambda q: not q.same_flavor, history.refuse
+        "P5", "the source is not the same kind of server as the cursor's", lambda q: not q.same_flavor, history.refuse
     ),
     Row(
         "P3", "another server, which uses GTIDs: read its log after the cursor's GTID set",
@@ -60,13 +60,15 @@ WITH_HISTORY: Final = (
         lambda q: q.goes_by_gtid and q.is_purged and q.source.tables() is not None, history.by_set_after_purge,
     ),
     Row(
-        "P3", "the server has begun to use GTIDs: by offset, with the executed set completed",
+        "P3", "the server has begun to use GTIDs: continue by offset, with the executed set "
+              "completed",
         lambda q: q.same_server and q.uses_gtids and not q.goes_by_gtid and bool(q.end.gtid_set),
         history.complete_cursor,
     ),
-    Row("P5", "the cursor's own server: the last position as it is", lambda q: q.same_server, history.stay),
+    Row("P5", "the cursor's own server: continue at the last position", lambda q: q.same_server, history.stay),
     Row(
-        "P6", "primary and standby were switched, and there is no GTID set to go by: search by time",
+        "P6", "primary and standby were switched, and there is no GTID set to compare: search "
+              "by time",
         lambda q: q.switched, history.switch_by_time,
     ),
     Row(
@@ -148,5 +150,5 @@ def _after_unknown_table(question: Question, decision: StartDecision) -> StartDe
     if question.history is None or not question.rules.dump_errors.table_id_not_found or not decision.by_offset:
         return decision
     position, notes = complete(question.source, read_by_offset(decision.position))
-    back = "P7: the last run found rows without a table map: back to the nearest begin of a transaction"
+    back = "P7: the last run found rows without a table map: back to the beginning of the transaction before them"
     return replace(decision, position=position, reasons=(*decision.reasons, back, *notes))

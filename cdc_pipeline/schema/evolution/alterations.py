@@ -6,7 +6,7 @@ Rules:
   is refused, all are.
 - Only changes that are certain from the text and the previous columns are applied. A change that
   rewrites values without row events is applied only if the new values are certain and the policy
-  requests it; otherwise the table stops for a re-load.
+  requests it; otherwise the table stops for a reload.
 - A column that was dropped and kept is renamed when a new one takes its name, if the lake allows
   that.
 - This module checks which Delta features the steps need: if one is not allowed, it does the next
@@ -50,12 +50,12 @@ _RECORDED: Final[dict[ActionKind, str]] = {
     _A.OPTION: "options",
     _A.ENGINE: "options",
     _A.ORDER_BY: "row order",
-    _A.COLUMN_DEFAULT: "defaults of rows to come",
+    _A.COLUMN_DEFAULT: "defaults of future rows",
     _A.COLUMN_VISIBILITY: "visibility of columns",
     _A.PARTITION: "partitions, with every row kept",
 }
 _REFUSED: Final[dict[ActionKind, str]] = {
-    _A.TABLESPACE: "all rows of a captured table come or go with its tablespace, without row events",
+    _A.TABLESPACE: "importing or discarding a tablespace replaces all rows of a captured table without row events",
     _A.VERSIONING: "system versioning adds or removes columns of a captured table",
 }
 _ENGINES_WITHOUT_ROWS: Final = frozenset({"BLACKHOLE", "MEMORY", "HEAP"})
@@ -219,9 +219,9 @@ class _Alter:
             reading.partition_rows = True
             if self._use("partition_rows") == "stop":
                 raise self._refused(
-                    action, "partitions of a captured table come or go with their rows, without row events"
+                    action, "partitions of a captured table are added or removed with their rows, without row events"
                 )
-            reading.notes["rows that partitions took along or brought are not known here"] = None
+            reading.notes["rows that were added or removed with partitions are unknown here"] = None
         elif kind is not _A.RENAME_TABLE:
             self._read_existing(action, reading)
 
@@ -239,7 +239,7 @@ class _Alter:
             if if_exists or "IF EXISTS" in action.text.upper():
                 reading.notes[f"there is no column {action.name}"] = None
                 return
-            raise self._ahead(f"column `{action.name}` is changed, but the target does not know it")
+            raise self._ahead(f"column `{action.name}` is changed, but the target does not have it")
         if action.kind is _A.DROP_COLUMN:
             reading.dropped.append(name)
             return
@@ -252,15 +252,15 @@ class _Alter:
 
     def _exists(self, action: Action, reading: _Reading) -> None:
         if not action.if_exists:
-            raise self._ahead(f"column `{action.name}` is added, but the target has it")
-        reading.notes[f"column {action.name} exists"] = None
+            raise self._ahead(f"column `{action.name}` is added, but the target already has it")
+        reading.notes[f"column {action.name} already exists"] = None
 
     def _ahead(self, what: str) -> SchemaError:
         return SchemaError(
             what,
             table=table_name(*self._table),
             got=self._scene.shown(),
-            next_step="the lake is ahead of the journal: check the start position, or load the table anew",
+            next_step="the lake is ahead of the journal: check the start position, or reload the table",
         )
 
     def _source_name(self, name: str) -> str | None:
@@ -277,9 +277,9 @@ class _Alter:
         if action.kind is _A.UNIQUE_INDEX and (self._statement.ignore or self._shadow):
             raise self._refused(
                 action,
-                "the copy into a shadow table drops rows that the unique index refuses"
+                "the copy into a shadow table drops rows that violate the unique index"
                 if self._shadow
-                else "ALTER IGNORE drops rows that the unique index refuses, without row events",
+                else "ALTER IGNORE drops rows that violate the unique index, without row events",
             )
 
     def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
@@ -329,7 +329,7 @@ class _Alter:
         else:
             what = "a captured table gets another primary key"
         raise Refused(
-            what, "load the table anew, or set schema_changes.change_key: apply where the new key's columns stay"
+            what, "reload the table, or set schema_changes.change_key: apply if the new key's columns already exist"
         )
 
     def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
@@ -341,7 +341,7 @@ class _Alter:
             return
         old = self._old_column(old_name)
         if old is None or (old.nullable and not (self._is_strict() and old.kind is not Kind.TIMESTAMP)):
-            edit.check(old_name, "{c} IS NOT NULL", "NULLs became another value")
+            edit.check(old_name, "{c} IS NOT NULL", "NULLs were replaced by another value")
 
     def _is_strict(self) -> bool:
         # INSERT ... SELECT into a shadow adjusts values as in a non-strict session.
@@ -364,9 +364,9 @@ class _Alter:
         if self._generated is None:
             if changed and self._use("generated_columns") == "stop":
                 raise Refused(
-                    f"the type of `{next(iter(changed))}` changes, and it is not known whether the table has generated "
-                    "columns, whose values change with it",
-                    _setting("generated_columns", "none if it has none"),
+                    f"the type of `{next(iter(changed))}` changes, and it is unknown whether "
+                    "the table has generated columns, whose values would change too",
+                    _setting("generated_columns", "none if the table has none"),
                 )
             return
         dropped = {name.lower() for name in reading.dropped}
@@ -378,8 +378,8 @@ class _Alter:
                 raise Refused(f"`{base}` changes, and with it the values of the generated column `{column.name}`")
             if reading.recomputes and not column.is_steady:
                 raise Refused(
-                    f"the server may have computed the generated column `{column.name}` again, and its expression may "
-                    "give other values in another session",
+                    f"the server may have recomputed the generated column `{column.name}`, and "
+                    "its expression may give different values in another session",
                     f"write ALGORITHM=INPLACE or INSTANT in statements on this table; {RELOAD}",
                 )
 
@@ -395,7 +395,7 @@ class _Alter:
         if policy == "stop":
             raise Refused(f"columns of a captured table are renamed: {pairs}", _setting("rename_column", "apply"))
         if self._shadow:
-            raise Refused(f"a copy into a shadow table may not carry renamed columns over: {pairs}")
+            raise Refused(f"a copy into a shadow table may not keep the values of renamed columns: {pairs}")
         edit.rename(reading.renamed, as_new=policy == "new_column")
 
     def _convert(self, reading: _Reading) -> None:
@@ -411,8 +411,8 @@ class _Alter:
         if lossy:
             raise Refused(f"the conversion to {self._charset} may lose characters of {', '.join(lossy)}")
         if self._before is None and not is_lossless("utf8mb4", self._charset):
-            raise Refused("the charsets of the columns before the conversion are not known")
-        reading.notes[f"texts are Unicode here: the conversion to {self._charset} loses none of them"] = None
+            raise Refused("the columns' charsets before the conversion are unknown")
+        reading.notes[f"the lake stores text as Unicode: the conversion to {self._charset} loses nothing"] = None
 
     def _keeps_text(self, column: Column) -> bool:
         """Return whether CONVERT TO keeps a column's values or fails. Labels are converted in
@@ -427,7 +427,7 @@ class _Alter:
         new_type = delta_type(column)
         old = self._old_column(old_name)
         if old is None:
-            change = ValueChange(Effect.UNKNOWN, reason=f"what `{old_name}` was before is not known")
+            change = ValueChange(Effect.UNKNOWN, reason=f"the former type of `{old_name}` is unknown")
         else:
             change = value_change(old, definition, replace(self._scene.modes, strict=self._is_strict()))
         if change.effect in (Effect.SAME, Effect.RETYPED):
@@ -444,9 +444,7 @@ class _Alter:
                 if TYPE_WIDENING in self._scene.features:
                     edit.retype(name, new_type)
                 else:
-                    edit.told.append(
-                        f"sink.reader_features does not allow {TYPE_WIDENING}: a new column takes its place"
-                    )
+                    edit.told.append(f"sink.reader_features does not allow {TYPE_WIDENING}: a new column replaces it")
                     edit.rewrite(name, new_type, value)
                 return
             change = replace(change, effect=Effect.REWRITTEN, value=value, checks=())
@@ -461,10 +459,10 @@ class _Alter:
             edit.rewrite(name, new_type, change.value)
         elif policy == "new_column":
             if name in {self._renamed_key(key, old_name, name) for key in self._known.key}:
-                raise Refused(f"{what}, and it is in the key")
+                raise Refused(f"{what}, and the column is in the key")
             edit.new_version(name, new_type)
         else:
-            raise Refused(f"{what}: the table needs a re-load", way_out)
+            raise Refused(f"{what}: the table must be reloaded", way_out)
 
     @staticmethod
     def _renamed_key(key: str, old_name: str, name: str) -> str:
@@ -483,8 +481,8 @@ class _Alter:
         value = backfill(definition, modes=self._scene.modes)
         if value.refused:
             raise Refused(
-                f"column `{definition.name}` gives existing rows values that the journal does not hold "
-                f"({value.refused}): the table needs a re-load"
+                f"column `{definition.name}` gives existing rows values that the journal does "
+                f"not hold ({value.refused}): the table must be reloaded"
             )
         column = resolved_column(definition, self._charset)
         edit.add(definition.name, delta_type(column), value.sql)
@@ -502,4 +500,4 @@ def _may_recompute(actions: tuple[Action, ...]) -> bool:
 
 
 def _setting(kind: str, value: str) -> str:
-    return f"set schema_changes.{kind}: {value}, or load the table anew"
+    return f"set schema_changes.{kind}: {value}, or reload the table"

@@ -3,7 +3,7 @@
 Rules:
 - Only a value that is certain from the text is used: a constant that the type holds exactly, the
   implicit default of a NOT NULL column, or NULL. Anything else (rounded, converted, computed,
-  dependent on session or clock) is refused with its reason: the table needs a re-load.
+  dependent on session or clock) is refused with its reason: the table needs a reload.
 - The literal equals what the row decoder returns for the same value: CHAR without trailing blanks,
   BINARY(n) padded with zero bytes, an ENUM label as it is defined, TIME as text with its fraction
   digits.
@@ -64,7 +64,7 @@ def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -
 def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
     """Return why the text does not determine the value of old rows; "" if it does."""
     if definition.generated:
-        return "a generated column has a value of its own in each existing row"
+        return "a generated column has a different value in each existing row"
     if definition.auto_increment:
         return "AUTO_INCREMENT numbers the existing rows"
     if definition.default is DefaultKind.NOW:
@@ -77,7 +77,7 @@ def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
         and definition.default is DefaultKind.NONE
         and modes.explicit_defaults_for_timestamp is not True
     ):
-        return "a TIMESTAMP without NULL is nullable or not by explicit_defaults_for_timestamp; write NULL"
+        return "explicit_defaults_for_timestamp decides whether a TIMESTAMP without NULL is nullable; write NULL"
     return ""
 
 
@@ -114,7 +114,7 @@ def _no_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlMode
 
 
 def _other_form(definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> Backfill:
-    return Backfill(refused=f"a {definition.declared} constant may have another form in the server")
+    return Backfill(refused=f"the server may store a {definition.declared} constant in another form")
 
 
 def _uncertain(definition: ColumnDefinition) -> Backfill:
@@ -155,7 +155,7 @@ def _number(definition: ColumnDefinition, value: Decimal) -> Backfill:
     """Return a number if its type holds it exactly; refuse one that would be rounded or is out of
     range."""
     column = definition.column
-    refused = Backfill(refused=f"{definition.sql_type} does not hold the default as it is")
+    refused = Backfill(refused=f"{definition.sql_type} cannot hold the default unchanged")
     if column.unsigned and value < 0:
         return refused
     spark = delta_type(column)
@@ -346,7 +346,7 @@ def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlM
     else:
         text = _plain_text(literal)
         if text is None or not text.isascii():
-            return Backfill(refused="the bytes of a default that is not ASCII depend on the session's charset")
+            return Backfill(refused="the bytes of a non-ASCII default depend on the session's charset")
         value = text.encode("ascii")
     return Backfill(_bytes(value.ljust(definition.column.pad_bytes, b"\0")))
 

@@ -157,7 +157,7 @@ def _decide(scene: Scene, statement: Statement) -> Decision:
     kind = statement.kind
     if kind is _K.XA_PREPARE or (kind in _NAMED and not statement.name):
         raise UnsupportedEventError(
-            f"{statement.verb} stands in the log in a form that no supported server writes",
+            f"{statement.verb} is in the log in a form that no supported server writes",
             expected=_NAMED.get(kind, "the event XA_PREPARE"),
             got=scene.shown(),
             next_step="start the capture after this transaction",
@@ -203,7 +203,8 @@ def _unknown(scene: Scene, statement: Statement) -> Decision:
     raise scene.unsupported(
         "a statement that cannot be classified may change a captured table",
         None,
-        next_step="see what it does at the source; start the capture after it, and load the tables that it changed",
+        next_step="find out what it does at the source, start the capture after it, and load "
+        "the tables that it changed",
     )
 
 
@@ -230,8 +231,8 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
         setting="binlog_format",
         expected="binlog_format=ROW in every session",
         got=scene.shown(),
-        next_step="SET GLOBAL binlog_format = 'ROW', end the sessions that are older, start the capture after this "
-        "statement, and load the tables that it changed",
+        next_step="SET GLOBAL binlog_format = 'ROW', end all older sessions, start the "
+        "capture after this statement, and load the tables that it changed",
     )
 
 
@@ -251,8 +252,8 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
             continue
         there = scene.known(*other)
         if scene.policy_of(other).partition_rows == "stop":
-            raise scene.unsupported("rows come into or go out of a captured table without row events", other)
-        reasons.append(f"rows come into or go out of {'.'.join(other)} without row events")
+            raise scene.unsupported("rows enter or leave a captured table without row events", other)
+        reasons.append(f"rows enter or leave {'.'.join(other)} without row events")
         policy = "partition_rows=keep"
         if there is not None:
             changes.append(TableChange(other, there, inexact=True))
@@ -300,7 +301,7 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
 
 # A column that is dropped and added again looks the same, and is empty.
 _REWRITING: Final = re.compile(r"\b(MODIFY|CHANGE|CONVERT|DROP|IGNORE)\b", re.IGNORECASE)
-_NO_TARGET: Final = "no target yet: its first table map tells its columns"
+_NO_TARGET: Final = "no target yet: its first table map determines its columns"
 
 
 def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
@@ -321,7 +322,8 @@ def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadabl
     decision = scene.decided(
         statement,
         "recorded",
-        "it cannot be read; by the server's catalog columns and key are what they were, rows may have changed",
+        "it cannot be parsed; according to the server's catalog, columns and key are "
+        "unchanged, but rows may have changed",
         policy="unreadable=catalog",
     )
     return replace(decision, changes=(TableChange(table, known, inexact=True),))
@@ -392,7 +394,8 @@ def confirm(recorded: tuple[TargetColumn, ...], key: tuple[str, ...], schema: Ta
             table=schema.full_name,
             expected=_described(expected, key),
             got=_described(actual, schema.key_names),
-            next_step=f"a change of this table was not seen (sql_log_bin=0, or a start inside its history): {RELOAD}",
+            next_step="a change of this table was missed (sql_log_bin=0, or a start in the "
+            f"middle of its history): {RELOAD}",
         )
 
 

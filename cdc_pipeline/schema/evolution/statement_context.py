@@ -20,7 +20,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
 
 RELOAD: Final = (
-    "keep the table out (tables.exclude) or load it anew: remove its target, and start a capture after this statement"
+    "exclude the table (tables.exclude) or reload it: remove its target, and start a capture after this statement"
 )
 
 

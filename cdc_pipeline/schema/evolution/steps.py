@@ -85,7 +85,7 @@ class RemoveRows(_Step):
 
 
 class CheckRows(_Step):
-    """No row may fail `condition`; otherwise the table needs a re-load, for `reason`."""
+    """No row may fail `condition`; otherwise the table needs a reload, for `reason`."""
 
     kind: Literal["check_rows"] = "check_rows"
     condition: str

@@ -57,10 +57,10 @@ def create(scene: Scene, statement: Statement) -> Decision:
     known = scene.known(*table)
     if known is not None and not known.gone:
         if statement.if_not_exists:
-            return scene.decided(statement, "recorded", "the target exists")
+            return scene.decided(statement, "recorded", "the target already exists")
         policy = scene.policy_of(table).drop_table
         if not statement.or_replace or policy == "stop":
-            raise scene.unsupported("the table is created anew, but its target exists with rows of the old one", table)
+            raise scene.unsupported("the table is recreated, but its target still has rows of the old one", table)
     made = _created(scene, statement)
     if isinstance(made, str):
         if known is None:
@@ -69,13 +69,13 @@ def create(scene: Scene, statement: Statement) -> Decision:
         emptied = _emptied(scene, table, known, "drop_table")
         change = replace(emptied, known=replace(known, gone=True), empties=True)
         decision = scene.decided(
-            statement, "applied", f"{made}: the target is emptied now, and made anew from its first table map"
+            statement, "applied", f"{made}: the target is emptied now, and recreated from its first table map"
         )
         return replace(decision, changes=(change,))
     if known is None:
         decision = scene.decided(statement, "applied", f"creates the target with {len(made.columns)} columns")
         return replace(decision, creates=(made,))
-    decision = scene.decided(statement, "applied", f"makes the target anew with {len(made.columns)} columns, empty")
+    decision = scene.decided(statement, "applied", f"recreates the target, empty, with {len(made.columns)} columns")
     return replace(
         decision, changes=(TableChange(table, KnownTable(made.columns, made.key, name=known.name), replaces=True),)
     )
@@ -97,7 +97,7 @@ def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
         return "its columns cannot be read with certainty"
     check_column_names(table_name(*table), (column.name for column in created.columns))
     if not created.primary_key:
-        return "no primary key in its text"
+        return "its text has no primary key"
     columns = tuple(TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns)
     return CreateTarget(table, columns, created.primary_key, may_exist=statement.if_not_exists)
 
@@ -179,7 +179,7 @@ def _dropped(scene: Scene, statement: Statement, tables: tuple[TableName, ...]) 
     applied = any(change.steps for change in changes)
     kept = [table_name(*change.table) for change in changes if not change.steps]
     said = ["all rows are removed"] if applied else []
-    said += [f"the target stays as it is: {', '.join(kept)}"] if kept else []
+    said += [f"the target is kept unchanged: {', '.join(kept)}"] if kept else []
     decision = scene.decided(statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used))
     return replace(decision, changes=tuple(changes))
 
@@ -207,7 +207,7 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
             used[f"swap={scene.policy_of(table).swap}"] = None
             change = _swapped(scene, table, arriving, known)
             swapped.add(table)
-            said.append(f"{arriving[1]} takes the place of {table[1]}, with {len(change.steps)} steps")
+            said.append(f"{arriving[1]} replaces {table[1]}, with {len(change.steps)} steps")
             if change.steps or change.known != known:
                 changes.append(change)
             continue
@@ -223,12 +223,12 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
                 said.append(f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}")
             if arriving is None:
                 changes.append(_left(scene, table, known, used))
-                rows = "all rows are removed" if changes[-1].steps else "its target stays as it is"
-                said.append(f"{table_name(*table)} has no table any more: {rows}")
+                rows = "all rows are removed" if changes[-1].steps else "its target is kept unchanged"
+                said.append(f"{table_name(*table)} no longer has a table: {rows}")
             continue
         if policy == "keep":
             changes.append(TableChange(table, replace(known, gone=True)))
-            said.append(f"the target of {table_name(*table)} stays as it is")
+            said.append(f"the target of {table_name(*table)} is kept unchanged")
             continue
         there = scene.known(*new) if scene.captured(*new) else None
         if there is not None and not there.gone and new not in went_to:
@@ -246,7 +246,7 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
     )
     brought = {change.table for change in changes if change.is_carried}
     said += [
-        f"{table_name(*arrival.before)} takes the name {table_name(*arrival.name)}, with rows that are not known here"
+        f"{table_name(*arrival.before)} takes the name {table_name(*arrival.name)}, with rows that are unknown here"
         for arrival in arrivals
         if arrival.before not in brought
     ]
@@ -291,7 +291,7 @@ def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ..
         if statement.kind in _CREATES:
             doubt = ""
             if statement.kind is _K.CREATE_TABLE_LIKE and statement.reads != (table,):
-                doubt = "it was made like another table"
+                doubt = "it was created like another table"
             elif statement.kind is _K.CREATE_TABLE_SELECT or statement.if_not_exists:
                 doubt = "its columns are not those of its table"
             changes.append(ShadowChange(name, Shadow(of=table_name(*table), doubt=doubt)))
@@ -300,7 +300,7 @@ def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ..
         elif statement.kind is _K.ALTER_TABLE and known is not None:
             changes.append(ShadowChange(name, known.then(scene.shadow_statement(table))))
         elif known is not None and statement.kind is _K.CREATE_INDEX and "UNIQUE" in scene.sql.upper():
-            changes.append(ShadowChange(name, known.model_copy(update={"doubt": "it got a unique index"})))
+            changes.append(ShadowChange(name, known.model_copy(update={"doubt": "it was given a unique index"})))
     return tuple(changes)
 
 
@@ -321,9 +321,7 @@ def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable)
     elif shadow.doubt:
         why = shadow.doubt
     if shadow is None or why:
-        raise scene.unsupported(
-            f"the shadow table {table_name(*name)} takes the place of a captured table: {why}", table
-        )
+        raise scene.unsupported(f"the shadow table {table_name(*name)} replaces a captured table: {why}", table)
     change = TableChange(table, known)
     state = scene.before(*table)
     for made in shadow.statements:
@@ -346,7 +344,7 @@ def _as_if_altered(
     except Unreadable as unreadable:
         raise unreadable.error from None
     except UnsupportedDdlError as error:
-        error.what = f"what was made of the shadow table cannot be applied: {error.what}"
+        error.what = f"the changes to the shadow table cannot be applied: {error.what}"
         raise
     if state is None:
         return alteration.change, None
@@ -368,5 +366,5 @@ def _check_path(scene: Scene, table: TableName, known: KnownTable, change: Table
         columns = reduce(columns_after, (step,), seen[-1])
         if columns != seen[-1]:
             if columns in seen:
-                raise scene.unsupported("a shadow table's columns went back to what they were before", table)
+                raise scene.unsupported("a shadow table's columns returned to an earlier state", table)
             seen.append(columns)

@@ -29,7 +29,7 @@ from cdc_pipeline.schema.evolution.value_changes import common_type
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.spark_sql import quoted
 
-_FEATURES_STEP = "allow {} in sink.reader_features, or load the table anew"
+_FEATURES_STEP = "allow {} in sink.reader_features, or reload the table"
 
 
 class Refused(Exception):
@@ -153,7 +153,7 @@ class TargetEdit:
             self.told.append(f"the dropped `{there.name}` is now `{aside}`")
             self._add_default(target, delta_type, value)
         elif there is not None and (there.name, there.delta_type) == (name, delta_type):
-            self.told.append(f"the values of the dropped `{name}` give way")
+            self.told.append(f"the values of the dropped `{name}` are replaced")
             self._default(name, delta_type, value)
         else:
             if there is not None:
@@ -185,7 +185,9 @@ class TargetEdit:
     def rename(self, renamed: Mapping[str, str], *, as_new: bool) -> None:
         """Rename columns, all at once."""
         if not as_new and COLUMN_MAPPING not in self._features:
-            self.told.append(f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns are new ones")
+            self.told.append(
+                f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns become new columns"
+            )
             as_new = True
         moves = {self._name(old): (old, new) for old, new in renamed.items()}
         kinds = {old: self._type(old) for old in renamed}
@@ -198,7 +200,7 @@ class TargetEdit:
                 name = new if new.lower() not in self._taken else self._version(new)
                 self._names[new] = name
                 self._add(name, kinds[old], quoted(target))
-                self.told.append(f"`{name}` takes the values of `{target}`, which stays as it is")
+                self.told.append(f"`{name}` takes over the values of `{target}`, which is kept unchanged")
             return
         self._move({target: new for target, (_, new) in moves.items()})
 
@@ -216,7 +218,7 @@ class TargetEdit:
                     self._first.append(RenameColumn(name=old, new_name=aside))
                     moves = {aside if name == old else name: to for name, to in moves.items()}
                 elif holder in {self._name(column.name) for column in self.columns if column.name != new}:
-                    raise Refused(f"`{old}` is renamed to `{new}`, which holds another column in the target")
+                    raise Refused(f"`{old}` is renamed to `{new}`, the name of another column in the target")
                 else:
                     aside = self._free(f"{holder}__dropped")
                     self._first.append(RenameColumn(name=holder, new_name=aside))
@@ -234,7 +236,7 @@ class TargetEdit:
         name before the statement."""
         old = quoted(self._known.target_name(name))
         self._checks.append(CheckRows(condition=condition.replace("{c}", old), reason=f"`{name}`: {reason}"))
-        self.told.append(f"existing rows are checked: none where {reason}")
+        self.told.append(f"existing rows are checked: no row may have changed ({reason})")
 
     def holds(self, name: str, delta_type: str) -> bool:
         """Return whether the target's column holds all values of a type as it is."""
@@ -283,7 +285,7 @@ class TargetEdit:
         self._set_type(name, delta_type)
         self._names[name] = made = self._version(name)
         self._add(made, delta_type, "NULL")
-        self.told.append(f"`{made}` holds the values from now on, `{target}` those before")
+        self.told.append(f"`{made}` holds the values from now on, and `{target}` the earlier ones")
 
     def _set_type(self, name: str, delta_type: str) -> None:
         self.columns = [c.model_copy(update={"delta_type": delta_type}) if c.name == name else c for c in self.columns]

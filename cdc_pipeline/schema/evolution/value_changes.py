@@ -50,10 +50,10 @@ _NEGATIVE: Final = "negative values became 0"
 
 
 class Effect(Enum):
-    SAME = "values and type stay"
-    RETYPED = "values stay, the source's type is another one"
+    SAME = "values and type are unchanged"
+    RETYPED = "values are unchanged, but the source's type is different"
     REWRITTEN = "values are converted"
-    UNKNOWN = "values after the statement are not known"
+    UNKNOWN = "values after the statement are unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
     may_be_not_null = is_timestamp and new.nullable is None and modes.explicit_defaults_for_timestamp is not True
     gives_values = new.auto_increment or is_timestamp or not modes.strict
     if old.nullable and (new.not_null or may_be_not_null) and gives_values:
-        checks.append(("{c} IS NOT NULL", "NULLs became another value"))
+        checks.append(("{c} IS NOT NULL", "NULLs were replaced by another value"))
     if new.auto_increment:
         checks.append(("{c} <> 0", "AUTO_INCREMENT may have numbered rows with 0"))
     return ValueChange(found.effect, found.value, tuple(checks))
@@ -114,7 +114,7 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     pair = f"{old.kind} to {new.sql_type}"
     whole = _range(old)
     if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:
-        return _unknown(f"{pair} takes the bits of negative numbers")
+        return _unknown(f"{pair} reinterprets the bits of negative numbers")
     if whole is not None and _range(column) is not None:
         return _integers(old, column, strict=strict)
     if before.change == after.change == "decimal":
@@ -132,11 +132,11 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     if whole is not None and after.change == "text" and not old.unsigned and before.integer_bits:
         return _fits_text(ValueChange(Effect.REWRITTEN, "CAST({c} AS string)"), old, new)
     if before.change == "text" and not modes.trims_char and after.text_chars_max and not new.is_char:
-        return _unknown("with PAD_CHAR_TO_FULL_LENGTH a CHAR is copied with blanks at its end")
+        return _unknown("with PAD_CHAR_TO_FULL_LENGTH a CHAR is copied with trailing blanks")
     if before.text_chars_max and after.change == "text":
         return _texts(old, new, strict=strict)
     if after.has_labels and not _holds_labels(column, old):
-        return _unknown(f"labels that charset {column.charset or 'not known'} may not hold")
+        return _unknown(f"labels that charset {column.charset or 'unknown'} may not hold")
     if before.change == "text" and after.has_labels:
         return _same(old, column, _in_labels(column.labels)) if column.kind is Kind.ENUM else _unknown(pair)
     if is_alike and before.change == "labels":
@@ -230,7 +230,7 @@ def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
     before = old.charset if old.type.has_charset else _UNICODE
     is_ascii = old.type.text_chars_max > 0
     if not is_ascii and not keeps_text(before, new.column.charset, strict=strict):
-        return _unknown(f"charset {before or 'not known'} to {new.column.charset or 'not known'} may lose characters")
+        return _unknown(f"charset {before or 'unknown'} to {new.column.charset or 'unknown'} may lose characters")
     return _fits_text(ValueChange(Effect.SAME), old, new)
 
 
@@ -249,7 +249,7 @@ def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> Value
     elif not 0 < longest <= new.column.char_length_max:
         checks.append((f"char_length({text}) <= {new.column.char_length_max}", cut))
     if new.is_char and not old.type.integer_bits:
-        checks.append(("{c} NOT LIKE '% '", "blanks at the end were dropped"))
+        checks.append(("{c} NOT LIKE '% '", "trailing blanks were dropped"))
     return ValueChange(change.effect, change.value, tuple(checks))
 
 
@@ -291,7 +291,7 @@ def _labels(old: Column, new: Column) -> ValueChange:
     if old.kind is Kind.SET:
         kept = [label for label in new.labels if label in old.labels]
         if removed or kept != list(old.labels):
-            return _unknown("the labels of a SET are removed or stand in another order")
+            return _unknown("labels of a SET are removed or reordered")
         return ValueChange(Effect.SAME)
     if not removed:
         return ValueChange(Effect.SAME)
@@ -316,7 +316,7 @@ def _bytes(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
 def _fractions(old: Column, new: Column) -> ValueChange:
     before, after = old.fraction_digits, new.fraction_digits
     if before < 0:
-        return _unknown("the fraction digits before are not known")
+        return _unknown("the former number of fraction digits is unknown")
     if before == after or (old.kind is not Kind.TIME and before < after):
         return ValueChange(Effect.SAME)
     if old.kind is Kind.TIME:

@@ -181,12 +181,12 @@ class _Applied:
         if statement.if_not_exists and (exists or known is None or known.why != DROPPED):
             # Also logged if the table existed before.
             if known is None:
-                self._set(table, None, why="CREATE TABLE IF NOT EXISTS does not tell whether there was a table before")
+                self._set(table, None, why="CREATE TABLE IF NOT EXISTS does not show whether the table existed before")
             return
         if statement.kind is _K.CREATE_TABLE_LIKE:
             like = self._before(statement.reads[0]) if statement.reads else None
             if like is None or like.schema is None:
-                self._set(table, None, why="CREATE TABLE ... LIKE a table that is not known")
+                self._set(table, None, why="CREATE TABLE ... LIKE an unknown table")
             else:
                 schema = replace(like.schema, database=table[0], table=table[1])
                 self._set(table, schema, charset=like.charset, generated=like.generated)
@@ -200,7 +200,7 @@ class _Applied:
         charset = _CHARSETS.get(created.charset, created.charset) or self._database_charset(table[0])
         columns = [resolved_column(definition, charset) for definition in created.columns]
         if doubtful := [column.name for column in columns if not _holds_labels(column, is_mariadb=logged.is_mariadb)]:
-            self._set(table, None, why=f"the charset of {', '.join(doubtful)} does not have all that its labels have")
+            self._set(table, None, why=f"the charset of {', '.join(doubtful)} lacks characters of its labels")
             return
         generated = generated_columns(created.columns, columns)
         self._set(table, _schema(table, columns, created.primary_key), charset=charset, generated=generated)
@@ -220,14 +220,14 @@ class _Applied:
             else:
                 known = self._before(table)
                 if known is not None or any(table == new for _, new in renames):
-                    self._set(table, None, why="the table was renamed from one that is not known, or away")
+                    self._set(table, None, why="the table was renamed from an unknown one, or to another name")
 
     def _alter(self) -> None:
         logged, statement, table = self._logged, self._statement, self._statement.tables[0]
         others = set(statement.tables[1:]) - {new for _, new in statement.renames}
         for other in others:  # CONVERT PARTITION ... TO TABLE makes one; EXCHANGE changes none
             if self._before(other) is None:
-                self._set(other, None, why=f"made by {statement.verb} of another table")
+                self._set(other, None, why=f"created by {statement.verb} of another table")
         known = self._before(table)
         if known is None or known.schema is None:
             self._rename(statement.renames)
@@ -300,7 +300,7 @@ def altered(
             if old in there - dropped and old not in renamed:
                 if action.if_exists:
                     continue
-                raise Uncertain(f"column {action.name} exists")
+                raise Uncertain(f"column {action.name} already exists")
             placed.append(action.column)
             if action.column.primary_key:
                 key = [action.column.name]
@@ -340,7 +340,7 @@ def altered(
             key = [definition.name]
     for column in columns:
         if not _holds_labels(column, is_mariadb=logged.is_mariadb):
-            raise Uncertain(f"the charset of {column.name} does not have all that its labels have")
+            raise Uncertain(f"the charset of {column.name} lacks characters of its labels")
     schema = _schema((before.database, before.table), columns, tuple(key))
     if known.generated is None:
         return AlteredTable(schema, charset, None)
@@ -443,7 +443,7 @@ def told_charset(action: Action, logged: LoggedStatement, database_charset: str)
 def _schema(table: TableName, columns: list[Column], key: tuple[str, ...]) -> TableSchema:
     names = [column.name.lower() for column in columns]
     if len(set(names)) < len(names) or any(name.lower() not in names for name in key):
-        raise Uncertain("columns or key that contradict each other")
+        raise Uncertain("its columns and key contradict each other")
     return TableSchema(*table, tuple(columns), tuple(names.index(name.lower()) for name in key))
 
 

@@ -40,25 +40,26 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
     full = _MACHINE.search(text)
     if full is not None:
         return LakeFullError(
-            f"batch {batch_number} could not be applied: a disk takes no writes",
+            f"batch {batch_number} could not be applied: a disk refuses writes",
             table=table,
             got=full[0],
-            next_step="make room on the disks of the lake and of Spark's temporary files, then start the run again: it "
-            "finishes this batch from its recorded files before anything else",
+            next_step="free space on the disks of the lake and of Spark's temporary files, "
+            "then start the run again: it first finishes this batch from its "
+            "recorded files",
         )
     if _REFUSED.search(text):
         return TargetRefusedError(
             f"batch {batch_number} could not be applied: the table refuses it",
             table=table,
             got=said_by(error),
-            next_step="take away what refuses it (a constraint that somebody has put on the table), or load it again",
+            next_step="remove the cause (a constraint that was added to the table), or reload the table",
         )
     return MergeError(
         f"batch {batch_number} could not be applied",
         table=table,
         got=said_by(error),
-        next_step="start the run again: it finishes this batch from its recorded files before anything else, and "
-        "without this table if it fails again",
+        next_step="start the run again: it first finishes this batch from its recorded files, "
+        "and without this table if it fails again",
     )
 
 

@@ -123,7 +123,7 @@ def apply_target(
             return _table(path, target)
         add_rescued_column(session, path, there, target)
         if has_rows and has_steps(target):
-            raise StagingError("a batch both changes a target and has rows of it", table=target.table)
+            raise StagingError("a batch has both a change of a target's columns and rows of it", table=target.table)
         run_steps(session, path, record, target, there)
         if has_rows and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
             if target.raw_files:

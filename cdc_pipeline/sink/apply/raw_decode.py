@@ -160,9 +160,10 @@ def _unrepresentable(rows: DecodedRows, events: pa.Table) -> UnrepresentableValu
         table=rows.schema.full_name,
         setting="batch.decode",
         expected=f"a value of {column.kind}",
-        got=f"another one in the {value.image} image, on an executor",
-        next_step="let the table catch up: there it is decoded in the driver, where on_invalid_value and on_bad_row "
-        "say what becomes of such values; and set batch.decode: driver while there are such values",
+        got=f"another value in the {value.image} image, on an executor",
+        next_step="let the table catch up: it is then decoded in the driver, where "
+        "on_invalid_value and on_bad_row decide about such values; and set "
+        "batch.decode: driver while there are such values",
     )
 
 

@@ -86,11 +86,11 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
     reached = _reached(states, present)
     if reached is None:
         raise LakeStateError(
-            "the columns are none of those that the recorded change leads through",
+            "the table's columns match no stage of the recorded change",
             table=target.table,
             expected=_described(states[-1]),
             got=_described(tuple(present)),
-            next_step="bring the Delta table's columns back to those of the last cut, then start the run again",
+            next_step="restore the Delta table's columns to those of the last cut, then start the run again",
         )
     begun = reached > 0 or there.transaction_version >= transaction_version(record.batch_number, 1)
     structure = dml = 0
@@ -248,5 +248,5 @@ def _check(session: SparkSession, path: Path, target: RecordedTarget, step: Chec
             f"the source may have rewritten values without row events: {step.reason}",
             table=target.table,
             expected=step.condition,
-            next_step="load the table anew",
+            next_step="reload the table",
         )

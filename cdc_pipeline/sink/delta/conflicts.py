@@ -45,9 +45,10 @@ def again_on_conflict(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
                 raise ConcurrentWriterError(
                     f"another writer has changed the table during each of {TRIES} tries",
                     table=error.table,
-                    expected="this source alone, and maintenance now and then",
+                    expected="no writers but this source and occasional maintenance",
                     got=error.got,
-                    next_step="stop who else writes to this Delta table (DESCRIBE HISTORY names them), or move "
-                    "maintenance to another time; then start the run again: it finishes this batch",
+                    next_step="stop the other writers of this Delta table (DESCRIBE HISTORY "
+                    "names them), or move maintenance to another time; then start "
+                    "the run again: it finishes this batch",
                 ) from error
     raise AssertionError

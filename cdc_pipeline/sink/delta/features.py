@@ -69,7 +69,7 @@ class Allowed:
             setting=_SETTING,
             expected=f"{feature} among {', '.join(sorted(self.features or ())) or 'no features'}",
             got=f"tables with {feature} cannot be read by {', '.join(excluded(feature)) or 'readers without it'}",
-            next_step=f"add {feature} to {_SETTING} if all of your readers know it"
+            next_step=f"add {feature} to {_SETTING} if all of your readers support it"
             + (f", or {way_out}" if way_out else ""),
         )
 

@@ -54,10 +54,10 @@ def clear_half_made(path: Path, *, table: str, known: Collection[str] = ()) -> N
         others = sorted(set(names) - set(left))
     if others:
         raise LakeStateError(
-            f"the folder of a new table is not empty and holds no Delta table: {path}",
+            f"the folder of a new table is not empty, but holds no Delta table: {path}",
             table=table,
             got=", ".join(others[:5]),
-            next_step="move what is there away, or choose another sink.lake_path",
+            next_step="move its contents away, or choose another sink.lake_path",
         )
     for name in left:
         if name.startswith(TEMPORARY_PREFIX):

@@ -125,10 +125,10 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
         for secret in path.storage.secrets:
             got = got.replace(secret, "***")
         return LakeUnreachableError(
-            f"the object store does not answer as it should: {path}",
+            f"the object store does not answer as expected: {path}",
             setting="sink.lake_path",
             got=got,
-            next_step="look at the network and at sink.storage, then start the run again",
+            next_step="check the network and sink.storage, then start the run again",
         )
     return LakeStateError(
         f"the log of the Delta table in {path} cannot be read",

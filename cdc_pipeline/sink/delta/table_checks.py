@@ -85,9 +85,10 @@ def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bo
 
 def _way_out(source: str, table: str) -> str:
     return (
-        f"`cdc-pipeline verify {source} --table {table}` tells what was changed, and --repair puts the cut's rows "
-        "back; if these are gone, bring them back from a backup, or load the table again; to keep changes of other "
-        "programs out, write to copies of the lake's tables"
+        f"`cdc-pipeline verify {source} --table {table}` shows what was changed, and --repair "
+        "restores the cut's rows; if these are gone, restore them from a backup, or reload "
+        "the table; to prevent this, let other programs write only to copies of the lake's "
+        "tables"
     )
 
 
@@ -112,9 +113,9 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[
             continue
         if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):
             raise LakeStateError(
-                "a table was changed by something else than this pipeline",
+                "a table was changed by something other than this pipeline",
                 table=name,
-                expected=f"only maintenance after version {table.table_version} of the last cut",
+                expected=f"only maintenance after the last cut's version {table.table_version}",
                 got=f"version {version}: {commit.operation}",
                 next_step=way_out,
             )

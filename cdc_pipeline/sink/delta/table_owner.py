@@ -22,5 +22,5 @@ def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None
         table=table,
         expected=f"application id {app_id}",
         got=f"a table of {of}",
-        next_step="move that table away and restore the target from a backup, or use a lake of its own for this source",
+        next_step="move that table away and restore the target from a backup, or use a separate lake for this source",
     )

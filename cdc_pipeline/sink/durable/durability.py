@@ -190,8 +190,8 @@ def _sync_file(file: NewFile) -> None:
         size_bytes = os.fstat(descriptor).st_size
         if size_bytes < file.bytes_min:
             raise LakeStateError(
-                f"a file of a Delta table is cut short: {file.path}",
-                expected=f"at least {file.bytes_min} bytes, as version {file.version} says",
+                f"a file of a Delta table is truncated: {file.path}",
+                expected=f"at least {file.bytes_min} bytes, as recorded in version {file.version}",
                 got=f"{size_bytes} bytes",
             )
         os.fsync(descriptor)
@@ -227,8 +227,7 @@ def _collect(waiting: Iterable[tuple[str, Future[None]]], failures: dict[str, Cd
             "a table's new files did not reach the disk",
             table=name,
             got=f"{error.what}: {error.got}" if isinstance(error, CdcError) else _words(error),
-            next_step="look at the disk that the lake lies on, then start the run again: it applies the batch to this "
-            "table again",
+            next_step="check the lake's disk, then start the run again: it applies the batch to this table again",
         )
 
 

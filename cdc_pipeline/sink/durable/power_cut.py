@@ -186,7 +186,7 @@ def _readable(table: Path, version: int) -> Commit:
     found = read_commit(table, version)
     actions = list(read_actions(read_commit_lines(table, version) or [], file))
     if found is None or not actions:
-        raise LakeStateError(f"a file of a Delta table's log is cut short: {file}")
+        raise LakeStateError(f"a file of a Delta table's log is truncated: {file}")
     return found
 
 

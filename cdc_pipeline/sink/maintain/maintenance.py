@@ -152,7 +152,7 @@ def maintain(
     unknown = sorted(set(tables or ()) - cut.tables.keys())
     if unknown:
         raise ConfigError(
-            f"no such table in the last cut of {paths.source}: {', '.join(unknown)}",
+            f"these tables are not in the last cut of {paths.source}: {', '.join(unknown)}",
             expected=f"some of {', '.join(list(cut.tables)[:20])}",
             next_step="name tables of the lake as schema.table",
         )
@@ -191,7 +191,7 @@ def _one(
     began = time.monotonic()
     done = TableMaintenance(table=name)
     if cut.cursor.targets[name].suspended is not None:
-        done.skipped = "suspended: its table stays as it is until it is caught up"
+        done.skipped = "suspended: its table is left alone until it is caught up"
         return done
     try:
         due = _due(paths, config, thresholds, cut, name, memory)
@@ -308,7 +308,9 @@ def _optimize(session: SparkSession, table: str, thresholds: MaintenanceConfig, 
             if not is_conflict(error):
                 raise
             if not left:
-                done.skipped = "not compacted: a run changed the same files each time; the next maintenance tries again"
+                done.skipped = (
+                    "not compacted, because a run changed the same files each time; the next maintenance tries again"
+                )
             continue
         done.optimized = True
         done.files_added, done.files_removed = metrics["numFilesAdded"], metrics["numFilesRemoved"]
@@ -325,7 +327,10 @@ def _vacuum(paths: LakePaths, session: SparkSession, table: str, due: _Due, done
         if due.vacuum == "full" or "VACUUM_LITE" not in str(error):
             raise
         if not due.may_list:
-            done.skipped = "not vacuumed: its log does not reach back, and a full vacuum needs a retention of a day"
+            done.skipped = (
+                "not vacuumed, because its log does not go back far enough, and a "
+                "full vacuum needs a retention of a day"
+            )
             return
         # The log does not reach back to the last vacuum: only a listing shows what can be removed.
         _run(session, f"VACUUM {table} FULL", due.table)
@@ -353,7 +358,7 @@ def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
             f"{statement.split(' ', 1)[0]} failed",
             table=table,
             got=said_by(error),
-            next_step="start the maintenance again; if it fails again, the table's files need a look",
+            next_step="start the maintenance again; if it fails again, examine the table's files",
         ) from None
 
 

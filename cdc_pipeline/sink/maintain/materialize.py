@@ -107,7 +107,7 @@ def materialize(
         there = state.read_cut(copy, cut.batch_number)
         tables = {name: table.model_copy(update={"facts": ""}) for name, table in there.tables.items()}
         if there.model_copy(update={"tables": tables}) != made:
-            raise _in_the_way(f"{copy.cut(cut.batch_number)} is of another copy", "")
+            raise _in_the_way(f"{copy.cut(cut.batch_number)} belongs to another copy", "")
     return copy
 
 
@@ -161,6 +161,6 @@ def _in_the_way(what: str, name: str) -> LakeStateError:
     return LakeStateError(
         f"a cut cannot be copied there: {what}",
         table=name or None,
-        expected="an empty folder, or a copy of the same cut that was begun",
+        expected="an empty folder, or an unfinished copy of the same cut",
         next_step="name another folder with --to",
     )

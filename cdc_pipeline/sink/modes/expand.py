@@ -75,7 +75,7 @@ def check_fit(rows: DecodedRows, columns: tuple[str, ...], key: tuple[str, ...] 
         )
     if set(names) - set(columns) or not set(key) <= set(names):
         raise StagingError(
-            "the rows' columns are not the target's",
+            "the rows' columns differ from the target's",
             table=table,
             expected=f"columns {', '.join(columns)}, key {', '.join(key)}",
             got=", ".join(names),
@@ -228,6 +228,7 @@ def _check_key(
             table=rows.schema.full_name,
             expected=f"key columns {', '.join(key)} in every image",
             got=f"{int(missing.any(axis=1).sum())} changes without {key[int(np.argmax(missing.any(axis=0)))]}",
-            next_step="SET GLOBAL binlog_row_image = 'FULL' at the source, end the sessions that are older, and start "
-            "after them; or give the target's rule another name and the primary key as key",
+            next_step="SET GLOBAL binlog_row_image = 'FULL' at the source, end all older "
+            "sessions, and start after them; or give the target's rule another "
+            "name, and the primary key as its key",
         )

@@ -87,13 +87,13 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
     odd = there.any(axis=1) & ~there.all(axis=1) & (rows.op != DELETE)
     if odd.any():
         raise IncompleteRowsError(
-            f"a row image holds only some of the columns that had values to be rescued: {', '.join(sorted(known))}",
+            f"a row image holds only some of the columns whose values were rescued: {', '.join(sorted(known))}",
             table=rows.schema.full_name,
             setting="binlog_row_image",
-            expected=f"images with all of these columns or none: {RESCUED_COLUMN} is one value of the row",
+            expected=f"images with all or none of these columns, because {RESCUED_COLUMN} is a single value of the row",
             got=f"{int(odd.sum())} updates with some of them",
-            next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and load the table anew; "
-            "or keep one such column a table",
+            next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and "
+            "reload the table; or keep only one such column in a table",
         )
 
 

@@ -165,7 +165,7 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
             if not plan.deterministic():
                 got = "Spark: the expression is not deterministic"
             elif plan.subqueriesAll().nonEmpty():
-                got = "Spark: the expression holds a query"
+                got = "Spark: the expression contains a query"
         except Exception as error:
             got = said_by(error)
         if got:

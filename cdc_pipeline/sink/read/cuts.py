@@ -107,7 +107,7 @@ def paths_of(lake: str | Path, source: str) -> LakePaths:
         check_lake_path(str(lake))
         return LakePaths(opened(lake), source)
     except ValueError as error:
-        raise CutNotFoundError(str(error), got=lake, next_step="name the lake's folder or address") from None
+        raise CutNotFoundError(str(error), got=lake, next_step="name the lake's folder or URL") from None
 
 
 def source_of(lake: str | Path, table: str) -> str:
@@ -233,7 +233,7 @@ def _at_time(paths: LakePaths, moment: datetime) -> Cut:
     if found is not None:
         return found
     if first_us < 0:
-        raise _not_found(paths, "the cuts carry no times of the source", "a cut's number or a GTID set", False)
+        raise _not_found(paths, "the cuts have no times of the source", "a cut's number or a GTID set", False)
     raise _not_found(paths, f"no cut is as old as {moment.isoformat()}", f"{time_of(first_us)} or later", True)
 
 
@@ -252,7 +252,9 @@ def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
         if held.contains(asked):
             return cut
     if asked is None or newest is None:
-        raise _not_found(paths, "the cuts carry no GTIDs: the source does not use them", "a cut or a time", False)
+        raise _not_found(
+            paths, "the cuts have no GTIDs, because the source does not use them", "a cut or a time", False
+        )
     raise _not_found(
         paths,
         f"no cut contains {text} yet",
@@ -264,7 +266,7 @@ def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
 def _with_zone(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise CutNotFoundError(
-            "a time needs its zone",
+            "a time needs a zone",
             expected="a time such as 2026-01-31T08:00:00+00:00",
             got=moment.isoformat(),
             next_step="add the zone: +00:00 for UTC",
@@ -285,18 +287,18 @@ def _not_found(paths: LakePaths, what: str, expected: str, is_too_old: bool) -> 
     return CutNotFoundError(
         what,
         expected=expected,
-        next_step="older cuts were removed as sink.cut_retention asks; a materialised copy keeps one for longer"
+        next_step="older cuts are removed after sink.cut_retention; a materialized copy keeps one for longer"
         if is_too_old
-        else f"`cdc-pipeline cuts list {paths.source}` shows what there is; a run captures what is newer",
+        else f"`cdc-pipeline cuts list {paths.source}` lists the existing cuts; a run captures what is newer",
     )
 
 
 def _bad_as_of(got: object) -> CutNotFoundError:
     return CutNotFoundError(
-        "as_of is not understood",
-        expected="a cut's number, a time with its zone such as 2026-01-31T08:00:00+00:00, or a GTID set",
+        "as_of cannot be understood",
+        expected="a cut's number, a time with a zone such as 2026-01-31T08:00:00+00:00, or a GTID set",
         got=got,
-        next_step="give one of these; without as_of the newest cut is read",
+        next_step="give one of these, or omit as_of to read the newest cut",
     )
 
 
@@ -315,16 +317,16 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
     held = cut.cursor.suspended.get(table)
     if held is not None and not allow_suspended:
         raise TableNotInCutError(
-            f"the table is suspended in cut {cut.batch_number}: it stands at {held.position}, the cut at "
-            f"{cut.cursor.position}",
+            f"the table is suspended in cut {cut.batch_number}: the table is at "
+            f"{held.position}, the cut at {cut.cursor.position}",
             table=table,
             got=f"{held.error}: {held.what}",
-            next_step=f"read it where it stands with allow_suspended=True; or mend it: {way_out(table, held)}",
+            next_step=f"read it at its own position with allow_suspended=True; or repair it: {way_out(table, held)}",
         )
     there = cut.tables.get(table)
     if there is None:
         raise TableNotInCutError(
-            f"cut {cut.batch_number} has no such table",
+            f"cut {cut.batch_number} does not have this table",
             table=table,
             expected=f"one of {', '.join(list(cut.tables)[:20]) or 'none: the cut is empty'}",
             next_step="name a table of the lake as schema.table; one that was captured later is in later cuts",
@@ -345,7 +347,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
     target = cut.cursor.targets[table]
     if there is None or (there.app_id != target.app_id and not _was_at(path, version, target.app_id)):
         raise TableNotInCutError(
-            f"the table that cut {cut.batch_number} means is gone" + ("" if there is None else ": it was made anew"),
+            f"the table that cut {cut.batch_number} names is gone" + ("" if there is None else ": it was recreated"),
             table=table,
             expected=f"application id {target.app_id} in {path}",
             got="no table" if there is None else f"application id {there.app_id}",
@@ -355,7 +357,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
         return
     wanted, latest = active_files(path, version=version), active_files(path, version=there.version)
     if wanted is None or latest is None:
-        raise _removed(table, cut, "the table's log does not reach back to it")
+        raise _removed(table, cut, "the table's log does not go back to it")
     # Files that the newest version also has cannot have been vacuumed.
     for name in wanted - latest:
         for file in files_of(path, name):
@@ -400,5 +402,5 @@ def _removed(table: str, cut: Cut, why: str) -> TableNotInCutError:
         f"the version of cut {cut.batch_number} was removed: {why}",
         table=table,
         expected=f"Delta version {cut.tables[table].table_version} with its log and files",
-        next_step="read a later cut; to keep cuts for longer, raise sink.cut_retention, or materialise them",
+        next_step="read a later cut; to keep cuts for longer, raise sink.cut_retention, or materialize them",
     )

@@ -129,12 +129,12 @@ def replacement(
     spec, alike = MODES[plan.mode], (before.mode, before.key) == (plan.mode, plan.key)
     keeps = alike and spec.keeps_past and not is_whole
     if not alike and MODES[before.mode].keeps_past:
-        text = f"the target was a {before.mode} by {', '.join(before.key) or 'no key'}: none of its rows stays"
+        text = f"the target was a {before.mode} by {', '.join(before.key) or 'no key'}: none of its rows is kept"
         notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
     kept = _kept_columns(plan, before)
     carries = keeps or (alike and not is_keyless_mirror(plan.mode, plan.key))
     if kept and not carries:
-        text = f"columns that the source has dropped are gone: {', '.join(column.name for column in kept)}"
+        text = f"columns that the source has dropped were removed: {', '.join(column.name for column in kept)}"
         notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
         kept = ()
     if kept:
@@ -151,7 +151,7 @@ def replacement(
     )
     if keeps and spec.keeps_every_change and state.suspended is not None:
         held = state.suspended
-        text = f"changes between {held.position} and the load are not in this {plan.mode}"
+        text = f"this {plan.mode} lacks the changes between {held.position} and the load"
         notes.append(
             Note(kind=GAP_NOTE, text=text, journal=held.journal, offset=held.offset, table=plan.table),
         )

@@ -196,15 +196,15 @@ def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any
     for metadata in (side.metadata, old or {}):
         odd = [name for name, value in metadata.get("configuration", {}).items() if _is_on(name, value)]
         if odd:
-            return f"Delta's own writer keeps up {', '.join(sorted(odd))}"
+            return f"only Delta's own writer maintains {', '.join(sorted(odd))}"
         if mapping_mode(metadata) == "id":
             return "files without column ids cannot be read by id"
     if any(not _is_relative(file) for file in side.files):
-        return "files of the side table lie outside of its folder"
+        return "files of the side table are outside its folder"
     if side.is_in_store and any(not _PLAIN_KEY.fullmatch(file["path"]) for file in side.files):
-        return "the store's library may write these names in another way than Spark"
+        return "the store's library may write these names differently than Spark"
     if side.is_in_store and any(int(file["size"]) > _COPY_BYTES_MAX for file in side.files):
-        return "the store copies no object as large as these in one request"
+        return "these objects are too large for the store to copy in one request"
     return ""
 
 
@@ -315,12 +315,12 @@ class SideTable:
     def _differs(self, got: str) -> StagingError:
         content = self._content
         return StagingError(
-            f"a loaded table is not as it was recorded: {self._path}",
+            f"a loaded table is not in its recorded state: {self._path}",
             table=self._table,
             expected=f"version {content.version} of {content.app_id}: {content.files} files of "
             f"{content.size_bytes} bytes",
             got=got,
-            next_step="load the table anew",
+            next_step="reload the table",
         )
 
 

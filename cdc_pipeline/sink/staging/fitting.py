@@ -71,10 +71,10 @@ def _image(image: pa.RecordBatch, names: list[str], casts: dict[int, str], *, ta
             arrays[at] = arrays[at].cast(kind)
         except pa.ArrowInvalid as error:
             raise StagingError(
-                f"column {names[at]} of the target does not hold the source's values",
+                f"column {names[at]} of the target cannot hold the source's values",
                 table=table,
                 expected=wanted,
                 got=said_by(error),
-                next_step="load the table anew",
+                next_step="reload the table",
             ) from None
     return pa.record_batch(arrays, names=names)

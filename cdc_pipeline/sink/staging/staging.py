@@ -121,7 +121,7 @@ class StagedBatch:
             raise StagingError(
                 "a target is changed in a batch that has rows of the same table",
                 table=plan.table,
-                expected="a DDL alone in its batch",
+                expected="DDL in a batch of its own",
             )
         self._targets[plan.table] = StagedTarget(plan, changed=True, before=before, steps=steps)
 
@@ -185,10 +185,10 @@ class StagedBatch:
         target = self._target(plan)
         if target.changed or target.content or (not open_transaction and self.has_open):
             raise StagingError(
-                "rows come where they cannot be staged",
+                "rows arrive when they cannot be staged",
                 table=plan.table,
-                expected="a DDL alone in its batch, and an open transaction closed or dropped before the next",
-                got="rows after a DDL" if target.changed else "whole transactions while one is open",
+                expected="DDL in a batch of its own, and an open transaction closed or dropped before the next one",
+                got="rows after a DDL" if target.changed else "complete transactions while one is open",
             )
         source = plan.sources.get(rows.schema.full_name)
         if source is not None:
@@ -218,7 +218,7 @@ class StagedBatch:
         """
         target, part = self._target(plan), self._target(plan).part
         if target.changed or target.content or self.has_open:
-            raise StagingError("rows come where they cannot be staged", table=plan.table)
+            raise StagingError("rows arrive when they cannot be staged", table=plan.table)
         try:
             part.raw.write(rows, lambda: self._new_file(RAW_SCHEMA, key_columns=[]))
         except OSError as error:
@@ -357,10 +357,10 @@ class StagedBatch:
         self._check_lock()
         if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
             raise LakeStateError(
-                f"batch {self.number} was recorded by somebody else",
+                f"another writer has recorded batch {self.number}",
                 expected="one writer per source",
                 got=str(self._paths.batch(self.number)),
-                next_step="make sure that one host only runs this source on this lake, then start the run again",
+                next_step="make sure that only one host runs this source on this lake, then start the run again",
             )
         self._recorded = True
         reach("after_record")

@@ -81,11 +81,11 @@ def sum_of_changes(session: SparkSession, sides: Sides, view: str, frame: Any, *
     untold = session.sql(f"SELECT count(*) FROM {view} WHERE {counted} AND ({lacking})").collect()[0][0]
     if untold:
         raise UntoldChangesError(
-            f"{untold:,} changes of a table without a key have images that lack columns: their sum is not known",
+            f"{untold:,} changes of a table without a key have images that lack columns: their sum is unknown",
             table=sides.target.table,
             setting="binlog_row_image",
-            expected="whole images (FULL)",
-            next_step="SET GLOBAL binlog_row_image = 'FULL', then load the table: its changes begin anew",
+            expected="complete images (FULL)",
+            next_step="SET GLOBAL binlog_row_image = 'FULL', then reload the table, which starts its changes again",
         )
     change = f"{SEQ_COLUMN} AS _seq, CAST(NULL AS array<string>) AS _absent"
     weight = f"IF({OP_COLUMN} = 'delete', -1, 1)"

@@ -119,11 +119,11 @@ class ArchiveSource:
         head = self._head(file)
         if position.journal_created_s not in (0, head.journal_format.created_s):
             raise SourceIdentityError(
-                "the journal of that name is another one: the log was reset, or the archive is of another server",
+                "the journal with this name is another one: the log was reset, or the archive is another server's",
                 journal=position.journal,
                 expected=f"created at {position.journal_created_s} (seconds since 1970)",
                 got=f"created at {head.journal_format.created_s}",
-                next_step="point source.directory to the right archive, or load the tables anew",
+                next_step="point source.directory to the right archive, or reload the tables",
             )
         size_bytes = file.stat().st_size
         if position.offset > size_bytes:
@@ -214,7 +214,7 @@ class ArchiveSource:
             journal=journal,
             expected=f"{journal} in {self.directory}",
             got=f"{len(there)} journals, {min(there)} to {max(there)}",
-            next_step="copy it into the archive directory, or load the tables anew and start after it",
+            next_step="copy it into the archive directory, or reload the tables and start after it",
         )
 
     def _head(self, file: Path) -> JournalHead:

@@ -254,7 +254,7 @@ class ArchiveThenLive:
             "the server has purged transactions that follow the start, and the archive does not hold all of them",
             expected=f"a journal that begins after no more than {gtid_set}",
             got=f"the oldest begins after {preceding_set(read_head(files[0]))}" if files else "no journal",
-            next_step=f"copy the older journals into {self.directory}, or load the tables anew and start at `latest`",
+            next_step=f"copy the older journals into {self.directory}, or reload the tables and start at `latest`",
         )
 
     def _locate(self, gtid_set: str, file: Path) -> Position:
@@ -278,7 +278,7 @@ class ArchiveThenLive:
         live = self._live_format(oldest.journal)
         if head.journal_format.created_s > live.created_s:
             raise self._other_log(
-                file.name, f"one created at {live.created_s} or before", head.journal_format.created_s
+                file.name, f"one created at {live.created_s} or earlier", head.journal_format.created_s
             )
         archived = {file.name: file for file in self._files()}
         self._check_tails({name: file.stat().st_size for name, file in archived.items()})
@@ -300,14 +300,14 @@ class ArchiveThenLive:
         for info in self.live.journals():
             if archived_bytes.get(info.journal, 0) > info.size_bytes:
                 raise SourceIdentityError(
-                    "the archive holds more of a journal than the server: the server was set back to an earlier state",
+                    "the archive holds more of a journal than the server: the server was restored to an earlier state",
                     journal=info.journal,
                     offset=info.size_bytes,
                     setting=_SETTING,
                     expected=f"at least {archived_bytes[info.journal]} bytes, as in {self.directory}",
                     got=f"{info.size_bytes} bytes",
-                    next_step=f"take the copies of {info.journal} and later out of the archive; if changes from them "
-                    f"were applied, {begin_again()}",
+                    next_step=f"remove the copies of {info.journal} and later journals from "
+                    f"the archive; if changes from them were applied, {begin_again()}",
                 )
 
     def _check_sets(self, file: Path, head: JournalHead, oldest: Position) -> None:
@@ -324,8 +324,8 @@ class ArchiveThenLive:
                 setting=_SETTING,
                 expected=f"a journal that ends with the transactions that the server has purged, {purged}",
                 got=f"not in the archive: {missing or 'nothing'}; unknown to the server: {unknown or 'nothing'}",
-                next_step=f"copy the whole {file.name} into {self.directory}; if the server's log was reset, load the "
-                "tables anew",
+                next_step=f"copy the whole {file.name} into {self.directory}; if the server's "
+                "log was reset, reload the tables",
             )
 
     def _check_server(self, file: Path, journal_format: JournalFormat) -> None:
@@ -346,13 +346,13 @@ class ArchiveThenLive:
 
     def _other_log(self, journal: str, expected: str, got: object) -> SourceIdentityError:
         return SourceIdentityError(
-            "the archive is not of this server's log: it is another server's, or the log was reset",
+            "the archive does not belong to this server's log: it is another server's, or the log was reset",
             journal=journal,
             setting=_SETTING,
             expected=expected,
             got=got,
-            next_step=f"put copies of this server's journals into {self.directory}, or load the tables anew and start "
-            "at `latest`",
+            next_step=f"put copies of this server's journals into {self.directory}, or reload "
+            "the tables and start at `latest`",
         )
 
     def _live_format(self, journal: str) -> JournalFormat:
@@ -384,7 +384,7 @@ class ArchiveThenLive:
             journal=f"{self.live.earliest_position().journal.rpartition('.')[0]}.{number:06d}",
             expected=f"it in {self.directory}",
             got=there,
-            next_step="copy it into the archive directory, or load the tables anew and start at `latest`",
+            next_step="copy it into the archive directory, or reload the tables and start at `latest`",
         )
 
     def _set(self, text: str) -> Any:

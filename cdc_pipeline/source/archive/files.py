@@ -122,11 +122,11 @@ def check_magic(magic: bytes, journal: str) -> None:
             offset=0,
             expected=f"magic number {MAGIC.hex()}",
             got=magic.hex(),
-            next_step="read it from the running server, which sends it in the clear",
+            next_step="read it from the running server, which sends it decrypted",
         )
     kind = TruncatedJournalError if len(magic) < len(MAGIC) else DamagedJournalError
     raise kind(
-        "the file is no journal",
+        "the file is not a journal",
         journal=journal,
         offset=0,
         expected=f"magic number {MAGIC.hex()}",
@@ -221,7 +221,7 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
     header = parse_header(start) if len(start) == HEADER_BYTES else None
     if header is not None and not HEADER_BYTES <= header.event_length <= EVENT_BYTES_MAX:
         raise DamagedJournalError(
-            "an event's length cannot be",
+            "an event's length is impossible",
             journal=journal,
             offset=offset,
             expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes",
@@ -237,9 +237,9 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
             "the journal ends in the middle of an event",
             journal=journal,
             offset=offset,
-            expected="a whole event",
+            expected="a complete event",
             got=f"{len(event)} bytes",
-            next_step="copy the journal again; what is before this offset is good",
+            next_step="copy the journal again; everything before this offset is intact",
         )
     return header, event
 
@@ -261,7 +261,7 @@ def boundary_at_or_after(file: Path, target: int) -> int:
                 if len(block) < HEADER_BYTES:
                     return offset + max(1, len(block))  # a torn header: no boundary in it
                 raise DamagedJournalError(
-                    "an event's length cannot be",
+                    "an event's length is impossible",
                     journal=file.name,
                     offset=offset,
                     next_step="copy the journal again from its server",
@@ -284,9 +284,9 @@ def inside_event(journal: str, offset: int, before: int) -> PositionError:
 def past_end(journal: str, offset: int, end: int) -> PositionError:
     """Return the error for a position behind the end of its journal."""
     return PositionError(
-        "the position lies past the end of the journal",
+        "the position lies beyond the end of the journal",
         journal=journal,
         offset=offset,
         expected=f"at most {end}",
-        next_step="copy the whole journal into the archive directory",
+        next_step="copy the complete journal into the archive directory",
     )

@@ -89,8 +89,9 @@ def _with_database(match: re.Match[str], table: str) -> str:
 def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence for each of `unlogged_cascades`; raise what that raises."""
     return tuple(
-        f"the server does not log what the foreign key `{found.name}` changes in {found.table} ({found.actions}) "
-        f"when rows of {found.parent} go or get another key: the lake keeps those rows as they were; "
-        "use RESTRICT and change the children by statements, or leave the parents' keys alone"
+        f"the server does not log what the foreign key `{found.name}` changes in {found.table} "
+        f"({found.actions}) when rows of {found.parent} are deleted or get another key: the "
+        "lake keeps those rows as they were; use RESTRICT and change the child rows with "
+        "statements, or do not change the parents' keys"
         for found in unlogged_cascades(server, tables)
     )

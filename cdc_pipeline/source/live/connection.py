@@ -216,11 +216,11 @@ class ServerConnection:
             found = "mysql"
         if self.config.flavor not in ("auto", found):
             raise ConfigError(
-                f"{self.address} is another kind of server than the configuration says",
+                f"{self.address} is not the kind of server that the configuration names",
                 setting="source.flavor",
                 expected=self.config.flavor,
                 got=found,
-                next_step="leave source.flavor out, or check source.host and source.port",
+                next_step="remove source.flavor, or check source.host and source.port",
             )
         return found
 

@@ -219,7 +219,7 @@ class LiveSource:
         return self._closed
 
     def _closed_error(self) -> SourceError:
-        return SourceError("the source was closed while its log was read", next_step="start the run again")
+        return SourceError("the source was closed while its log was being read", next_step="start the run again")
 
     def _by_gtid(self, start: Position) -> bool:
         return bool(start.gtid_set) and self.server.uses_gtids
@@ -468,12 +468,12 @@ class _Stream:
         if len(gaps):
             row = int(gaps[0])
             raise DamagedJournalError(
-                "the server left out a part of the journal",
+                "the server omitted a part of the journal",
                 journal=chunk.journal,
                 offset=int(ends[row]),
                 expected=f"an event at {int(ends[row])}",
                 got=f"the next one is at {int(chunk.events['offset'][row])}",
-                next_step="run again; if it stays, read this journal from a copy of its file",
+                next_step="run again; if the error stays, read this journal from a copy of its file",
             )
         self._next = (chunk.journal, int(chunk.events["next_offset"][-1]))
 
@@ -496,12 +496,12 @@ class _Stream:
             # sends EOF.
             return self._lost("the server ended the dump early")
         return PositionError(
-            "the server's log ends before the end of this run",
+            "the server's log ends before this run's end",
             journal=at.journal,
             offset=at.offset,
             expected=f"{self._end}",
             got=f"{at.journal}:{at.offset}",
-            next_step="check that the end was taken from this server, and that its log was not reset meanwhile",
+            next_step="check that the end was taken from this server, and that its log has not been reset since",
         )
 
     def _lost(self, got: str) -> CdcError:

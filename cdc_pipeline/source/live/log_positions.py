@@ -32,11 +32,11 @@ from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 _FIRST_OFFSET = 4
 _HEADER_BYTES = 19
 _RENUMBERED_STEP = (
-    "load the tables anew and start at `latest`; before that, read what the old journals hold from an archive"
+    "reload the tables and start at `latest`; before that, read the old journals' contents from an archive"
 )
 _GAP_STEP = (
-    "read the missing part from an archive, or load the tables anew and start at `latest`; keep journals longer with "
-    "binlog_expire_logs_seconds"
+    "read the missing part from an archive, or reload the tables and start at `latest`; keep "
+    "journals longer with binlog_expire_logs_seconds"
 )
 
 
@@ -49,7 +49,7 @@ def earliest(server: ServerConnection) -> Position:
     journals = server.journals()
     if not journals:
         raise JournalMissingError(
-            f"{server.address} lists no journal", setting="log_bin", next_step="switch the binary log on"
+            f"{server.address} lists no journals", setting="log_bin", next_step="enable the binary log"
         )
     journal = journals[0].journal
     gtid_set = ""
@@ -98,7 +98,7 @@ def validate_offset(
         if found != probe.offset:
             raise _not_a_boundary(position, f"the start of an event; the next one is at {found}", position.offset)
     if position.offset > size_bytes:
-        raise _not_a_boundary(position, f"at most {size_bytes}, the end of the journal", "an offset past the end")
+        raise _not_a_boundary(position, f"at most {size_bytes}, the end of the journal", "an offset beyond the end")
 
 
 def validate_gtid_set(server: ServerConnection, position: Position) -> None:
@@ -117,8 +117,9 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
             journal=position.journal,
             offset=position.offset,
             got=ahead,
-            next_step="check that source.host is the server that the cursor was written for, or a replica that has "
-            "caught up; if its log was reset or it was restored, load the tables anew",
+            next_step="check that source.host is the server that the cursor was written for, "
+            "or a replica that has caught up; if its log was reset or it was "
+            "restored, reload the tables",
         )
     purged = _set(earliest(server).gtid_set, server.flavor).subtract(start)
     if purged:
@@ -127,7 +128,7 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
             journal=position.journal,
             offset=position.offset,
             expected=f"all transactions after {position.gtid_set}",
-            got=f"{purged} is in no journal any more",
+            got=f"{purged} is no longer in any journal",
             next_step=_GAP_STEP,
         )
     if isinstance(start, MariadbGtidSet):
@@ -158,7 +159,7 @@ def _check_holds(server: ServerConnection, position: Position, start: MariadbGti
     }
     if missing:
         raise SourceIdentityError(
-            f"the log of {server.address} does not hold the last transaction that was read: it went on without it",
+            f"the log of {server.address} does not hold the last transaction that was read: it continued without it",
             journal=position.journal,
             offset=position.offset,
             setting="gtid_binlog_state",
@@ -230,14 +231,14 @@ def _missing(position: Position, names: list[str]) -> CdcError:
     if names and position.journal_created_s and journal_number(position.journal) > journal_number(names[-1]):
         # A journal that was read before has a number above the newest: numbering restarted.
         return SourceIdentityError(
-            "the server's journals are numbered anew: its log was reset, or it is another server",
+            "the server's journals were renumbered: its log was reset, or it is another server",
             journal=position.journal,
             offset=position.offset,
             expected=expected,
             next_step=_RENUMBERED_STEP,
         )
     return JournalMissingError(
-        "the journal is not on the server: purged, or never there",
+        "the journal is not on the server: it was purged, or never existed",
         journal=position.journal,
         offset=position.offset,
         expected=expected,

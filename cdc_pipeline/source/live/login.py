@@ -115,23 +115,23 @@ def _is_local(connection: Any) -> bool:
 
 def _refusal(name: str, connection: Any) -> InsecureLoginError:
     address = f"{connection.host}:{connection.port}"
-    shown = name if name.isascii() and name.isprintable() and len(name) <= 64 else "a plugin with an odd name"
+    shown = name if name.isascii() and name.isprintable() and len(name) <= 64 else "a plugin with an unusual name"
     if name in _CLEAR_TEXT:
-        expected = "TLS with a checked certificate before the password is sent in clear"
-        got = "TLS without a check" if isinstance(connection._sock, ssl.SSLSocket) else "no TLS"
-        next_step = "set source.tls to {mode: verify, ca_file: ...} with the certificate of the server's authority"
+        expected = "TLS with a verified certificate, because the password is sent in plain text"
+        got = "TLS without verification" if isinstance(connection._sock, ssl.SSLSocket) else "no TLS"
+        next_step = "set source.tls to {mode: verify, ca_file: ...} with the certificate of the server's CA"
     elif name in _SHA2:
         expected = "TLS, or an account that the server has logged in since it started"
         got = "no TLS"
         next_step = (
-            "set source.tls to {mode: verify, ca_file: ...}; a server without TLS gets it by ssl_cert and ssl_key"
+            "set source.tls to {mode: verify, ca_file: ...}; to enable TLS on a server, set ssl_cert and ssl_key"
         )
     else:
         expected = "caching_sha2_password, sha256_password, mysql_native_password or client_ed25519"
         got = shown
         next_step = "ALTER USER ... IDENTIFIED WITH caching_sha2_password (MySQL) or mysql_native_password (MariaDB)"
     return InsecureLoginError(
-        f"{address} asks for a login by {shown}, and the password was not sent",
+        f"{address} asks for a login with {shown}; the password was not sent",
         setting="source.tls.mode" if name in _CLEAR_TEXT | _SHA2 else "source.user",
         expected=expected,
         got=got,

@@ -20,8 +20,8 @@ from cdc_pipeline.source.live.handover import ReplicaName
 
 _SETTING = "source.replica_server_id"
 _NEXT_STEP = (
-    "set source.replica_server_id to a number that no server and no other pipeline uses; let no two captures of one "
-    "pipeline run at once"
+    "set source.replica_server_id to a number that no server and no other pipeline uses; run "
+    "only one capture of a pipeline at a time"
 )
 
 
@@ -31,7 +31,7 @@ def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_nam
     Raises:
         ReplicaIdError: with both names.
     """
-    what = "the replica server id of this pipeline is taken"
+    what = "this pipeline's replica server id is already in use"
     if server.identity.server_id == own.server_id:
         raise ReplicaIdError(
             what,
@@ -65,7 +65,7 @@ def thrown_out(
         journal=journal,
         offset=offset,
         setting=_SETTING,
-        expected=f"{own.server_id} for {own.host} alone",
+        expected=f"only {own.host} with {own.server_id}",
         got=f"{own.server_id} is now in use by {_others(server, own)} ({got})",
         next_step=_NEXT_STEP,
     )
@@ -83,7 +83,7 @@ def _others(server: ServerConnection, own: ReplicaName) -> str:
         return ", ".join(others)
     if hosts:
         return f"another capture of the same name, {own.host}"
-    return "a reader that has gone again"
+    return "a reader that has disconnected again"
 
 
 def _hosts(server: ServerConnection, server_id: int) -> list[str] | None:

@@ -22,7 +22,7 @@ from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 from cdc_pipeline.source.live.login import is_this_machine
 
-_AFTER: Final = "; then let sessions that are open reconnect, and start after the events written before"
+_AFTER: Final = "; then let open sessions reconnect, and start after the events that they have written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ _RULES: Final = (
     _Rule("binlog_format", ("ROW",), "the server logs statements instead of row changes",
           "SET GLOBAL binlog_format = 'ROW'" + _AFTER),
     _Rule("binlog_row_value_options", ("",),
-          "the server logs JSON changes as differences of documents that its MINIMAL row images leave out",
+          "the server logs JSON changes as differences from documents that its MINIMAL row "
+          "images omit",
           "SET GLOBAL binlog_row_value_options = ''" + _AFTER, ("binlog_row_image", "MINIMAL")),
 )  # fmt: skip
 
@@ -88,7 +89,7 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
         )
     listing = "\n".join(f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings)
     raise first.error(
-        f"{server.address} cannot be captured yet, {len(findings)} findings:\n{listing}\n ",
+        f"{server.address} cannot be captured yet; {len(findings)} findings:\n{listing}\n ",
         setting=", ".join(f.setting for f in findings),
         next_step="\n    ".join(["", *(f.next_step for f in findings)]),
     )
@@ -104,10 +105,10 @@ def setting_findings(server: ServerConnection) -> list[Finding]:
         if other and str(values.get(other)).upper() != needed:
             continue
         if value is not None and value.upper() not in rule.good:
-            expected = rule.good[0] or "an empty text"
+            expected = rule.good[0] or "an empty value"
             found.append(
                 Finding(
-                    ServerSettingError, rule.variable, rule.what, expected, value or "an empty text", rule.statement
+                    ServerSettingError, rule.variable, rule.what, expected, value or "an empty value", rule.statement
                 )
             )
     if any(finding.setting == "log_bin" for finding in found):
@@ -138,15 +139,16 @@ def setting_notes(server: ServerConnection) -> tuple[str, ...]:
     plain: tuple[str, ...] = ()
     if server.config.tls.mode == "preferred" and not server.encrypted and not is_this_machine(server.config.host):
         plain = (
-            f"{server.address} offers no TLS, and source.tls.mode preferred goes on without: rows travel as they are; "
-            "give the server a certificate and set source.tls.mode to verify",
+            f"{server.address} offers no TLS, and source.tls.mode preferred continues without "
+            "it: rows are sent in plain text; give the server a certificate and set "
+            "source.tls.mode to verify",
         )
     if found is None:
         return plain
     return (
         *plain,
-        f"{found.setting} is {found.got}: {found.what}; recommended is {found.next_step}, which lets each table map "
-        "tell them",
+        f"{found.setting} is {found.got}: {found.what}; {found.next_step} is recommended, so "
+        "that each table map describes its columns",
     )
 
 

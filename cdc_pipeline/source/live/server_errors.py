@@ -48,13 +48,13 @@ class _Cause:
 
 
 _SKIP_GAP: Final = (
-    "read the missing journals from an archive, or load the tables anew and start at `latest`; keep journals longer "
-    "with binlog_expire_logs_seconds"
+    "read the missing journals from an archive, or reload the tables and start at `latest`; "
+    "keep journals longer with binlog_expire_logs_seconds"
 )
 _BOUNDARY: Final = "start at an offset that SHOW BINLOG EVENTS lists for that journal"
 _FILE_GONE: Final = _Cause(
     JournalMissingError,
-    "the journal is listed by the server but its file is gone",
+    "the server lists the journal, but its file is gone",
     _SKIP_GAP,
     ("could not open log file", "errcode: 2"),
 )
@@ -63,7 +63,7 @@ _FILE_GONE: Final = _Cause(
 _STREAM_CAUSES: Final = (
     _Cause(
         JournalMissingError,
-        "the journal is not on the server: purged, or never there",
+        "the journal is not on the server: it was purged, or never existed",
         _SKIP_GAP,
         ("could not find first log file",),
     ),
@@ -77,20 +77,20 @@ _STREAM_CAUSES: Final = (
     _Cause(
         SourceIdentityError,
         "the start holds transactions that this server never had",
-        "check that source.host is the server that the cursor was written for; if its log was reset or it was "
-        "restored, load the tables anew",
+        "check that source.host is the server that the cursor was written for; if its log was "
+        "reset or it was restored, reload the tables",
         ("more gtids than", "not in the master's binlog", "diverged"),
     ),
     _Cause(
         ReplicaIdError,
         "another reader with the same server id has connected to the server",
-        "give this pipeline a source.replica_server_id of its own; let no two captures of one pipeline run at once",
+        "give this pipeline its own source.replica_server_id; run only one capture of a pipeline at a time",
         ("same server_uuid/server_id",),
     ),
     _Cause(
         DamagedJournalError,
         "an event on the server does not match its checksum",
-        "mend or replace the journal on the server; what came before it has been delivered",
+        "repair or replace the journal on the server; everything before the event was delivered",
         ("crc check",),
     ),
     _Cause(
@@ -108,8 +108,8 @@ _STREAM_CAUSES: Final = (
     _Cause(
         ServerSettingError,
         "the log holds transactions without GTIDs in the range that is read by GTID",
-        "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again: they are read by journal and offset then; when the run "
-        "has passed them, set it to 'ON' again",
+        "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again: they are then read by journal "
+        "and offset; when the run has passed them, set it to 'ON' again",
         ("anonymous",),
     ),
     _Cause(
@@ -120,8 +120,8 @@ _STREAM_CAUSES: Final = (
     ),
     _Cause(
         PositionError,
-        "the server finds no whole event at the offset",
-        f"{_BOUNDARY}; if it does list the offset, raise max_allowed_packet on the server",
+        "the server finds no complete event at the offset",
+        f"{_BOUNDARY}; if it lists the offset, raise max_allowed_packet on the server",
         ("bogus data", "truncated in the middle", "max_allowed_packet"),
     ),
     _Cause(
@@ -140,11 +140,12 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
     original = getattr(error, "original_exception", error)
     if isinstance(original, ssl.SSLError):
         return SourceError(
-            f"no TLS connection to {address}",
+            f"cannot establish a TLS connection to {address}",
             setting="source.tls",
             got=f"{original.reason or ''} {getattr(original, 'verify_message', '')}".strip() or text,
-            next_step="set source.tls.ca_file to the certificate of the server's authority and connect by the name in "
-            "the server's certificate; source.tls.mode verify_ca does not check the name, required checks nothing",
+            next_step="set source.tls.ca_file to the certificate of the server's CA and "
+            "connect by the name in the server's certificate; source.tls.mode "
+            "verify_ca does not check the name, and required checks nothing",
         )
     if number == 2026:
         return SourceError(
@@ -170,7 +171,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
         )
     if number in (1251, 1524, 2059, 2061) or isinstance(error, RuntimeError):
         return SourceError(
-            f"{address} asks for a way of logging in that is not available",
+            f"{address} asks for an authentication method that is not available",
             setting="source.user",
             got=text,
             next_step="ALTER USER ... IDENTIFIED WITH caching_sha2_password (MySQL) or mysql_native_password (MariaDB)",
@@ -178,7 +179,8 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
     return ServerUnreachableError(
         f"no connection to {address}",
         got=text if number is None else f"error {number}: {text}",
-        next_step="check source.host and source.port, that the server runs and that no firewall is between",
+        next_step="check source.host and source.port, that the server is running, and that no "
+        "firewall blocks the connection",
     )
 
 
@@ -211,12 +213,12 @@ def stream_error(number: int, text: str, *, journal: str | None, offset: int | N
 def lost_connection(address: str, got: object, *, journal: str | None, offset: int | None) -> ServerUnreachableError:
     """Return the error for a dump whose connection broke."""
     return ServerUnreachableError(
-        f"the connection to {address} broke while the log was read",
+        f"the connection to {address} broke while the log was being read",
         journal=journal,
         offset=offset,
         got=got,
-        next_step="run again: reading goes on after the last whole transaction; if it breaks again, see the server's "
-        "error log and net_write_timeout",
+        next_step="run again: reading continues after the last complete transaction; if it "
+        "breaks again, see the server's error log and net_write_timeout",
     )
 
 
@@ -224,18 +226,19 @@ def asks_for_file(address: str) -> SourceError:
     """Return the error for a server that answers a statement by asking for a file of this machine
     (LOAD DATA LOCAL)."""
     return SourceError(
-        f"{address} answered a statement by asking for a local file, which is refused",
+        f"{address} answered a statement by requesting a local file, which is refused",
         expected="rows, or an error",
-        got="a request as for LOAD DATA LOCAL",
-        next_step="check that source.host and source.port lead to your server and to no other program; set "
-        "source.tls.mode to verify, so that nobody in between can answer for it",
+        got="a request like that of LOAD DATA LOCAL",
+        next_step="check that source.host and source.port lead to your server and not to "
+        "another program; set source.tls.mode to verify, so that nobody in between "
+        "can answer in its place",
     )
 
 
 def lost_table_connection(address: str, got: object, *, table: str | None = None) -> ServerUnreachableError:
     """Return the error for a broken connection over which tables are read."""
     return ServerUnreachableError(
-        f"the connection to {address} broke while tables were read",
+        f"the connection to {address} broke while tables were being read",
         table=table,
         got=got,
         next_step="run again; if it breaks again, see the server's error log and net_write_timeout",

@@ -59,7 +59,7 @@ def _unreadable(setting: str, file: Path | None, error: OSError) -> ConfigError:
     return ConfigError(
         "a TLS file cannot be used",
         setting=setting,
-        expected="a readable PEM file; a key without a passphrase",
+        expected="a readable PEM file, and a key without a passphrase",
         got=f"{file}: {error.strerror or error}",
-        next_step="give the right path, or set source.tls.mode to required to connect without verification",
+        next_step="correct the path, or set source.tls.mode to required to connect without verification",
     )

@@ -177,11 +177,11 @@ def plan_ranges(
         upto = literals.of(rows[0]) if rows else None
         if upto is not None and upto == after:  # it would be found for ever
             raise SchemaError(
-                "the keys cannot be read in ranges: behind a bound the server finds the same bound again",
+                "the keys cannot be read in ranges: after a bound the server finds the same bound again",
                 table=schema.full_name,
-                expected=f"a key beyond ({', '.join(upto)})",
+                expected=f"a key after ({', '.join(upto)})",
                 got="that key: it does not compare with itself as a literal",
-                next_step="read the table by another unique key, or as one range",
+                next_step="read the table by another unique key, or in one range",
             )
         yield KeyRange(after, upto, names)
         if upto is None:
@@ -201,7 +201,7 @@ class _Literals:
                 table=schema.full_name,
                 expected="columns of the primary key or of a unique key",
                 got=", ".join(key),
-                next_step="name the columns of a unique key without NULL",
+                next_step="name the columns of a unique key that has no NULL",
             )
         self._columns = [by_name[name] for name in key]
         self._collations = _collations(reader, schema) if any(c.type.key == "text" for c in self._columns) else {}
@@ -239,7 +239,7 @@ class _Literals:
         """Return `text`, which goes into SQL unquoted, if it has the form of its kind; raise
         otherwise."""
         if not form.fullmatch(text):
-            raise self._unusable(column, f"a text of {len(text)} characters of another form")
+            raise self._unusable(column, f"a text of {len(text)} characters in another format")
         return text
 
     def _unusable(self, column: Column, got: str) -> SchemaError:
@@ -248,7 +248,7 @@ class _Literals:
             table=self._table,
             expected=f"a value of {column.kind.value}",
             got=got,
-            next_step="read the table by another unique key, or as one range",
+            next_step="read the table by another unique key, or in one range",
         )
 
 

@@ -128,12 +128,12 @@ def wait_committed(server: ServerConnection, position: Position, *, timeout_s: f
             return _proved_without_gtids(server, position, timeout_s=timeout_s)
         if time.monotonic() > deadline_s:
             raise TableReadInterruptedError(
-                f"a transaction that is in the log of {server.address} is not committed",
+                f"a transaction in the log of {server.address} is not committed",
                 journal=position.journal,
                 offset=position.offset,
                 expected=f"everything before the position to be committed within {timeout_s:g} s",
-                next_step="see SHOW PROCESSLIST for a commit that hangs (a full disk, a semi-synchronous replica that "
-                "does not answer), then run again",
+                next_step="look in SHOW PROCESSLIST for a commit that hangs (a full disk, a "
+                "semi-synchronous replica that does not answer), then run again",
             )
         time.sleep(_POLL_S)
     return position
@@ -213,7 +213,7 @@ def exact_view(
             mark, owned = attempt(reader, tail)
         except LocksUnseenError as error:
             raise ServerSettingError(
-                "a view at an exactly known place needs GTIDs on MySQL, or a look at its locks",
+                "on MySQL, a view at an exactly known position needs GTIDs, or access to its locks",
                 setting="gtid_mode",
                 expected="ON",
                 got=f"{mode}; {error.what}",
@@ -225,11 +225,12 @@ def exact_view(
             return mark
         if time.monotonic() > deadline_s:
             raise TableReadInterruptedError(
-                f"{reader.address} was never without a transaction in flight",
-                expected="no transaction between its log and its engine while a view is opened",
-                got=f"{tries} tries in {timeout_s:g} s" + (f"; owned at the last: {owned[:200]}" if owned else ""),
-                next_step="run again when the server is less busy; or read from a replica whose applier is stopped; or "
-                "keep the table as a mirror with a key, which needs no exact place",
+                f"{reader.address} always had a transaction in flight",
+                expected="no transaction that is between log and engine while a view is opened",
+                got=f"{tries} tries in {timeout_s:g} s" + (f"; owned at the last try: {owned[:200]}" if owned else ""),
+                next_step="run again when the server is less busy; or read from a replica "
+                "whose applier is stopped; or keep the table as a mirror with a "
+                "key, which needs no exact position",
             )
         # Not in step with a periodic writer.
         time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))
@@ -276,7 +277,7 @@ def _log_end(reader: TableReader) -> Position:
     except StatementError as error:
         if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
             raise MissingGrantError(
-                "the account may not see where the log stands",
+                "the account may not see the current position of the log",
                 setting="REPLICATION CLIENT",
                 got=f"error {error.number}: {error.text}",
                 next_step="GRANT REPLICATION CLIENT ON *.* TO the account",
@@ -308,7 +309,7 @@ def _place_of(query: _Query) -> Position:
     journal = found.get("binlog_snapshot_file", "")
     if not journal:
         raise ServerSettingError(
-            "the server tells no place of its snapshots",
+            "the server does not report the position of its snapshots",
             setting="log_bin",
             expected="status variables binlog_snapshot_file and binlog_snapshot_position",
             next_step="set log_bin = binlog in the server's configuration and restart it",

@@ -42,7 +42,7 @@ def table_error(number: int, text: str, *, address: str, table: str, where: str 
     got = f"error {number}: {said_by_server(number, text)}"
     if where and (number in _OF_THE_CONDITION or (number == _UNKNOWN_COLUMN and _IN_WHERE.search(text))):
         return ConfigError(
-            f"the server does not take the condition of {table}",
+            f"the server does not accept the condition for {table}",
             setting="where",
             expected="a condition in the server's SQL over the table's columns",
             got=got,
@@ -58,17 +58,17 @@ def table_error(number: int, text: str, *, address: str, table: str, where: str 
         )
     if number in _INTERRUPTED:
         return TableReadInterruptedError(
-            f"{address} broke the reading of the table off",
+            f"{address} interrupted the reading of the table",
             table=table,
             got=got,
-            next_step="run again; what was read before and kept is not read again",
+            next_step="run again; rows that were read and kept are not read again",
         )
     if number in _CHANGED:
         return TableChangedError(
-            "the table was altered, renamed or dropped, before or while it was read",
+            "the table was altered, renamed or dropped, before or while it was being read",
             table=table,
             got=got,
-            next_step="capture the source past the DDL, then read the table by its new columns",
+            next_step="capture the source past the DDL, then read the table with its new columns",
         )
     if number in server_errors.LOST_NUMBERS:
         return server_errors.lost_table_connection(address, got, table=table)

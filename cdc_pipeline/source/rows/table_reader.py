@@ -189,7 +189,7 @@ class TableReader:
         if self.in_view:
             raise TableReadInterruptedError(
                 f"the view of {self.address} ended with its connection",
-                next_step="end the view, begin another one and read again",
+                next_step="end the view, open another one and read again",
             )
         connection = RowConnection(self.config)
         try:
@@ -201,7 +201,7 @@ class TableReader:
         except StatementError as error:
             connection.close()
             raise SourceError(
-                f"{self.address} refuses the session that tables are read in",
+                f"{self.address} refuses the settings of the session that reads tables",
                 got=f"error {error.number}: {error.text}",
                 next_step="see the server's documentation of this error",
             ) from None

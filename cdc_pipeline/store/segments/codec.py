@@ -198,7 +198,7 @@ def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
             offset=int(rows["offset"][0]),
             expected=f"bytes up to {len(part.chunk.data)}",
             got=f"bytes {int(starts.min())} to {int(stops.max())}",
-            next_step="report it: the framing of this journal is wrong",
+            next_step="please report this: the framing of this journal is wrong",
         )
     between = starts[1:] - stops[:-1]
     breaks = np.flatnonzero((between < 0) | (between > _GAP_BYTES_MAX)) + 1

@@ -47,7 +47,7 @@ class SegmentsFolder:
                 raise StoreError(
                     "the store's directory contains files that are not the store's",
                     setting="store.directory",
-                    expected="a directory for the store alone, empty or not yet created",
+                    expected="a directory only for the store, empty or not yet created",
                     got=", ".join(foreign[:5]),
                     next_step="give the store a separate directory",
                 )
@@ -55,10 +55,10 @@ class SegmentsFolder:
             lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except NotOursError as error:
             raise StoreError(
-                "the store's directory could be read or replaced by another user",
+                "another user could read or replace the store's directory",
                 setting="store.directory",
-                expected=f"{self.path} to be a directory, not a link, of this process's user, {os.geteuid()}, in one "
-                "that no other user may change",
+                expected=f"{self.path} is a directory, not a link, of this process's user, "
+                f"{os.geteuid()}, in a directory that no other user may change",
                 got=str(error),
                 next_step="remove it, or set store.directory to a directory of this user",
             ) from None
@@ -66,9 +66,9 @@ class SegmentsFolder:
             raise StoreError(
                 "the store's directory cannot be used",
                 setting="store.directory",
-                expected=f"{self.path} to be a directory that this user may write",
+                expected=f"{self.path} is a directory that this user may write",
                 got=error.strerror,
-                next_step="set store.directory to a local directory with room",
+                next_step="set store.directory to a local directory with free space",
             ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -171,7 +171,7 @@ class SegmentLog:
                 setting="store.directory",
                 expected=f"room for {sum(lengths)} bytes in {self.folder.path}",
                 got=error.strerror,
-                next_step="free room there or lower store.disk_bytes_max; the events stored before are intact",
+                next_step="free space there or lower store.disk_bytes_max; the events stored before are intact",
             ) from error
         if segment.last <= self._released_sequence:
             self.live_bytes += segment.size_bytes

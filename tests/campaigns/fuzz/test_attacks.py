@@ -327,7 +327,7 @@ def test_a_zlib_bomb_that_declares_little(folder: Path) -> None:
         (T.MARIADB_WRITE_ROWS_COMPRESSED_V1, bytes(8) + b"\1\1"),
     ):
         body = head + record(b"", size=100, packed=packed)
-        refused(folder, Attack(mariadb=True).add(kind, body), "another size")
+        refused(folder, Attack(mariadb=True).add(kind, body), "decompressed size")
 
 
 def test_an_events_length_asks_for_no_memory(folder: Path) -> None:

@@ -112,7 +112,7 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap
         with Writer(server, database, "ahk", seed=seed) as writer:
             for point in SWAP_FAULT_POINTS if swap else ():
                 _kill_and_go_on(config, point, file=file, cursors=cursors, names=[f"{database}.{t}" for t in "ahk"])
-                print(f"killed at {point}, gone on with", flush=True)
+                print(f"killed at {point}, continued", flush=True)
             for number in range(0 if swap else kills):
                 point = chance.choice(FAULT_POINTS)
                 done = run_child(

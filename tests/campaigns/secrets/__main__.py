@@ -76,7 +76,7 @@ def _play(server: Server, folder: Path, seed: int, *, mode: str, store: str) -> 
                 play.command(*arguments, "shop")
             play.command("quarantine", "list", "shop")
             play.command("verify", "shop", "--table", people)
-            play.prepare(commit=True)  # what a repair would wait for
+            play.prepare(commit=True)
             where = f"email = '{play.canaries['where']}'"
             play.command("snapshot", "shop", "--table", people, "--where", where)
             play.command("snapshot", "shop", "--table", people, "--where", where + " AND")

@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--types", type=int, help="how many types, drawn by the seed; all by default")
     parser.add_argument("--flavor", choices=("mysql", "mariadb"), help="one server only")
     parser.add_argument("--engine", default="MyISAM", help="of the tables; InnoDB takes three times as long")
-    parser.add_argument("--untouched", action="store_true", help="list pairs that need a re-load for nothing")
+    parser.add_argument("--untouched", action="store_true", help="list pairs that need a reload for nothing")
     options = parser.parse_args()
     flavors: list[Flavor] = [options.flavor] if options.flavor else ["mysql", "mariadb"]
     started = time.monotonic()
@@ -66,7 +66,7 @@ def _lines(reports: dict[Flavor, Report], *, with_untouched: bool) -> Iterator[s
         yield f"{flavor}: findings {len(report.findings)}"
         yield from (f"  {finding}" for finding in report.findings[:FINDINGS_SHOWN])
     untouched = set.intersection(*(report.untouched for report in reports.values()))
-    yield f"pairs that need a re-load though no value changed on any server: {len(untouched)}"
+    yield f"pairs that need a reload though no value changed on any server: {len(untouched)}"
     if with_untouched:
         yield from (f"  {old} -> {new}" for old, new in sorted(untouched))
 

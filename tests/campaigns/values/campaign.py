@@ -86,7 +86,7 @@ class Report:
     Attributes:
         figures: pairs, values, and what became of them.
         findings: certain values that are not the server's.
-        untouched: pairs that need a re-load though no value of theirs changed; (old, new) of `LOOSE`.
+        untouched: pairs that need a reload though no value of theirs changed; (old, new) of `LOOSE`.
     """
 
     figures: Counter[str] = field(default_factory=Counter)
@@ -221,7 +221,7 @@ class Campaign:
         self.report.figures["pairs"] += len(news)
         if way != LOOSE:  # where every pair is altered, for what it would do
             certain = [new for new in news if self._steps(old.declared, new, way) is not None]
-            self.report.figures["re-load"] += len(news) - len(certain)
+            self.report.figures["reload"] += len(news) - len(certain)
             news = certain
         for batch in batched(news):
             self._alter_batch(old, batch, way)
@@ -315,7 +315,7 @@ class Campaign:
         figures, steps = self.report.figures, self._steps(old, new, way)
         figures["values"] += len(pairs)
         if steps is None:
-            figures["re-load"] += 1
+            figures["reload"] += 1
             if way == LOOSE and all(alike(*pair) for pair in pairs):
                 self.report.untouched.add((old, new))
             return
@@ -365,7 +365,7 @@ class Campaign:
             changed = [pair for pair in changed if pair[0] != pair[1]]
             figures["generated columns"] += 1
             figures["generated columns that changed"] += bool(changed)
-            figures["generated columns under a re-load"] += steps is None
+            figures["generated columns under a reload"] += steps is None
             if steps is not None and not any(step.kind == "check_rows" for step in steps) and changed:
                 was, is_now = changed[0]
                 self.report.findings.append(
@@ -378,7 +378,7 @@ class Campaign:
         return _column(re.sub(r" (NOT )?NULL$", "", declared), is_mariadb=self._is_mariadb)
 
     def _steps(self, old: str, new: str, way: Way, *, generated: bool = False) -> tuple[Step, ...] | None:
-        """The steps of `MODIFY c new`; None where the table needs a re-load."""
+        """The steps of `MODIFY c new`; None where the table needs a reload."""
         state = _state(old, is_mariadb=self._is_mariadb)
         if state is None:
             return None

@@ -31,13 +31,13 @@ sink:
     ("text", "said"),
     [
         ("s3://bucket/lake", "write s3a://"),
-        ("hdfs://name/lake", "cannot live at hdfs://"),
-        ("file:///lake", "cannot live at file://"),
+        ("hdfs://name/lake", "cannot be at hdfs://"),
+        ("file:///lake", "cannot be at file://"),
         ("s3a://", "expected s3a://bucket/folder"),
-        ("s3a://key:word@bucket/lake", "holds no credentials"),
-        ("s3a://user@bucket/lake", "holds no credentials"),
+        ("s3a://key:word@bucket/lake", "must not contain credentials"),
+        ("s3a://user@bucket/lake", "must not contain credentials"),
         ("abfss://account.dfs.core.windows.net/lake", "expected abfss://container@account"),
-        ("gs://bucket/a/../b", r"has \. or \.\."),
+        ("gs://bucket/a/../b", r"contains \. or \.\."),
         ("s3a://bucket/lake?versionId=1", "expected s3a://"),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_job_file_takes_a_path_or_an_address(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ConfigMistakes, match=r"sink\.lake_path: write s3a://"):
         load_config(job)
     job.write_text(_JOB.format(lake="../lake"))
-    with pytest.raises(ConfigMistakes, match="storage is for a lake in an object store"):
+    with pytest.raises(ConfigMistakes, match="storage applies only to a lake in an object store"):
         load_config(job)
     job.write_text("source: {kind: archive, directory: .}\nsink: {lake_path: ../lake}\n")
     assert load_config(job).sink.lake_path == tmp_path.parent / "lake"
@@ -75,7 +75,7 @@ def test_an_address_is_a_value() -> None:
     assert lake == LakeUri("s3a", "bucket", ("lake",), StorageConfig(region="x"))
     with pytest.raises(ValueError, match="is not below"):
         lake.relative_to(LakeUri("s3a", "other", ()))
-    with pytest.raises(ValueError, match=r"has \. or \.\."):
+    with pytest.raises(ValueError, match=r"contains \. or \.\."):
         lake / ".."
 
 

@@ -180,7 +180,7 @@ def test_a_store_without_conditions_is_refused(store: Store, monkeypatch: pytest
         return made or {"e_tag": '"1"'}
 
     monkeypatch.setattr(leases.ObjectStorage, "create", careless)
-    with pytest.raises(RuntimeSetupError, match="does not keep conditions") as caught, writer_lock(path):
+    with pytest.raises(RuntimeSetupError, match="ignores the conditions") as caught, writer_lock(path):
         pass
     assert caught.value.setting == "sink.storage.endpoint"
 

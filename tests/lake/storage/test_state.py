@@ -79,7 +79,7 @@ def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: 
             patched.setattr(type(storage), "unique", lambda _self, name: f"other-{name}")
             with quick.lock():
                 record = record_batch(quick, 1, (T, [insert(id=9, s="w", e="b")], 1))
-        with pytest.raises(LakeStateError, match="recorded by somebody else"):
+        with pytest.raises(LakeStateError, match="another writer has recorded"):
             batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
     (target,) = record.targets
     for file in target.files:

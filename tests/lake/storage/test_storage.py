@@ -163,7 +163,7 @@ def test_a_store_that_fails_is_not_taken_for_a_damaged_table(lake: Path, monkeyp
     refused = {**delta_options(lake), "aws_access_key_id": "nobody"}
     with monkeypatch.context() as patched:
         patched.setattr("cdc_pipeline.sink.delta.log.delta_options", lambda _path: refused)
-        with pytest.raises(LakeUnreachableError, match="does not answer as it should") as caught:
+        with pytest.raises(LakeUnreachableError, match="does not answer as expected") as caught:
             read_table_log(table)
     assert caught.value.retryable
     assert SECRET not in str(caught.value)
@@ -176,7 +176,7 @@ def test_a_store_that_fails_is_not_taken_for_a_damaged_table(lake: Path, monkeyp
     ("lake", "settings", "kind", "setting", "said"),
     [
         ("s3a://lakes/x", {"access_key_id": "nobody"}, RuntimeSetupError, "sink.storage", "refuses access"),
-        ("s3a://nowhere/x", {}, RuntimeSetupError, "sink.lake_path", "bucket of the lake is not there"),
+        ("s3a://nowhere/x", {}, RuntimeSetupError, "sink.lake_path", "bucket does not exist"),
         (
             "s3a://lakes/x",
             {"endpoint": "http://127.0.0.1:9", "retry_s": 0.3},

@@ -48,7 +48,7 @@ def test_k18_old_journals_go_into_a_lake_of_their_own(
     again = backfill(config, tables=[ACCOUNT, LABEL], into=into, end=end)
     assert (again.outcome, again.capture, again.end) == ("nothing_new", None, report.end)
     for other in ({"tables": [ACCOUNT]}, {"end": PositionConfig(journal=history.journals[1])}):
-        with pytest.raises(ConfigError, match=r"was begun with (other tables|another range)"):
+        with pytest.raises(ConfigError, match=r"was started with (other tables|another range)"):
             backfill(config, into=into, **{"tables": [ACCOUNT, LABEL], "end": end, **other})  # type: ignore[arg-type]
 
 
@@ -73,7 +73,7 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     (into / "_cdc" / "bank" / "backfill_cursor" / "00000000000000000001.json").write_text("{}")
     report = backfill(config, tables=[table], into=into)
     assert report.outcome == "nothing_new"
-    assert f"no change of {table} is in the range" in report.reason
+    assert f"the range has no change of {table}" in report.reason
     assert report.capture is not None
     assert not report.capture.spark_started
     assert report.end.journal == history.journals[2]
@@ -82,7 +82,7 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     assert cursor is not None
     assert cursor.position.order <= (3, record["end"]["offset"])
     assert backfill(config, tables=[table], into=into).capture is None
-    with pytest.raises(ConfigError, match="was begun with other tables"):
+    with pytest.raises(ConfigError, match="was started with other tables"):
         backfill(config, tables=[ACCOUNT], into=into)
     assert not config.sink.lake_path.exists(), "the pipeline's lake, cursor and lock"
 
@@ -117,10 +117,10 @@ def test_k18_what_a_side_lake_cannot_be(history: History, make_config: MakeConfi
     config = make_config(history.archive, tables={"include": [f"{DATABASE}.*"], "exclude": [LABEL]})
     lake = config.sink.lake_path
     for into in (lake, lake / DATABASE, lake.parent, f"{lake.parent}/side/../{lake.name}"):
-        with pytest.raises(ConfigError, match="must be apart"):
+        with pytest.raises(ConfigError, match="must be separate"):
             backfill(config, tables=[ACCOUNT], into=into)
     for tables in ([LABEL], ["account"], []):
-        with pytest.raises(ConfigError, match=r"no such table is captured|no table is chosen"):
+        with pytest.raises(ConfigError, match=r"these tables are not captured|no table was given"):
             backfill(config, tables=tables, into=tmp_path / "side")
     (tmp_path / "other" / "_cdc" / "bank" / "cuts").mkdir(parents=True)
     (tmp_path / "other" / "_cdc" / "bank" / "cuts" / f"{1:020d}.json").write_text("{}")

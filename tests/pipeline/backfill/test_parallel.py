@@ -53,7 +53,7 @@ def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     assert report.parallel is not None
     assert report.parallel.batches == 1, "the other one was recorded by the process that was killed"
     assert report.parallel.tasks == 6
-    assert any("a statement that concerns the tables" in why for why in report.parallel.one_after_the_other)
+    assert any("a statement that affects the tables" in why for why in report.parallel.one_after_the_other)
     assert report.end == in_order.end
 
     names = ALL_COLUMNS["account"]
@@ -123,7 +123,7 @@ def test_k18_k10_tasks_stage_what_one_process_stages(history: History, make_conf
     across = SegmentTask(journal=history.journals[3], start=4, stop=tasks[0].stop)
     alter = survey(Look(path=str(history.archive / across.journal)), config=runs[1])
     refused = decode_segment(across.model_copy(update={"stop": alter.end}), given)
-    assert "cannot be decoded apart" in refused.refused, "a DDL of a target"
+    assert "cannot be decoded separately" in refused.refused, "a DDL of a target"
 
 
 def _staged(config: PipelineConfig, target: RecordedTarget) -> pa.Table:

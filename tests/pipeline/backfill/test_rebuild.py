@@ -116,5 +116,5 @@ def test_k18_a_rebuild_that_would_be_partial_is_refused(
     assert not (config.sink.lake_path / database).exists()
     with pytest.raises(ConfigError, match="only archives"):
         rebuild(config, tables=[f"{database}.t"], cursors=cursors, parallel=Parallel())
-    with pytest.raises(ConfigError, match="no such table is captured"):
+    with pytest.raises(ConfigError, match="these tables are not captured"):
         rebuild(config, tables=[f"{database}.other"], cursors=cursors)

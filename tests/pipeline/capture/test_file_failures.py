@@ -53,7 +53,7 @@ def test_k22_a_full_disk_at_any_step_of_a_run_is_named(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("number", "cure"),
-    [("EROFS", "right to read and write"), ("EMFILE", "ulimit"), ("EIO", "system's log"), ("EDQUOT", "quota")],
+    [("EROFS", "permission to read and write"), ("EMFILE", "ulimit"), ("EIO", "system's log"), ("EDQUOT", "quota")],
 )
 def test_k22_each_refusal_has_its_cure(tmp_path: Path, number: str, cure: str) -> None:
     """K22: by the number of the system's error."""

@@ -160,7 +160,7 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
     error = shop.fails()
     assert not error.retryable
     for table in ("t", "u", "k"):
-        assert f"{shop.name(table)} stands at" in str(error)
+        assert f"{shop.name(table)} is suspended at" in str(error)
     assert "exclude" in str(error)
     assert shop.suspended == {
         "k": "KeylessTableError",
@@ -406,5 +406,5 @@ def test_k4_purged_journals_are_named(start_server: Any, make_config: MakeConfig
     error = shop.fails()
     assert shop.cuts()[-1].cursor.suspended["p.t"].needs_reload
     assert "purged" in str(error).lower()
-    assert "load it again" in str(error)
+    assert "reload it" in str(error)
     shop.assert_equal("u", "v")

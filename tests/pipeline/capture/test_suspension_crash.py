@@ -46,7 +46,7 @@ def test_k4_killed_in_the_middle_of_a_catch_up(
     workload.close()
     failed = project.run_here({})
     assert failed.returncode == 1
-    assert f"{names[0]} stands at" in failed.stderr
+    assert f"{names[0]} is suspended at" in failed.stderr
     assert "is gone" in failed.stderr
     position = project.cuts()[-1].cursor.position
     shutil.move(tmp_path / "away", account)

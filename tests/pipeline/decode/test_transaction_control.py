@@ -62,7 +62,7 @@ def test_k8_xa_ends_carry_the_place_of_their_own_transaction() -> None:
     )  # fmt: skip
     assert (rollback.xid, rollback.is_commit, rollback.tx_offset) == ("X'62',X'00',7", False, rollback.offset)
     inside = slices_of(JournalBuilder().gtid().query("BEGIN").rows().query("XA COMMIT X'61',X'',1").xid())
-    with pytest.raises(TransactionError, match="stands inside a transaction"):
+    with pytest.raises(TransactionError, match="is inside a transaction"):
         ControlReader().read(stated(inside[0]))
 
 

@@ -82,7 +82,7 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     cursor = cursor_at(own, first)
     (told,) = _needed(own, tmp_path, cursor=cursor)
     assert told.severity == "error"
-    assert told.what == f"{first}, which the cursor needs, is not on the server any more"
+    assert told.what == f"{first}, which the cursor needs, is no longer on the server"
     assert "source.archive_directory" in told.mend
     (told,) = _needed(own, tmp_path, cursor=cursor, archive=archive)
     assert told.severity == "ok"

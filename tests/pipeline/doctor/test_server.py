@@ -175,7 +175,7 @@ def test_a_standby_is_examined_too(mysql_server: Server, mariadb_server: Server,
         found = diagnosis(pipeline(source, tmp_path), areas=["server"])
         return [(one.severity, one.what) for one in troubles(found, "standby")]
 
-    assert standby(mariadb_server.port) == [("error", "the standby is another kind of server")]
+    assert standby(mariadb_server.port) == [("error", "the standby's server differs in kind from the primary's")]
     assert standby(mysql_server.port) == [("error", "the standby is the primary itself")]
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
@@ -203,5 +203,5 @@ def test_a_missing_grant_is_an_error_wherever_it_is_met_first(
     assert "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%';" in found.of("error")[0].mend
     whole = diagnosis(config)
     assert not [one for one in whole.of("error") if one.area != "grants"]
-    (note,) = [one for one in troubles(whole, "not examined") if "grants and logs" in one.what]
+    (note,) = [one for one in troubles(whole, "not examined") if "required grants" in one.what]
     assert "expiry, needed, plan" in note.what

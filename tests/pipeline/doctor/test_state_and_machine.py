@@ -98,7 +98,7 @@ def test_a_check_that_fails_is_a_finding(journals: Path, tmp_path: Path) -> None
     assert is_fine(found, "lock")
     schedule = {"cron": "0 * * * *", "enabled": True}
     late = examine(_config(tmp_path, schedule=schedule), cursors=_Old(), every_s=3600, areas=["state"])
-    assert "its schedule is not kept" in only(late, "last run").what
+    assert "its schedule is not being kept" in only(late, "last run").what
 
 
 # -- lake and machine -------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_k28_a_target_that_follows_a_renamed_table_is_loaded_unless_the_policy_w
     moved = cut(a=state("shop.a", partial=True, origin=("shop.a", "shop.a"), sources=("shop.z",)))
     known = [*KNOWN, "shop.z"]
     needed = needing(config, moved, known)
-    assert needed["shop.a"].startswith("it follows shop.z, which had the name shop.a once")
+    assert needed["shop.a"].startswith("it follows shop.z, which was once named shop.a")
     assert needed["shop.z"] == "it is not in the lake"
     assert choose(config, moved, known, ["shop.a"]).targets == ("shop.a", "shop.a_log")
     following = config.model_copy(update={"schema_changes": SchemaChangePolicy(rename_table="follow")})

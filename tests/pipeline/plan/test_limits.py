@@ -254,7 +254,7 @@ def test_a_gtid_before_the_start_leaves_nothing_to_do(gtid: str, start: str, end
         ("0-1-2,1-1-2", "0-1-9,1-1-9", "mariadb", "not the GTID of one transaction"),
         ("0-1-2", f"{SOURCE_UUID}:1-9", "mysql", "not the uuid of a server"),
         (f"{SOURCE_UUID}:2", "0-1-9", "mariadb", "is not a GTID"),
-        (f"{SOURCE_UUID}:2", "", "mysql", "which GTIDs the log holds is not known"),
+        (f"{SOURCE_UUID}:2", "", "mysql", "the log's GTIDs are unknown"),
     ],
 )
 def test_a_gtid_that_cannot_end_a_run_is_refused_when_it_is_planned(

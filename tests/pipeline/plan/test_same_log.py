@@ -1,4 +1,4 @@
-"""A server that was set back to an earlier state and went on otherwise never reads as the same log (K24, F5).
+"""A server that was restored to an earlier state and went on otherwise never reads as the same log (K24, F5).
 
 Whole runs, nearly all without a captured table and so without Spark.
 """
@@ -79,7 +79,7 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
     without_event = cursor.model_copy(update={"last_event": None})  # of an earlier version
     for known in (with_event, without_event):
         for run in (plan, capture):
-            with pytest.raises(SourceIdentityError, match="set back to an earlier state") as stopped:
+            with pytest.raises(SourceIdentityError, match="restored to an earlier state") as stopped:
                 run(config, cursors=MemoryCursorStore(known))
             assert not stopped.value.retryable
             assert (stopped.value.journal, stopped.value.offset) == (journal, cursor.offset)
@@ -91,7 +91,7 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
 
     # The way out that the error names.
     change = plan_set(config, cursors=cursors, to="latest", who="a test")
-    assert "set back to an earlier state" in change.consequences[0]
+    assert "restored to an earlier state" in change.consequences[0]
     apply_set(config, cursors=cursors, change=change)
     write(server)
     after = capture(config, cursors=cursors).cursor
@@ -125,9 +125,9 @@ def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
     other.mkdir()
     server.copy_journals(other)
     of_other = make_config({"kind": "archive", "directory": other}, include=["nothing.here"])
-    with pytest.raises(SourceIdentityError, match="set back to an earlier state") as stopped:
+    with pytest.raises(SourceIdentityError, match="restored to an earlier state") as stopped:
         capture(of_other, cursors=cursors)
-    assert f"if {stopped.value.journal} is not a whole copy" in str(stopped.value.next_step)
+    assert f"if {stopped.value.journal} is an incomplete copy" in str(stopped.value.next_step)
 
 
 @pytest.mark.spark

@@ -102,7 +102,7 @@ def test_all_mistakes_at_once() -> None:
     text = str(found.value)
     assert "3 mistakes" in text
     assert "targets.0.filter" in text
-    assert "shop.b and shop.a lead to one target crm.both" in text
+    assert "shop.b and shop.a lead to the same target crm.both" in text
     assert "two rules keep shop.c as the same target" in text
 
 
@@ -114,7 +114,7 @@ def test_shards_need_one_rule_and_values_of_their_own() -> None:
             config_of({"tables": tables, "name": "crm.x", "shard_column": "s", "shard_value": "{schema}"}), tables, None
         )
     two = [{"tables": [table], "name": "crm.x", "shard_column": "s"} for table in tables]
-    with pytest.raises(ConfigError, match="lead to one target"):
+    with pytest.raises(ConfigError, match="lead to the same target"):
         check_routes(config_of(*two), tables, None)
 
 

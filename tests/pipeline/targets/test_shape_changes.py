@@ -168,7 +168,7 @@ def test_a_column_comes_with_the_first_shard_and_goes_with_the_last() -> None:
     )
     assert shaped_change(second, _person(SHARDS)[0], columns, [OTHER]).steps == ()
     wrong = replace(second, steps=(AddColumn(name="extra", delta_type="bigint"),))
-    with pytest.raises(SchemaError, match="bigint, and int in the target"):
+    with pytest.raises(SchemaError, match="bigint, but int in the target"):
         shaped_change(wrong, _person(SHARDS)[0], columns, [OTHER])
 
 

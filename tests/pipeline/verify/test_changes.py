@@ -55,7 +55,7 @@ def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_image
     assert report.tables.keys() == {f"{database}.{name}" for name in ("bag", "days", "item_changelog", "old")}
     bag, item, old = (report.tables[f"{database}.{name}"] for name in ("bag", "item_changelog", "old"))
     assert (bag.status, bag.rows_source, bag.rows_lake, bag.parts_differing) == ("equal", 5, 5, 0), bag
-    assert bag.proves.startswith("the sum of its changes")
+    assert bag.proves.startswith("its changes add up")
     assert (item.status, item.rows_source, item.rows_lake) == ("equal", 2, 2), item
     assert old.status == "not_compared"
     assert "cdc-pipeline snapshot bank --table" in old.reason

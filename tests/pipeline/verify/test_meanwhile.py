@@ -81,7 +81,7 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
     assert statuses == dict.fromkeys(MEANWHILE, "equal") | {
         "away": "not_compared", "stopped": "not_compared"
     }, reasons  # fmt: skip
-    assert "suspended meanwhile" in reasons["stopped"]
+    assert "suspended in the meantime" in reasons["stopped"]
     rows = {name: table.rows_equal for name, table in told.items() if table.status == "equal"}
     assert rows == {"added": 3, "anew": 1, "journal": 4}
 

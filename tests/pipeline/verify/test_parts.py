@@ -120,7 +120,7 @@ def test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes
     again = _staged(sides("id"), rows, base=BASE, first=3, ts_us=5)
     assert again.table.column("_seq").to_pylist() == [BASE + 7, BASE + 7, BASE + 6, BASE + 6]
     assert pack_seq(3, 7, 4711, event_ordinal=2) == BASE + 2 * LOAD_SEQS, "where the rows of the next event begin"
-    with pytest.raises(LakeStateError, match="no place left"):
+    with pytest.raises(LakeStateError, match="no room for more repairs"):
         _staged(sides("id"), rows, base=BASE, first=LOAD_SEQS, ts_us=5)
 
 
@@ -225,10 +225,10 @@ def test_lines_name_keys_and_what_others_did() -> None:
     one = Difference(kind="different", key={"id": "7", "b": None}, columns=("v",))
     foreign = ForeignChange(versions={4: "UPDATE"}, what="changed", restorable=True, differences=(one,))
     lines = lines_of(verified("different", counts={"different": 1}, differences=(one,), foreign=foreign))
-    assert "changed; versions of others: 4 (UPDATE)" in lines
-    assert "--repair puts it back to the last cut" in lines
-    assert lines.count("  id=7, b=NULL: other values (v)") == 2
-    assert "1 key: other values" in lines
+    assert "changed; versions written by others: 4 (UPDATE)" in lines
+    assert "--repair restores it to the last cut" in lines
+    assert lines.count("  id=7, b=NULL: different values (v)") == 2
+    assert "1 key: different values" in lines
 
 
 def test_count_and_checksum_tell_apart_what_is_proved_and_what_is_not() -> None:

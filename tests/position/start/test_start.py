@@ -46,7 +46,7 @@ def test_p5_a_cursor_of_this_server_wins_over_the_configuration() -> None:
     assert decision.position == cursor().position
     assert not decision.epoch_grows
     assert decision.overlap_until_us is None
-    assert decision.reasons[0] == "P5: the cursor's own server: the last position as it is"
+    assert decision.reasons[0] == "P5: the cursor's own server: continue at the last position"
     assert decision.reasons[1] == "the cursor of batch 7 is at binlog.000001:500"
     assert "continues to" in decision.reasons[-1]
 
@@ -78,7 +78,7 @@ def test_a_cursor_at_the_end_says_that_nothing_is_new() -> None:
     log = source()
     end = log.end_position()
     at_end = cursor(journal=end.journal, offset=end.offset, gtid_set=end.gtid_set)
-    assert "nothing is new" in resolve_start(cursor=at_end, start="earliest", source=log).reasons[-1]
+    assert "there is nothing new" in resolve_start(cursor=at_end, start="earliest", source=log).reasons[-1]
 
 
 def test_an_archive_of_the_same_server_id_goes_on_with_a_live_cursor() -> None:
@@ -382,7 +382,7 @@ def test_p7_a_configured_offset_inside_a_transaction_goes_back_to_its_begin(even
     decision = resolve_start(cursor=None, start=PositionConfig(journal="binlog.000001", offset=inside), source=log)
     assert decision.position.offset == begin
     assert decision.position.gtid_set == (f"{UUID}:{executed}" if executed else "")
-    assert f"binlog.000001:{inside} is inside a transaction: back to its begin at {begin} (P7)" in decision.reasons
+    assert f"binlog.000001:{inside} is inside a transaction: back to its beginning at {begin} (P7)" in decision.reasons
 
 
 def test_events_that_cannot_be_read_before_the_offset_stop_only_where_gtids_are_needed() -> None:
@@ -485,7 +485,7 @@ def test_p4_a_time_in_a_journal_is_searched_there_alone() -> None:
     assert (before.journal, before.offset) == place_of(log, 2, 0)
     after = resolve_start(cursor=None, start=at(240, second), source=log)
     assert (after.position.journal, after.position.offset) == (second, 4)
-    assert "all of it is read" in " ".join(after.reasons)
+    assert "all of the journal is read" in " ".join(after.reasons)
     last = resolve_start(cursor=None, start=at(9999, "binlog.000003"), source=log)
     assert (last.position.journal, last.position.offset) == ("binlog.000003", 4)
 

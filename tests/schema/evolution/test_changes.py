@@ -85,12 +85,12 @@ def test_what_is_not_captured_is_ignored(sql: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "arrivals", "reason"),
     [
-        ("RENAME TABLE x TO u", {"u": "x"}, "d.x takes the name d.u, with rows that are not known here"),
-        ("ALTER TABLE x RENAME TO u", {"u": "x"}, "d.x takes the name d.u, with rows that are not known here"),
-        ("RENAME TABLE t TO x", {}, "d.t has no table any more: its target stays as it is"),
-        ("RENAME TABLE t TO x, x2 TO t", {"t": "x2"}, "d.x2 takes the name d.t, with rows that are not known here"),
+        ("RENAME TABLE x TO u", {"u": "x"}, "d.x takes the name d.u, with rows that are unknown here"),
+        ("ALTER TABLE x RENAME TO u", {"u": "x"}, "d.x takes the name d.u, with rows that are unknown here"),
+        ("RENAME TABLE t TO x", {}, "d.t no longer has a table: its target is kept unchanged"),
+        ("RENAME TABLE t TO x, x2 TO t", {"t": "x2"}, "d.x2 takes the name d.t, with rows that are unknown here"),
         ("RENAME TABLE t TO u, x TO t", {"u": "t", "t": "x"},
-         "the target of d.u takes over the rows of d.t; d.x takes the name d.t, with rows that are not known here"),
+         "the target of d.u takes over the rows of d.t; d.x takes the name d.t, with rows that are unknown here"),
     ],
 )  # fmt: skip
 def test_k28_a_decision_names_each_table_that_takes_a_captured_name(

@@ -85,7 +85,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     file.write(history)
     assert names_at(file.read(), 10) == ["a"]
     path.write_text(path.read_text().replace('"versions"', '"revisions"'))
-    with pytest.raises(LakeStateError, match="schema history cannot be understood"):
+    with pytest.raises(LakeStateError, match="schema history cannot be read"):
         file.read()
     file.forget()
     assert file.read() == SchemaHistory()

@@ -156,7 +156,7 @@ def test_a_start_in_the_past_with_ddl_in_between(below: tuple[Server, str], tmp_
     )
     after = Reading(server, database, tmp_path / "after")
     server.execute("INSERT INTO moved VALUES (2, 30, 40)")
-    with pytest.raises(MetadataMissingError, match="no full metadata") as caught:
+    with pytest.raises(MetadataMissingError, match="does not have full metadata") as caught:
         moved.run()
     assert caught.value.table == f"{database}.moved"
     assert "schema history" in str(caught.value)
@@ -225,7 +225,7 @@ def test_journals_alone_know_what_their_statements_create(below: tuple[Server, s
     reading = Reading(server, database, tmp_path)
     reading.run_files([files[-3]])
     assert reading.of("w") == selected(server, database, "w")
-    with pytest.raises(MetadataMissingError, match="no statement of the log that was read has made it"):
+    with pytest.raises(MetadataMissingError, match="no statement in the part of the log that was read created it"):
         reading.run_files([files[-2]])
 
 
@@ -255,7 +255,7 @@ def test_uuid_and_addresses_are_told_by_the_catalog(
         kinds = {schema.table: schema.columns[1].kind for schema in reading.schemas}
         assert kinds == {"g": Kind.UUID, "kept": Kind.BINARY}
         assert [len(row["u"]) for row in reading.of("kept")] == [16]
-        assert reading.notes == ["column `u` is uuid at the source; its target was made with binary and keeps it"]
+        assert reading.notes == ["column `u` is uuid at the source; its target was created with binary and keeps it"]
     finally:
         server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
 

@@ -69,7 +69,7 @@ def test_k3_a_commit_of_others_is_noticed(paths: LakePaths) -> None:
     write(paths)
     write(paths, note=OF_BATCH_2)
     check_target(paths, cut_at(1), NAME, None)
-    with pytest.raises(LakeStateError, match="something else than this pipeline"):
+    with pytest.raises(LakeStateError, match="something other than this pipeline"):
         check_target(paths, cut_at(0), NAME, None)
 
 

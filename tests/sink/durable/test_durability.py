@@ -238,7 +238,7 @@ def test_k21_a_missing_or_short_file_is_not_named(tmp_path: Path) -> None:
     named = {"t": Commits(table, -1, 0)}
     assert make_durable(named, lake=tmp_path) == {}
     os.truncate(table / add["path"], add["size"] - 1)
-    assert "cut short" in str(make_durable(named, lake=tmp_path)["t"])
+    assert "truncated" in str(make_durable(named, lake=tmp_path)["t"])
     (table / add["path"]).unlink()
     assert "No such file" in str(make_durable(named, lake=tmp_path)["t"])
 

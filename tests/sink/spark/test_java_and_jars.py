@@ -32,7 +32,7 @@ def test_java_home_wins_and_must_be_new_enough(tmp_path: Path, monkeypatch: pyte
         find_java_home()
     assert caught.value.setting == "JAVA_HOME"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "absent"))
-    with pytest.raises(RuntimeSetupError, match="no Java there"):
+    with pytest.raises(RuntimeSetupError, match="no Java in it"):
         find_java_home()
 
 
@@ -94,7 +94,7 @@ def test_k26_a_jar_that_was_replaced_in_the_cache_is_not_used(own_cache: Path) -
     content = jar.read_bytes()
     jar.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     for wanted in (jars.jar_paths, jars.fetch_jars):
-        with pytest.raises(RuntimeSetupError, match="cannot be fetched") as caught:
+        with pytest.raises(RuntimeSetupError, match="cannot be downloaded") as caught:
             wanted()
         assert "cdc_pipeline.sink.spark.jars" in str(caught.value.next_step)
     assert not list(own_cache.parent.glob(".fetch-*"))

@@ -56,7 +56,7 @@ def _check_secrets(session: Any) -> None:
 )
 def test_k26_a_secret_that_only_arguments_can_carry_is_refused(name: str, value: str) -> None:
     """K26: what is read before a JVM runs cannot be given to it afterwards."""
-    with pytest.raises(ValidationError, match=f"{name} holds what may be a password") as refused:
+    with pytest.raises(ValidationError, match=f"{name} may contain a password") as refused:
         SparkConfig(settings={name: value})
     assert "word@" not in refused.value.errors(include_input=False)[0]["msg"]
     SparkConfig(settings={"spark.driver.extraJavaOptions": "-Xss4m -Djavax.net.ssl.trustStore=/etc/certs"})

@@ -123,7 +123,7 @@ def test_positions_inside_events_past_the_end_and_of_other_journals(archive: tup
         else:
             with pytest.raises(PositionError):
                 source.validate_position(position)
-    with pytest.raises(PositionError, match="past the end"):
+    with pytest.raises(PositionError, match="beyond the end"):
         source.validate_position(replace(start, offset=size + 1))
     with pytest.raises(SourceIdentityError):
         source.validate_position(replace(start, journal_created_s=start.journal_created_s + 1))

@@ -150,7 +150,7 @@ def test_k24_an_archive_that_holds_more_of_a_journal_than_the_server_stops_by_na
     copy = log.archive / log.all_files[4].name
     longer = copy.read_bytes() + b"x"
     copy.write_bytes(longer)
-    with pytest.raises(SourceIdentityError, match="set back to an earlier state") as caught:
+    with pytest.raises(SourceIdentityError, match="restored to an earlier state") as caught:
         log.source().validate_position(log.start)
     assert caught.value.journal == copy.name
     assert str(len(longer)) in str(caught.value.expected)

@@ -208,8 +208,8 @@ def test_a_wrong_flavor_is_a_config_error(server: Server, wrong: str) -> None:
 
 
 TLS: list[tuple[dict[str, Any], str]] = [
-    ({"mode": "verify"}, "no TLS connection"),
-    ({"mode": "verify", "ca_file": "ca.pem"}, "no TLS connection"),
+    ({"mode": "verify"}, "cannot establish a TLS connection"),
+    ({"mode": "verify", "ca_file": "ca.pem"}, "cannot establish a TLS connection"),
 ]
 
 

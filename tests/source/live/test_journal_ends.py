@@ -124,7 +124,7 @@ def test_k5_a_journal_that_lost_its_tail_stops(killed: tuple[Server, bool], tmp_
         seen, error = events(source, start)
         assert isinstance(error, DamagedJournalError), cut
         assert (error.journal, error.offset) == (journal, begin)
-        assert "no GTIDs" in str(error) if not gtids else "does not go on where it ends" in str(error)
+        assert "no GTIDs" in str(error) if not gtids else "does not continue where it ends" in str(error)
         assert {place[0] for place, _ in seen} == {path.name for path in server.journals()[:2]}
         acceptances: list[AcceptedEnd] = []
         seen, error = events(source, start, accepted={journal}, acceptances=acceptances)

@@ -68,7 +68,7 @@ def test_k26_clear_text_is_never_sent_to_an_unchecked_server(
     error = _gives_away(server, _config(server, mode=mode), connect)
     assert isinstance(error, InsecureLoginError)
     assert error.setting == "source.tls.mode"
-    assert error.got == ("no TLS" if mode == "off" else "TLS without a check")
+    assert error.got == ("no TLS" if mode == "off" else "TLS without verification")
 
 
 def test_k26_clear_text_is_never_sent_where_tls_is_left_out() -> None:
