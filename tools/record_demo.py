@@ -1,4 +1,4 @@
-"""Record the shop anew from a real MySQL server: ``python -m tools.record_demo``.
+"""Record the shop again from a real MySQL server: ``python -m tools.record_demo``.
 
 The rows are drawn from a fixed seed; the server's clock is the only thing that differs between two recordings (it is in
 the journals, not in the rows). What counts as true afterwards is the server's own SELECT, never this program's idea of

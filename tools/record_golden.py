@@ -1,4 +1,4 @@
-"""Record the golden journals anew from real servers: ``python -m tools.record_golden [name ...]``.
+"""Record the golden journals again from real servers: ``python -m tools.record_golden [name ...]``.
 
 Each ``tests/golden/<name>.sql`` says its server and options at its head, then its statements. Out of it come
 ``<name>.000001``, the journal that the server wrote, and ``<name>.expected.json``: the server's own SELECT of every

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from cdc_pipeline.pipeline.inspect.inputs import FileChunk
     from cdc_pipeline.pipeline.inspect.inspect import Inspection
-    from cdc_pipeline.pipeline.inspect.selection import JournalPlace, Selection
+    from cdc_pipeline.pipeline.inspect.selection import JournalPosition, Selection
 
 _OPERATIONS: Final = ("insert", "update", "delete", "statement")
 _STDIN: Final = Path("-")
@@ -68,15 +68,15 @@ def _time_us(context: click.Context, parameter: click.Parameter, value: str | No
     return round(moment.timestamp() * 1_000_000)
 
 
-def _place(context: click.Context, parameter: click.Parameter, value: str | None) -> JournalPlace | None:
+def _journal_position(context: click.Context, parameter: click.Parameter, value: str | None) -> JournalPosition | None:
     """JOURNAL:OFFSET."""
     if value is None:
         return None
     from cdc_pipeline.errors import BinlogError
-    from cdc_pipeline.pipeline.inspect.selection import place_of
+    from cdc_pipeline.pipeline.inspect.selection import journal_position
 
     try:
-        return place_of(value)
+        return journal_position(value)
     except (BinlogError, ValueError):
         raise click.BadParameter(
             f"{value!r} is not a position, such as binlog.000007:1234", context, parameter
@@ -134,14 +134,14 @@ def _operations(context: click.Context, parameter: click.Parameter, value: str |
 @click.option("--from-time", "from_us", metavar="TIME", callback=_time_us, help="Committed at or after this time.")
 @click.option("--to-time", "to_us", metavar="TIME", callback=_time_us, help="Committed before this time.")
 @click.option(
-    "--from-position", "from_place", metavar="JOURNAL:OFFSET", callback=_place,
+    "--from-position", "from_place", metavar="JOURNAL:OFFSET", callback=_journal_position,
     help="Transactions that begin here or later.",
 )  # fmt: skip
 @click.option(
     "--to-position",
     "to_place",
     metavar="JOURNAL:OFFSET",
-    callback=_place,
+    callback=_journal_position,
     help="Transactions that begin before this position.",
 )
 @click.option("--gtid", "gtids", metavar="SET", default="", callback=_gtids, help="Transactions in this GTID set.")

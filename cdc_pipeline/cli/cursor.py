@@ -112,7 +112,7 @@ def set_cursor(
     from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
 
     def plan(cursors: CursorStore) -> CursorChange:
-        return plan_set(config, cursors=cursors, to=to, who=_who(), why=reason)
+        return plan_set(config, cursors=cursors, to=to, who=_operator(), why=reason)
 
     def work(cursors: CursorStore, change: CursorChange, run_id: str) -> None:
         apply_set(config, cursors=cursors, change=change, run_id=run_id)
@@ -135,7 +135,7 @@ def rebuild(settings: Settings, *, source: str, yes: bool) -> None:
     from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
 
     def plan(cursors: CursorStore) -> CursorChange:
-        return plan_rebuild(config, cursors=cursors, who=_who())
+        return plan_rebuild(config, cursors=cursors, who=_operator())
 
     def work(cursors: CursorStore, change: CursorChange, _run_id: str) -> None:
         apply_rebuild(config, cursors=cursors, change=change)
@@ -211,7 +211,7 @@ def _place_of(journal: str | None, offset: int | None, gtid_set: str | None, *, 
     return "earliest" if earliest else "latest"
 
 
-def _who() -> str:
+def _operator() -> str:
     """Return the person at the terminal, for the record."""
     import getpass
 

@@ -134,10 +134,10 @@ def _add(rows: Table, finding: Finding) -> None:
     text = Text()
     text.append(finding.what, style="bold" if finding.severity == "error" else "")
     if finding.severity != "ok":
-        told = [f"{title}: {part}" for title, part in (("expected", finding.expected), ("got", finding.got)) if part]
-        between = "; " if sum(map(len, told)) <= _SHORT and not any("; " in part for part in told) else "\n"
-        if told:
-            text.append("\n" + between.join(told), style="dim")
+        lines = [f"{title}: {part}" for title, part in (("expected", finding.expected), ("got", finding.got)) if part]
+        between = "; " if sum(map(len, lines)) <= _SHORT and not any("; " in part for part in lines) else "\n"
+        if lines:
+            text.append("\n" + between.join(lines), style="dim")
         if finding.mend:
             text.append("\nfix: ", style="dim")
             text.append(finding.mend, style="cyan")
@@ -145,7 +145,7 @@ def _add(rows: Table, finding: Finding) -> None:
 
 
 def _summary(made: Diagnosis) -> Text:
-    counts = {severity: len(made.of(severity)) for severity in ("error", "warning", "note", "ok")}
+    counts = {severity: len(made.with_severity(severity)) for severity in ("error", "warning", "note", "ok")}
     parts: list[str | tuple[str, str]] = []
     for severity, count in counts.items():
         if count and severity != "ok":

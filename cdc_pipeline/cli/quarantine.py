@@ -14,7 +14,7 @@ from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
     from cdc_pipeline.lake.quarantine import Entry
-    from cdc_pipeline.pipeline.operate.quarantine_replay import Settled
+    from cdc_pipeline.pipeline.operate.quarantine_replay import SettleResult
 
 
 @click.group("quarantine")
@@ -141,11 +141,11 @@ def _settle(
     config = settings.config_of(source)
     from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.pipeline.operate.quarantine_replay import Settled, entries_of, settle
+    from cdc_pipeline.pipeline.operate.quarantine_replay import SettleResult, entries_of, settle
     from cdc_pipeline.position.cursor import CursorStore
 
     entries = entries_of(config, tables=tables, ids=ids)
-    settled = Settled()
+    settled = SettleResult()
     if entries:
         _confirm(settings, what, len(entries), yes=yes)
 
@@ -155,7 +155,7 @@ def _settle(
                 config,
                 cursors=cursors,
                 what=what,
-                who=_who(),
+                who=_operator(),
                 why=reason,
                 tables=tables,
                 ids=ids,
@@ -190,7 +190,7 @@ def _confirm(settings: Settings, what: str, number: int, *, yes: bool) -> None:
     click.confirm(f"{count_of(number, 'row')} will be {what}. Continue?", abort=True, err=True)
 
 
-def _report(settings: Settings, source: str, what: str, settled: Settled) -> None:
+def _report(settings: Settings, source: str, what: str, settled: SettleResult) -> None:
     if settings.as_json:
         emit_json({"source": source, what: settled.done, "left": settled.left, "batch_number": settled.batch_number})
         return
@@ -222,7 +222,7 @@ def _document(entry: Entry, *, whole: bool = False) -> dict[str, object]:
     return document
 
 
-def _who() -> str:
+def _operator() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name, as in a container

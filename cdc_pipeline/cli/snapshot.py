@@ -1,4 +1,4 @@
-"""``cdc-pipeline snapshot``: tables loaded, or loaded anew, while the source is captured as ever."""
+"""``cdc-pipeline snapshot``: tables loaded, or loaded again, while the source is captured as ever."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ class PlainConsole(Console):
             renderable = self.render_str(renderable)
         # Tables, panels and bars call this for each text they contain, before it is folded to its
         # width.
-        return super().render(_shown(renderable) if isinstance(renderable, Text) else renderable, options)
+        return super().render(_escaped(renderable) if isinstance(renderable, Text) else renderable, options)
 
 
-def _shown(text: Text) -> Text:
+def _escaped(text: Text) -> Text:
     """Return the text with every invisible character escaped; its styles stay."""
     plain = text.plain
     if printable_lines(plain) == plain:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from cdc_pipeline.pipeline.verify.report import Difference, Step, TableVerified, VerifyReport
-    from cdc_pipeline.pipeline.verify.verify import Asked
+    from cdc_pipeline.pipeline.verify.verify import VerifyOptions
 
 DIFFERENT: Final = 3
 UNPROVED: Final = 4
@@ -69,20 +69,20 @@ def command(
     something is not proved: keys that changed whenever they were read, or a table that could not be
     compared.
     """
-    from cdc_pipeline.pipeline.verify.verify import Asked
+    from cdc_pipeline.pipeline.verify.verify import VerifyOptions
 
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     _confirm(settings, repair=repair, yes=yes)
-    asked = Asked(
+    options = VerifyOptions(
         tables=tables,
         repair=repair,
         share=1.0 if sample is None else sample / 100,
         seed=seed,
         rows_per_range=rows_per_range,
         keys_shown=show,
-        who=_who(),
+        who=_operator(),
     )
-    report = _execute(settings, source, asked)
+    report = _execute(settings, source, options)
     if settings.as_json:
         emit_json({**report.model_dump(mode="json"), "status": report.status, "exit_code": exit_code(report)})
     else:
@@ -110,7 +110,7 @@ def _confirm(settings: Settings, *, repair: bool, yes: bool) -> None:
     )
 
 
-def _execute(settings: Settings, source: str, asked: Asked) -> VerifyReport:
+def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyReport:
     from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.verify.verify import verify
@@ -128,9 +128,9 @@ def _execute(settings: Settings, source: str, asked: Asked) -> VerifyReport:
         )
         status = console.status("") if console.is_terminal and not settings.as_json else None
         if status is None:
-            return verify(config, runs=runs, asked=asked)
+            return verify(config, runs=runs, options=options)
         with status:
-            return verify(config, runs=runs, asked=asked, on_step=_shows(status))
+            return verify(config, runs=runs, options=options, on_step=_shows(status))
 
 
 def _shows(status: Status) -> Callable[[Step], None]:
@@ -205,7 +205,7 @@ def _key_line(one: Difference, *, changed_by_hand: bool = False) -> str:
     return f"  {key}: {texts[one.kind]}{columns}" + (f", {one.rows:,} rows" if one.rows > 1 else "")
 
 
-def _who() -> str:
+def _operator() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name, as in a container

@@ -13,11 +13,11 @@ Rules:
 from __future__ import annotations
 
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.lake.records import CutTable, GivenValue, RecordedTarget
+from cdc_pipeline.lake.records import ColumnDefault, CutTable, RecordedTarget
 from cdc_pipeline.schema.evolution.steps import DropColumn, FillColumns, RemoveRows, RenameColumn, Step, WidenColumn
 
 
-def given_after(before: CutTable | None, target: RecordedTarget) -> tuple[GivenValue, ...]:
+def column_defaults_after(before: CutTable | None, target: RecordedTarget) -> tuple[ColumnDefault, ...]:
     """Return the list after a batch.
 
     Args:
@@ -27,28 +27,30 @@ def given_after(before: CutTable | None, target: RecordedTarget) -> tuple[GivenV
         return ()
     if target.content is None and (target.create or target.replaces):
         return ()  # a table created from scratch; what a load replaces may keep its rows
-    given = () if before is None else before.given
+    defaults = () if before is None else before.given
     content = target.content
     if content is not None:
-        kept = () if content.restarts or not content.keeps_rows else given
-        given = (*kept, *(one for one in content.given if one not in kept))
+        kept = () if content.restarts or not content.keeps_rows else defaults
+        defaults = (*kept, *(one for one in content.given if one not in kept))
     for step in target.schema_steps:
-        given = _after(given, step)
-    return given
+        defaults = _after(defaults, step)
+    return defaults
 
 
-def _after(given: tuple[GivenValue, ...], step: Step) -> tuple[GivenValue, ...]:
+def _after(defaults: tuple[ColumnDefault, ...], step: Step) -> tuple[ColumnDefault, ...]:
     if isinstance(step, RemoveRows):
         return ()
     if isinstance(step, FillColumns):
         added = [value for value in step.values if value[0] in step.defaults and step.seq]
-        more = (GivenValue(column=name, delta_type=kind, value=sql, seq=step.seq) for name, kind, sql in added)
-        return (*given, *more)
+        more = (ColumnDefault(column=name, delta_type=kind, value=sql, seq=step.seq) for name, kind, sql in added)
+        return (*defaults, *more)
     if isinstance(step, DropColumn):
-        return tuple(one for one in given if one.column != step.name)
+        return tuple(one for one in defaults if one.column != step.name)
     change = {}
     if isinstance(step, RenameColumn):
         change = {"column": step.new_name}
     elif isinstance(step, WidenColumn):
         change = {"delta_type": step.delta_type}
-    return tuple(one.model_copy(update=change) if change and one.column == step.name else one for one in given)  # type: ignore[union-attr]
+    else:
+        return defaults
+    return tuple(one.model_copy(update=change) if one.column == step.name else one for one in defaults)

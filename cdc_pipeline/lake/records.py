@@ -33,10 +33,10 @@ from cdc_pipeline.schema.types import TargetColumn
 __all__ = [
     "AddedColumn",
     "BatchRecord",
+    "ColumnDefault",
     "Cut",
     "CutTable",
     "DdlDecision",
-    "GivenValue",
     "Interval",
     "Note",
     "QuarantineCount",
@@ -142,7 +142,7 @@ class QuarantineCount(_Plain):
     gone: int = 0
 
 
-class GivenValue(_Plain):
+class ColumnDefault(_Plain):
     """Value that the server gave to existing rows when a column was added.
 
     A changelog's rows from before `seq` do not contain it.
@@ -193,7 +193,7 @@ class RecordedContent(_Plain):
     carried: tuple[str, ...] = ()
     restarts: bool = False
     rescued_ever: dict[str, int] = Field(default_factory=dict)
-    given: tuple[GivenValue, ...] = ()
+    given: tuple[ColumnDefault, ...] = ()
     renamed_from: str = ""
 
 
@@ -329,7 +329,7 @@ class TableFacts(_HasSpec):
 
     spec: TargetSpec = TargetSpec()
     rescues: bool = False  # as in `RecordedTarget`
-    given: tuple[GivenValue, ...] = ()  # of a changelog
+    given: tuple[ColumnDefault, ...] = ()  # of a changelog
 
 
 class CutTable(TableFacts):

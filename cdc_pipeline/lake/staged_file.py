@@ -76,7 +76,7 @@ class StagedFileWriter:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
 
-class CountedStream(ABC):
+class _CountedStream(ABC):
     """New binary file as an Arrow writer sees it; counts the bytes."""
 
     closed = False
@@ -107,7 +107,7 @@ class CountedStream(ABC):
         """Do nothing when Arrow closes it: the file itself is closed when it is finished."""
 
 
-class HashedStream(CountedStream):
+class HashedStream(_CountedStream):
     """The same, with a hash of the bytes."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class HashedStream(CountedStream):
         return self._hash.hexdigest()
 
 
-class CountingFile(CountedStream):
+class CountingFile(_CountedStream):
     """New file as an Arrow writer sees it."""
 
     def __init__(self, path: Path) -> None:

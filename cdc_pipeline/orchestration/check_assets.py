@@ -92,7 +92,7 @@ def _table_checks(
         for check in sorted(context.selected_asset_check_keys):
             wanted.setdefault(check.name, []).append(table_of[check.asset_key])
         keys = {table: key for key, table in table_of.items()}
-        with _failures_told(pipeline):
+        with _as_step_failure(pipeline):
             for name, table, passed, text, values in _table_results(context, pipeline, wanted, translator=translator):
                 yield _result(name, keys[table], passed=passed, text=text, values=values)
 
@@ -132,7 +132,7 @@ def _table_results(
     """Check, table, whether it passed, one sentence, figures."""
     # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.pipeline.verify.checks import CheckResult, check_intervals, check_key_uniqueness, checks_of
-    from cdc_pipeline.pipeline.verify.verify import Asked, verify
+    from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
     from cdc_pipeline.pipeline.wiring import build_sink
 
     compared = sorted({table for name in _VERIFIED for table in wanted.get(name, ())})
@@ -142,7 +142,7 @@ def _table_results(
         report = verify(
             pipeline,
             cursors=_cursors(context, pipeline, translator, recorder),
-            asked=Asked(tables=tuple(compared), who="Dagster's asset check"),
+            options=VerifyOptions(tables=tuple(compared), who="Dagster's asset check"),
             observer=recorder,
             on_step=lambda step: context.log.info(f"{step.target}: {step.what}, {step.rows:,} rows read"),
         )
@@ -175,7 +175,7 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
             "lag": lambda: check_lag(pipeline, build_sink(pipeline), cursor),
             "retention": lambda: check_retention(pipeline, cursor),
         }
-        with _failures_told(pipeline):
+        with _as_step_failure(pipeline):
             for name in sorted(check.name for check in context.selected_asset_check_keys):
                 if name == "intervals_join":
                     joined = check_intervals_join(context.instance, key)
@@ -202,7 +202,7 @@ def _cursors(
 
 
 @contextmanager
-def _failures_told(pipeline: PipelineConfig) -> Iterator[None]:
+def _as_step_failure(pipeline: PipelineConfig) -> Iterator[None]:
     """Turn a `CdcError` into a step failure with the same text."""
     try:
         with files_failing(pipeline.sink.lake_path):

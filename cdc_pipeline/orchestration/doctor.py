@@ -22,7 +22,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.execute import LoadedSource, load_source, open_instance
 from cdc_pipeline.pipeline.doctor import Diagnosis, Finding, examine
 from cdc_pipeline.pipeline.doctor.context import duration
-from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Told, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Verdict, note, ok, warning
 from cdc_pipeline.position.cursor import CursorStore
 
 _KEY_FORMAT: Final = "%Y-%m-%dT%H:%M:%S%z"
@@ -52,10 +52,10 @@ def diagnose(
         every_s, reason = longest_gap_s(config.schedule), f"schedule {config.schedule.cron}"
     found: list[Finding] = []
 
-    def tell(check: str, *told: Told) -> None:
+    def tell(check: str, *verdicts: Verdict) -> None:
         if "local" not in areas:
-            told = tuple(one for one in told if one.severity == "error")
-        found.extend(Finding(area="local", check=check, **one.model_dump()) for one in told)
+            verdicts = tuple(one for one in verdicts if one.severity == "error")
+        found.extend(Finding(area="local", check=check, **one.model_dump()) for one in verdicts)
 
     def examined(cursors: CursorStore | None) -> Diagnosis:
         return examine(
@@ -74,17 +74,17 @@ def diagnose(
             try:
                 loaded = load_source(jobs_directory, config.name)
             except CdcError as error:
-                tell("definitions", Told.of(error))
+                tell("definitions", Verdict.from_error(error))
                 loaded = None
             tell("schedule", *_schedule(config, instance, loaded))
             cursors = None if loaded is None else loaded.cursors(instance)
             return examined(cursors)
     except CdcError as error:
-        tell("Dagster", Told.of(error))
+        tell("Dagster", Verdict.from_error(error))
     return examined(None)
 
 
-def _settings(instance: dg.DagsterInstance) -> Iterator[Told]:
+def _settings(instance: dg.DagsterInstance) -> Iterator[Verdict]:
     if not (Path(instance.root_directory) / "dagster.yaml").is_file():
         yield note(
             "Dagster's instance has no settings: runs of one source do not wait for each "
@@ -113,7 +113,7 @@ def longest_gap_s(schedule: ScheduleConfig) -> float | None:
     return None
 
 
-def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None) -> Iterator[Told]:
+def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None) -> Iterator[Verdict]:
     """Yield findings about whether anything starts runs."""
     schedule = config.schedule
     if schedule is None:

@@ -50,6 +50,6 @@ def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str
     found: dict[str, list[str]] = {}
     routes = Routes(config)
     for source in tables.captured_names(list(names)):
-        for route in routes.of(*split_table_name(source)):
+        for route in routes.of_table(*split_table_name(source)):
             found.setdefault(route.target, []).append(source)
     return {target: tuple(sources) for target, sources in sorted(found.items())}

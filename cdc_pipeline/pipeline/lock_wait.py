@@ -31,15 +31,15 @@ def wait_for_lock(
     Raises:
         LockError: another run holds it for longer than `wait_s`.
     """
-    until_s, pause_s, is_told = time.monotonic() + wait_s, POLL_S, False
+    until_s, pause_s, is_reported = time.monotonic() + wait_s, POLL_S, False
     while True:
         try:
             return act()
         except LockError as error:
             if time.monotonic() >= until_s:
                 raise
-            if not is_told:
+            if not is_reported:
                 on_waiting(str(error.got or error.what))
-            is_told = True
+            is_reported = True
         time.sleep(pause_s)
         pause_s = min(poll_max_s, 1.5 * pause_s)

@@ -19,7 +19,7 @@ class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class LogPlace(_Plain):
+class ReportPosition(_Plain):
     """A place in the source's log."""
 
     journal: str
@@ -27,14 +27,14 @@ class LogPlace(_Plain):
     gtid_set: str = ""
 
     @classmethod
-    def of(cls, position: Position) -> LogPlace:
+    def from_position(cls, position: Position) -> ReportPosition:
         return cls(journal=position.journal, offset=position.offset, gtid_set=position.gtid_set)
 
     def __str__(self) -> str:
         return f"{self.journal}:{self.offset}"
 
 
-class NeededPlace(LogPlace):
+class NeededPosition(ReportPosition):
     """The oldest place that a consumer still needs: the source must not purge what follows it (SPEC P2).
 
     Attributes:
@@ -44,12 +44,12 @@ class NeededPlace(LogPlace):
     consumer: str
 
 
-def needed_place(cursor: CursorState | None) -> NeededPlace | None:
+def needed_position(cursor: CursorState | None) -> NeededPosition | None:
     """Return what the consumers of a cursor need of the log; None if there is no cursor."""
     found = oldest(consumers_of(cursor)) if cursor is not None else None
     if found is None:
         return None
-    return NeededPlace(consumer=found.name, **LogPlace.of(found.position).model_dump())
+    return NeededPosition(consumer=found.name, **ReportPosition.from_position(found.position).model_dump())
 
 
 def quarantined(cut: Cut | None) -> dict[str, int]:
@@ -106,7 +106,7 @@ class CapturePlan(_Plain):
     targets: tuple[PlannedTarget, ...] = ()  # of those tables
     partial_tables: tuple[str, ...]  # K19: tables whose earlier rows are missing
     unfinished_batch: int | None = None  # a recorded batch that is finished first
-    oldest_needed: NeededPlace | None = None  # None: there is no cursor yet
+    oldest_needed: NeededPosition | None = None  # None: there is no cursor yet
     open_xa: tuple[OpenXa, ...] = ()  # prepared XA transactions whose rows are parked (K8)
     # suspended targets, by table (K4)
     suspended: dict[str, Suspension] = Field(default_factory=dict)
@@ -183,9 +183,9 @@ class CaptureReport(_Plain):
     # how the cursor was found at the start, and how a disagreement was resolved (K3)
     cursor_reason: str = ""
     # the last transaction that the store took (SPEC T3); None: nothing was read
-    read_up_to: LogPlace | None = None
-    applied_up_to: LogPlace | None = None  # what is committed: where the next run resumes
-    oldest_needed: NeededPlace | None = None
+    read_up_to: ReportPosition | None = None
+    applied_up_to: ReportPosition | None = None  # what is committed: where the next run resumes
+    oldest_needed: NeededPosition | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     spark_started: bool = False

@@ -147,18 +147,18 @@ class DeltaCursorStore:
             if not (self.path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(self.path), self._options):
                 return None
             table = DeltaTable(str(self.path), storage_options=self._options)
-            told = table.metadata()
+            metadata = table.metadata()
         except (DeltaError, OSError) as error:
             raise self._damaged(said_by(error)) from None
-        if told.description != _DESCRIPTION.format(form=FORM_VERSION):
+        if metadata.description != _DESCRIPTION.format(form=FORM_VERSION):
             raise CursorError(
                 f"the cursors in {self.path} were written by another version of this program",
                 expected=_DESCRIPTION.format(form=FORM_VERSION),
-                got=told.description or "no description",
+                got=metadata.description or "no description",
                 next_step="use the version of the program that wrote them",
             )
-        if told.name != self._source:
-            raise CursorError("the cursor belongs to another source", expected=self._source, got=told.name)
+        if metadata.name != self._source:
+            raise CursorError("the cursor belongs to another source", expected=self._source, got=metadata.name)
         return table
 
     def _rows(self, table: DeltaTable, limit: int) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ from cdc_pipeline.sink.spark.time_limit import time_limit
 _CHECKPOINT_EVERY: Final = 10  # commits, by Delta's default
 
 
-class DeltaTables:
+class _DeltaTables:
     """The Delta tables of one source; see `protocol.Tables`."""
 
     def __init__(self, paths: LakePaths, *, config: SinkConfig, spark: SparkProvider) -> None:
@@ -236,8 +236,8 @@ class DeltaSink(LakeSink):
         spark: SparkProvider | None = None,
     ) -> None:
         paths = LakePaths(config.lake_path.absolute(), source)
-        self.spark = spark or SparkProvider.of(config)
-        tables = DeltaTables(paths, config=config, spark=self.spark)
+        self.spark = spark or SparkProvider.from_config(config)
+        tables = _DeltaTables(paths, config=config, spark=self.spark)
         super().__init__(paths, tables=tables, cut_retention=config.cut_retention)
 
     def read_rows(self, table: str, *columns: str, version: int | None = None) -> pa.Table:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.column_defaults import given_after
+from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.position.cursor import Suspension, TargetState
@@ -133,7 +133,7 @@ def _table_after(target: RecordedTarget, now: TableVersion, before: CutTable | N
         rescued=target.rescued,
         rescued_rows=target.rescued_rows,
         rescued_ever=summed(ever, target.rescued) if target.content is None else target.content.rescued_ever,
-        given=given_after(before, target),
+        given=column_defaults_after(before, target),
     )
 
 

@@ -153,7 +153,7 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
 
     context: Any = SparkContext
     is_of_others = context._active_spark_context is not None  # one session is shared by all of a process
-    provider = SparkProvider.of(config)
+    provider = SparkProvider.from_config(config)
     began_s = time.monotonic()
     session: Any = provider.session()
     try:

@@ -24,7 +24,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable() and (text.isascii() or not _HIDDEN.search(text)):
         return text
-    return "".join(_shown(character) for character in text)
+    return "".join(_escaped(character) for character in text)
 
 
 def printable_lines(text: str) -> str:
@@ -32,7 +32,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def _shown(character: str) -> str:
+def _escaped(character: str) -> str:
     if character.isprintable() and not _HIDDEN.match(character):
         return character
     code = ord(character)

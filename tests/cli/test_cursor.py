@@ -372,7 +372,12 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     (first,) = _cuts(on_server)
     assert (first.kind, first.batch_number, first.cursor.offset) == ("cursor_set", 1, offset)
     (note,) = first.notes
-    for part in (f"{at_end['journal']}:{at_end['offset']}", f"{journal}:{offset}", cursor_command._who(), "once more"):
+    for part in (
+        f"{at_end['journal']}:{at_end['offset']}",
+        f"{journal}:{offset}",
+        cursor_command._operator(),
+        "once more",
+    ):
         assert part in note.text
     shown = _json("cursor", "show", "shop")
     assert shown["agrees"] is True

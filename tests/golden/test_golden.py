@@ -1,7 +1,7 @@
 """Golden journals: what servers once wrote decodes to what those servers once said, without any server.
 
 Each journal lies beside the SQL that made it and the server's own SELECT at its end; ``make record-golden`` makes all
-of them anew. The changes of a journal, applied in order to empty tables, must give the SELECT's rows.
+of them again. The changes of a journal, applied in order to empty tables, must give the SELECT's rows.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ TRIED: Final[dict[str, str]] = {
     "pipeline/plan/needs_load.py::load_command": (
         "pipeline/load/test_load.py::test_k17_k19_partial_and_suspended_tables_become_whole"
     ),
-    "pipeline/operate/quarantine_replay.py::_chosen": _LISTS,
+    "pipeline/operate/quarantine_replay.py::_selected_entries": _LISTS,
     "pipeline/plan/reconcile.py::_ahead": _AHEAD,
     "pipeline/plan/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
     "pipeline/admin_batch.py::finished_state": _UNFINISHED,
@@ -76,7 +76,7 @@ SEEN: Final[dict[str, str]] = {
     "pipeline/verify/verify.py::_Verification._names": "a list",
     "pipeline/verify/verify.py::_Verification._reason": "a note of a report",
     "pipeline/verify/verify.py::_Verification._why_not": "a note of a report",
-    "pipeline/verify/captures.py::Captures.standing": "a run: there is no cut yet",
+    "pipeline/verify/captures.py::Captures.source_state": "a run: there is no cut yet",
     "pipeline/verify/repair.py::apply_repair": "a load, from a state that stops no run",
     "position/gtid/errors.py::set_error": "a look at a journal",
     "binlog/column_types.py::_bit_delta": "a look at a journal",

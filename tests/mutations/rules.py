@@ -34,7 +34,13 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K1", "the row ordinal is part of a seq", "binlog/kernels/row_events.py",
-        "            | np.uint64(row_ordinal[row]) << _ONE\n", "",
+        '''        seq[row, 0] = (
+            (np.uint64(offset) & _LOW_OFFSET) << _OFFSET_SHIFT
+            | np.uint64(event_ordinal) << _EVENT_SHIFT
+            | np.uint64(row_ordinal[row]) << _ONE
+        )
+''', '''        seq[row, 0] = (np.uint64(offset) & _LOW_OFFSET) << _OFFSET_SHIFT | np.uint64(event_ordinal) << _EVENT_SHIFT
+''',
         "binlog/rows/test_decode.py::test_k1_ops_places_and_seq_of_each_change",
     ),
     Mutation(
@@ -101,7 +107,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a damaged cursor is not a cursor", "position/cursor_file.py",
-        'document.get("sha256") != _checksum(body) or', "",
+        'if document.get("sha256") != _checksum(body) or not {"cursor", "metadata", "at_us"} <= body.keys():', 'if not {"cursor", "metadata", "at_us"} <= body.keys():',
         "position/test_cursor_files.py::test_k3_a_changed_byte_is_found_by_the_checksum",
     ),
     Mutation(
@@ -174,7 +180,11 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K11", "a key update leaves the old key", "sink/modes/expand.py",
-        "moved = updated if by_values else updated & _key_differs(", "moved = updated if by_values else (updated & False) & _key_differs(",
+        '''    moved = updated if by_values else updated & _key_differs(before, after, [names.index(name) for name in key])
+''', '''    moved = (
+        updated if by_values else (updated & False) & _key_differs(before, after, [names.index(name) for name in key])
+    )
+''',
         _STAGING + "test_k11_expansion_equals_its_twin",
     ),
     Mutation(
@@ -190,7 +200,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     # -- K12: plain appends --------------------------------------------------------------------------------------------
     Mutation(
         "K12", "only a table made in the log is exact", "pipeline/targets/targets.py",
-        "exact = decision.told_by_rows and not created.may_exist and _is_plain(route.rule)", "exact = True",
+        "exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)", "exact = True",
         _EXACT + "test_k12_not_exact_where_rows_may_be_older_or_go_without_row_events",
     ),
     Mutation(
@@ -222,7 +232,11 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     # -- K13: DDL ------------------------------------------------------------------------------------------------------
     Mutation(
         "K13", "a table map confirms the columns", "schema/evolution/changes.py",
-        "        if name in actual and actual[name] != expected[name]\n", "        if False\n",
+        '''        f"`{name}` is {expected[name]} in the lake and {actual[name]} in the table map"
+        for name in expected
+        if name in actual and actual[name] != expected[name]
+''', '''        f"`{name}` is {expected[name]} in the lake and {actual[name]} in the table map" for name in expected if False
+''',
         "schema/evolution/test_changes.py::test_k13_a_contradiction_stops_with_both_versions",
     ),
     Mutation(

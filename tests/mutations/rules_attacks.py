@@ -66,8 +66,8 @@ _K20: Final[tuple[Mutation, ...]] = (
         "K20",
         "controls in a text are shown",
         "cli/terminal.py",
-        "super().render(_shown(renderable) if isinstance(renderable, Text) else renderable, options)",
-        "super().render(renderable, options)",
+        "return super().render(_escaped(renderable) if isinstance(renderable, Text) else renderable, options)",
+        "return super().render(renderable, options)",
         _TERMINAL + "test_k20_styles_stay_and_nothing_else_is_sent",
     ),
     Mutation(
@@ -497,8 +497,12 @@ _K26: Final[tuple[Mutation, ...]] = (
         "K26",
         "the lake's own folder is closed",
         "lake/storage/lock.py",
-        "make_private(path.parent)",
-        "path.parent.mkdir(parents=True, exist_ok=True)",
+        '''        make_private(path.parent)  # rows in staging, quarantine and prepared transactions are below it (K26)
+''',
+        '''        path.parent.mkdir(
+            parents=True, exist_ok=True
+        )  # rows in staging, quarantine and prepared transactions are below it (K26)
+''',
         "test_private_folder.py::test_k26_a_lakes_own_folder_is_closed_at_the_next_run",
     ),
     Mutation(
@@ -578,8 +582,8 @@ _K28: Final[tuple[Mutation, ...]] = (
         "K28",
         "rows that another rule made are not carried",
         "pipeline/targets/carrying.py",
-        "if _is_same(other.rule, route.rule) and _fits(other.rule, origin)]",
-        "]",
+        "alike = [other for other in routes if _is_same(other.rule, route.rule) and _fits(other.rule, origin)]",
+        "alike = [other for other in routes]",
         _RENAMES + "test_k28_rows_of_another_rule_or_history_need_a_load",
     ),
     Mutation(

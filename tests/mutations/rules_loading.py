@@ -178,7 +178,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "a comparison is of a place behind its views", "pipeline/verify/view.py",
-        "            return self._captures.run(), False\n", "            return self._captures.standing(), False\n",
+        "return self._captures.run(), False", "return self._captures.source_state(), False",
         _VERIFY + "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write", spark=True,
     ),
     Mutation(

@@ -86,7 +86,7 @@ def test_k3_compare_and_swap_a_second_writer_is_refused(opener: Opener) -> None:
     with pytest.raises(CursorError, match="another writer"):
         other.write(state(3), {}, replace=True)
     assert opener().read() == state(2)
-    assert other.read() == state(2)  # who reads anew may go on
+    assert other.read() == state(2)  # who reads again may go on
     other.write(state(3), {})
     assert opener().read() == state(3)
 

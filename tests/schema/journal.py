@@ -12,7 +12,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import Place, SchemaHistory
+from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
 from tests.servers import Server
 from tests.support.decoded_journals import read_chunk
 
@@ -55,13 +55,13 @@ def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
                 explicit_defaults_for_timestamp=True,
                 time_zone="+00:00",
             )
-            place = Place(1, 1, offset)
+            place = LogPosition(1, 1, offset)
             logged = LoggedStatement(said.sql, said.database, place, is_mariadb=is_mariadb, modes=modes)
             apply(history, logged, lambda _database, _table: True)
             yield Said(said.sql, said.database, offset, modes)
         elif event["event_type"] == EventType.TABLE_MAP:
             name = table_map.table_name(chunk.body(row))
-            version = history.at(name.database, name.table, Place(1, 1, offset))
+            version = history.at(name.database, name.table, LogPosition(1, 1, offset))
             schema = table_map.parse(
                 chunk.body(row),
                 journal=chunk.journal,

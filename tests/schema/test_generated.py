@@ -14,7 +14,7 @@ from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableState, decide
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import Place, SchemaHistory
+from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
 from tests.schema.history.reading import Reading
@@ -29,9 +29,9 @@ def state_after(*statements: str, is_mariadb: bool = False) -> TableState:
     """`d.t` as the schema history has it after statements of the log."""
     history = SchemaHistory()
     for number, sql in enumerate(statements):
-        logged = LoggedStatement(sql, "d", Place(1, 1, number), is_mariadb=is_mariadb, modes=MODES)
+        logged = LoggedStatement(sql, "d", LogPosition(1, 1, number), is_mariadb=is_mariadb, modes=MODES)
         apply(history, logged, lambda _database, _table: True)
-    version = SchemaHistory.from_json(history.to_json()).at("d", "t", Place(1, 1, 99))
+    version = SchemaHistory.from_json(history.to_json()).at("d", "t", LogPosition(1, 1, 99))
     assert version is not None
     assert version.schema is not None
     return TableState(version.schema, version.charset or "utf8mb4", "utf8mb4", version.generated)
@@ -197,7 +197,7 @@ def test_k23_the_server_is_asked_for_generated_columns_that_no_table_map_tells(
     reading = Reading(server, fresh_database, tmp_path)
     server.execute_all("INSERT INTO t (id, c) VALUES (1, 'é')", "INSERT INTO u VALUES (1, 'a')")
     reading.run()
-    stored = reading.history().at(fresh_database, "t", Place(1, *reading.at.order))
+    stored = reading.history().at(fresh_database, "t", LogPosition(1, *reading.at.order))
     assert stored is not None
     assert stored.generated is None
 

@@ -91,7 +91,7 @@ class GtidColumns:
         self._key = np.concatenate([self._key[last], key])
         self._number = np.concatenate([self._number[last], number])
 
-    def of(self, tx_offset: NDArray[np.int64]) -> Gtids:
+    def of_transactions(self, tx_offset: NDArray[np.int64]) -> Gtids:
         """Return the GTIDs of the transactions that begin at the offsets `tx_offset`
         (n,) of the last chunk.
         """

@@ -134,7 +134,7 @@ def parse(
     if _CHARSET in variables:
         server_charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][4:6], "little"), "")
         charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][:2], "little"), "")
-    is_told = not is_mariadb and _EXPLICIT_TIMESTAMP in variables
+    is_logged = not is_mariadb and _EXPLICIT_TIMESTAMP in variables
     sql, is_exact = _decode(text, charset or "utf8mb4", is_mariadb)
     return Query(
         sql=sql,
@@ -143,7 +143,7 @@ def parse(
         error_code=int.from_bytes(raw[9:11], "little"),
         sql_mode=int.from_bytes(variables[_SQL_MODE], "little") if _SQL_MODE in variables else None,
         time_zone=variables.get(_TIME_ZONE, b"\0")[1:].decode("utf-8", "replace"),
-        explicit_defaults_for_timestamp=bool(variables[_EXPLICIT_TIMESTAMP][0]) if is_told else None,
+        explicit_defaults_for_timestamp=bool(variables[_EXPLICIT_TIMESTAMP][0]) if is_logged else None,
         charset=charset,
         raw=text,
         is_exact=is_exact,

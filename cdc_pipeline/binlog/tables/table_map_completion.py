@@ -121,7 +121,7 @@ def _difference(column: Column, known_column: Column) -> str:
     name = known_column.name
     if known_column.type.fixed_bytes:
         if column.kind is not Kind.BINARY or column.pad_bytes != known_column.type.fixed_bytes:
-            return f"`{name}` is known as {known_column.kind}, the table map has {_shown(column)}"
+            return f"`{name}` is known as {known_column.kind}, the table map has {_described(column)}"
         return ""
     if column.kind is not known_column.kind:
         return f"`{name}` is known as {known_column.kind}, the table map has {column.kind}"
@@ -142,7 +142,7 @@ def _difference(column: Column, known_column: Column) -> str:
     elif column.kind is Kind.SET:
         size = (len(known_column.labels) + 7) // 8
         same &= column.wire_meta == (size if size <= 4 else 8)
-    return "" if same else f"`{name}` is known as {_shown(known_column)}, the table map has {_shown(column)}"
+    return "" if same else f"`{name}` is known as {_described(known_column)}, the table map has {_described(column)}"
 
 
 def _finished(column: Column, known_column: Column, *, is_full: bool) -> Column:
@@ -156,10 +156,10 @@ def _finished(column: Column, known_column: Column, *, is_full: bool) -> Column:
 
 
 def _listing(columns: Sequence[Column]) -> str:
-    return ", ".join(f"{column.name} {_shown(column)}" for column in columns)
+    return ", ".join(f"{column.name} {_described(column)}" for column in columns)
 
 
-def _shown(column: Column) -> str:
+def _described(column: Column) -> str:
     text = str(column.kind)
     if column.kind is Kind.DECIMAL:
         text += f"({column.precision},{column.scale})"

@@ -81,7 +81,7 @@ def lease_holder(path: ObjectPath) -> str:
     if note.get("released") or is_gone(str(note.get("process", ""))) or written is None:
         return ""
     age_s = (datetime.now(UTC) - written).total_seconds()
-    return _told(note) if age_s < _seconds(note, path.storage.lease_s) else ""
+    return _holder(note) if age_s < _seconds(note, path.storage.lease_s) else ""
 
 
 class _Lease:
@@ -197,7 +197,7 @@ class _Lease:
             if tag is None:
                 there, tag = self._read()
                 if there != content:  # else the answer to an earlier try of this very update was lost
-                    self._lost = f"taken over: {_told(_parsed(there))}"
+                    self._lost = f"taken over: {_holder(_parsed(there))}"
                     return
         except FileNotFoundError:
             self._lost = "its object was removed"
@@ -232,7 +232,7 @@ class _Lease:
         return LockError(
             "another run is writing to this source's lake",
             expected=f"no process holds {self._path}",
-            got=f"{_told(note)}; if it is dead, the lease expires in {left_s:.0f} s",
+            got=f"{_holder(note)}; if it is dead, the lease expires in {left_s:.0f} s",
             next_step=_NEXT_STEP,
         )
 
@@ -272,7 +272,7 @@ def _seconds(note: dict[str, Any], default_s: float) -> float:
     return float(found) if isinstance(found, int | float) else default_s
 
 
-def _told(note: dict[str, Any]) -> str:
+def _holder(note: dict[str, Any]) -> str:
     if not note:
         return "held by a process whose note is unreadable"
     return f"held by process {note.get('pid')} on {note.get('host')} since {note.get('since')}"

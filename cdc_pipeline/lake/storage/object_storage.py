@@ -412,8 +412,8 @@ def _is_replaced(key: str) -> bool:
     return f"/{STATE_FOLDER}/" in f"/{key}" and not _NUMBERED.match(key.rpartition("/")[2])
 
 
-def _tag(told: Any) -> Tag:
-    return {name: str(told[name]) for name in ("e_tag", "version") if told.get(name) is not None}
+def _tag(result: Any) -> Tag:
+    return {name: str(result[name]) for name in ("e_tag", "version") if result.get(name) is not None}
 
 
 def _prefix(folder: str) -> str | None:

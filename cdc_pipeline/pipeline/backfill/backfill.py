@@ -35,7 +35,7 @@ from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fi
 from cdc_pipeline.pipeline.capture.summary import RunSummary, batches_text
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.plan.limits import executed_before
-from cdc_pipeline.pipeline.report import CaptureReport, LogPlace, TableReport
+from cdc_pipeline.pipeline.report import CaptureReport, ReportPosition, TableReport
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.search import search_by_time
@@ -64,8 +64,8 @@ class BackfillReport(BaseModel):
     reason: str
     lake: str
     tables: tuple[str, ...]
-    start: LogPlace
-    end: LogPlace
+    start: ReportPosition
+    end: ReportPosition
     partial: tuple[str, ...] = ()
     tables_changed: dict[str, TableReport] = Field(default_factory=dict)
     batches: int = 0
@@ -201,7 +201,7 @@ def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> Backfi
     report = filled.last
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
-    at = LogPlace.of(cursor.position)
+    at = ReportPosition.from_position(cursor.position)
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
     done = filled.done
     reason = f"{done.rows:,} row changes in {batches_text(done.batches)}" if done.batches else report.reason
@@ -242,8 +242,8 @@ def _resolved(
         tables=side.tables,
         asked_from=as_text(start),
         asked_to=as_text(end),
-        start=LogPlace.of(first),
-        end=None if last is None else LogPlace(journal=last.journal, offset=last.offset),
+        start=ReportPosition.from_position(first),
+        end=None if last is None else ReportPosition(journal=last.journal, offset=last.offset),
         epoch=epoch,
         begun_at_us=now_us(),
     )

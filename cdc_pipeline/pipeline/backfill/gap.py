@@ -38,7 +38,7 @@ from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.publish import empty_interval
-from cdc_pipeline.pipeline.report import CapturePlan, LogPlace
+from cdc_pipeline.pipeline.report import CapturePlan, ReportPosition
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.side_lake import only_tables
 from cdc_pipeline.pipeline.targets.routes import Routes
@@ -61,8 +61,8 @@ class _Filled(BaseModel):
 
     version: Literal[1] = 1
     table: str
-    start: LogPlace
-    end: LogPlace
+    start: ReportPosition
+    end: ReportPosition
     batch_number: int
     at_us: int
     is_done: bool = False
@@ -82,8 +82,8 @@ class GapReport(BaseModel):
     outcome: Literal["applied", "nothing_new"]
     reason: str
     table: str
-    start: LogPlace
-    end: LogPlace
+    start: ReportPosition
+    end: ReportPosition
     rows: dict[str, int]
     cut: int = -1
 
@@ -157,7 +157,7 @@ class _Gap:
 
     def _changelogs(self) -> list[str]:
         cut = self._batch.cut
-        routes = Routes(self._config).of(*split_table_name(self._table))
+        routes = Routes(self._config).of_table(*split_table_name(self._table))
         tables = {} if cut is None else cut.tables
         names = [
             route.target
@@ -271,8 +271,8 @@ class _Gap:
     def _commit(self, record: BatchRecord, first: Position, last: Position) -> GapReport:
         filled = _Filled(
             table=self._table,
-            start=LogPlace.of(first),
-            end=LogPlace.of(last),
+            start=ReportPosition.from_position(first),
+            end=ReportPosition.from_position(last),
             batch_number=record.batch_number,
             at_us=now_us(),
         )
@@ -320,8 +320,8 @@ class _Gap:
             outcome=outcome,
             reason=reason,
             table=self._table,
-            start=LogPlace.of(first),
-            end=LogPlace.of(last),
+            start=ReportPosition.from_position(first),
+            end=ReportPosition.from_position(last),
             rows=rows,
             cut=cut,
         )

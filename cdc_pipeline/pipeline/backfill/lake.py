@@ -36,7 +36,7 @@ from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, put_if_absent, read
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.report import ReportPosition
 from cdc_pipeline.pipeline.side_lake import SideLake, beside
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import split_table_name
@@ -70,8 +70,8 @@ class BackfillRecord(_Plain):
     tables: tuple[str, ...]
     asked_from: str
     asked_to: str
-    start: LogPlace
-    end: LogPlace | None
+    start: ReportPosition
+    end: ReportPosition | None
     epoch: int = 1
     begun_at_us: int
 
@@ -86,7 +86,7 @@ class BackfillDone(_Plain):
     """
 
     version: Literal[1] = 1
-    at: LogPlace
+    at: ReportPosition
     batches: int
     partial: tuple[str, ...] = ()
     done_at_us: int

@@ -29,8 +29,8 @@ from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.backfill.join import joined_cursor, joined_interval, joined_record
 from cdc_pipeline.pipeline.backfill.pieces import Piece, Segment, pieces
-from cdc_pipeline.pipeline.backfill.segment import Given, SegmentResult, SegmentTask, segment_task
-from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, Look, survey_task
+from cdc_pipeline.pipeline.backfill.segment import SegmentResult, SegmentTask, WaveInputs, segment_task
+from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, SurveyRange, survey_task
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.publish import cursor_metadata, publish
 from cdc_pipeline.pipeline.side_lake import SideLake
@@ -155,7 +155,7 @@ class _Parallel:
             return "the range does not lie between two positions of the journals"
         routes = Routes(self._config)
         for name in tables:
-            for route in routes.of(*split_table_name(name)):
+            for route in routes.of_table(*split_table_name(name)):
                 if any(mask.kind == "hash" for mask in route.rule.masks.values()):
                     return f"{name} has hashed columns, whose salt must not leave this process"
         return ""
@@ -171,7 +171,7 @@ class _Parallel:
             # a journal is missing, which the capture reports; or there is nothing to read
             return []
         looks = [
-            Look(
+            SurveyRange(
                 path=str(file),
                 start=cursor.offset if number == first else 4,
                 stop=end.offset if number == last else None,
@@ -180,7 +180,7 @@ class _Parallel:
         ]
         followed = tuple(sorted({name for state in cursor.targets.values() for name in state.source_names}))
         work = partial(survey_task, config=self._shipped(), followed=followed)
-        texts = run_tasks(self._sink.spark.session(), [look.model_dump_json() for look in looks], work)
+        texts = run_tasks(self._sink.spark.session(), [part.model_dump_json() for part in looks], work)
         surveys = [JournalSurvey.model_validate_json(text) for text in texts]
         if not surveys:
             return []
@@ -243,7 +243,7 @@ class _Parallel:
     def _decoded(
         self, segments: Sequence[Segment], cut: Cut | None, cursor: CursorState, number: int
     ) -> list[SegmentResult]:
-        given = Given(
+        inputs = WaveInputs(
             config=self._shipped(),
             directory=self._directory,
             cut="" if cut is None else cut.model_dump_json(),
@@ -266,7 +266,7 @@ class _Parallel:
                 journal_created_s=at.journal_created_s,
             )
         )
-        work = partial(segment_task, given=given)
+        work = partial(segment_task, inputs=inputs)
         texts = run_tasks(self._sink.spark.session(), [task.model_dump_json() for task in tasks], work)
         return [SegmentResult.model_validate_json(text) for text in texts]
 

@@ -56,8 +56,8 @@ from cdc_pipeline.pipeline.load.finish import Finish
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.side import LoadLake, side_config
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.plan.needs_load import Chosen, choose
-from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.plan.needs_load import LoadSelection, choose
+from cdc_pipeline.pipeline.report import ReportPosition
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.side_lake import SideLake
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
@@ -97,8 +97,8 @@ class RebuildReport(_Plain):
     reason: str
     tables: tuple[str, ...]
     targets: dict[str, RebuiltTarget] = Field(default_factory=dict)
-    start: LogPlace | None = None
-    end: LogPlace | None = None
+    start: ReportPosition | None = None
+    end: ReportPosition | None = None
     resumed: bool = False
     notes: tuple[Note, ...] = ()
     parallel: ParallelReport | None = None
@@ -180,7 +180,7 @@ class _Rebuild:
             )
 
     def run(self, *, restart: bool) -> RebuildReport:
-        chosen = self._chosen(self._main.state()[1])
+        chosen = self._selected_tables(self._main.state()[1])
         self._main.capture(loading=chosen.targets)
         cursor, cut = self._main.state()
         assert cursor is not None  # a capture leaves one
@@ -205,7 +205,7 @@ class _Rebuild:
             reach("load_begun")
             return self._replay(folder, state, chosen, resumed=resumed)
 
-    def _chosen(self, cut: Cut | None) -> Chosen:
+    def _selected_tables(self, cut: Cut | None) -> LoadSelection:
         """Return the tables and all that share targets with them."""
         states = {} if cut is None else cut.cursor.targets
         source = build_source(self._config)
@@ -224,7 +224,7 @@ class _Rebuild:
         text = "\n".join((*self._tables, as_text(self._start)))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-    def _is_done(self, cut: Cut | None, chosen: Chosen) -> bool:
+    def _is_done(self, cut: Cut | None, chosen: LoadSelection) -> bool:
         states = {} if cut is None else cut.cursor.targets
         found = [states.get(name) for name in chosen.targets]
         return bool(found) and all(
@@ -233,7 +233,7 @@ class _Rebuild:
         )
 
     def _begun(
-        self, chosen: Chosen, cursor: CursorState, cut: Cut | None, *, restart: bool
+        self, chosen: LoadSelection, cursor: CursorState, cut: Cut | None, *, restart: bool
     ) -> tuple[LoadFolder, LoadState, bool]:
         """Return an earlier process's rebuild or a new one, and which of the two it is."""
         for folder, state in self._rebuilds():
@@ -262,7 +262,7 @@ class _Rebuild:
             if is_finished(state, cut) and not folder.is_locked():
                 folder.remove()
 
-    def _new_state(self, load_id: str, chosen: Chosen, cursor: CursorState) -> LoadState:
+    def _new_state(self, load_id: str, chosen: LoadSelection, cursor: CursorState) -> LoadState:
         source = build_source(self._config)
         try:
             source.check()
@@ -292,7 +292,7 @@ class _Rebuild:
 
     # -- replaying it -------------------------------------------------------------------------------------------------
 
-    def _replay(self, folder: LoadFolder, state: LoadState, chosen: Chosen, *, resumed: bool) -> RebuildReport:
+    def _replay(self, folder: LoadFolder, state: LoadState, chosen: LoadSelection, *, resumed: bool) -> RebuildReport:
         if self._parallel is not None:
             self._fill(folder, state, chosen)
         side = LoadLake(self._config, folder, state, run_id=self._run_id)
@@ -315,7 +315,7 @@ class _Rebuild:
         assert made is not None
         return self._report(state, chosen, made, resumed=resumed)
 
-    def _fill(self, folder: LoadFolder, state: LoadState, chosen: Chosen) -> None:
+    def _fill(self, folder: LoadFolder, state: LoadState, chosen: LoadSelection) -> None:
         """Read the archive's journals in parallel."""
         assert self._parallel is not None
         assert self._archive is not None
@@ -340,7 +340,7 @@ class _Rebuild:
         )
         self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self._parallel)
 
-    def _check(self, folder: LoadFolder, side: LoadLake, chosen: Chosen) -> None:
+    def _check(self, folder: LoadFolder, side: LoadLake, chosen: LoadSelection) -> None:
         """Check that the tables are whole; else remove the rebuild.
 
         Raises:
@@ -373,7 +373,7 @@ class _Rebuild:
             folder.remove()
             raise next(iter(side.left.values()))
 
-    def _report(self, state: LoadState, chosen: Chosen, cut: Cut, *, resumed: bool) -> RebuildReport:
+    def _report(self, state: LoadState, chosen: LoadSelection, cut: Cut, *, resumed: bool) -> RebuildReport:
         end = cut.cursor.position
         return RebuildReport(
             source=self._config.name,
@@ -389,8 +389,8 @@ class _Rebuild:
                 )
                 for name in chosen.targets
             },
-            start=LogPlace.of(state.cursor.position),
-            end=LogPlace.of(end),
+            start=ReportPosition.from_position(state.cursor.position),
+            end=ReportPosition.from_position(end),
             resumed=resumed,
             notes=cut.notes,
             parallel=self._in_parallel,

@@ -77,7 +77,7 @@ class SegmentResult(_Plain):
 
 
 @dataclass(frozen=True)
-class Given:
+class WaveInputs:
     """Values that are the same for all tasks of a wave.
 
     Attributes:
@@ -99,32 +99,32 @@ class Given:
     epoch: int
 
 
-def segment_task(task: str, *, given: Given) -> str:
+def segment_task(task: str, *, inputs: WaveInputs) -> str:
     """Run `decode_segment` on a `SegmentTask` as JSON text."""
-    return decode_segment(SegmentTask.model_validate_json(task), given).model_dump_json()
+    return decode_segment(SegmentTask.model_validate_json(task), inputs).model_dump_json()
 
 
-def decode_segment(task: SegmentTask, given: Given) -> SegmentResult:
+def decode_segment(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     """Decode and stage one segment."""
     try:
-        return _decoded(task, given)
+        return _decoded(task, inputs)
     except CdcError as error:
         return SegmentResult(refused=f"{task.journal}:{error.offset or task.start}: {error.what}")
 
 
-def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
-    config = given.config
-    cut = Cut.model_validate_json(given.cut) if given.cut else None
-    cursor = CursorState.model_validate_json(given.cursor)
+def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
+    config = inputs.config
+    cut = Cut.model_validate_json(inputs.cut) if inputs.cut else None
+    cursor = CursorState.model_validate_json(inputs.cursor)
     start = Position(task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s)
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
     context = CaptureContext(config, sink, MemoryCursorStore(cursor), RunObserver(), "")
-    run = _resolved(config, given, start, replace(start, offset=task.stop, gtid_set=""))
+    run = _resolved(config, inputs, start, replace(start, offset=task.stop, gtid_set=""))
     stretch = open_stretch(
         context,
-        LogSection(run, _SegmentSource(given), TableFilter(config.tables), cursor),
+        LogSection(run, _SegmentSource(inputs), TableFilter(config.tables), cursor),
         targets=Targets(config, cut, shadows=cursor.shadows),
-        parking=XaParking(sink.paths, epoch=given.epoch, check_lock=lambda: None),
+        parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
             number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
         ),
@@ -139,16 +139,16 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
     return result
 
 
-def _resolved(config: PipelineConfig, given: Given, start: Position, end: Position) -> ResolvedRun:
+def _resolved(config: PipelineConfig, inputs: WaveInputs, start: Position, end: Position) -> ResolvedRun:
     plan = CapturePlan.of_stretch(
         start,
         end,
         source=config.name,
-        identity=str(given.identity),
+        identity=str(inputs.identity),
         reason="a segment of a stretch that is decoded in parallel",
         end_reason="the end of the segment",
     )
-    return ResolvedRun(plan=plan, start=start, end=end, limit=None, ends_anywhere=False, epoch=given.epoch)
+    return ResolvedRun(plan=plan, start=start, end=end, limit=None, ends_anywhere=False, epoch=inputs.epoch)
 
 
 def _apart(what: str) -> TransactionError:
@@ -205,14 +205,14 @@ class SegmentCommitter:
 class _SegmentSource(ArchiveSource):
     """One archive with known facts: a task reads its own journal and no other."""
 
-    def __init__(self, given: Given) -> None:
-        super().__init__(given.directory)
-        self._given = given
+    def __init__(self, inputs: WaveInputs) -> None:
+        super().__init__(inputs.directory)
+        self._inputs = inputs
 
     @property
     def identity(self) -> ServerIdentity:
-        return self._given.identity
+        return self._inputs.identity
 
     @property
     def uses_gtids(self) -> bool:
-        return self._given.uses_gtids
+        return self._inputs.uses_gtids

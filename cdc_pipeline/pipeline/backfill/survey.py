@@ -41,7 +41,7 @@ class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Look(_Plain):
+class SurveyRange(_Plain):
     """Part of a journal to survey: from `start` up to `stop`, or to its end if that is None."""
 
     path: str
@@ -83,31 +83,31 @@ class JournalSurvey(_Plain):
 
 
 def survey_task(task: str, *, config: PipelineConfig, followed: tuple[str, ...]) -> str:
-    """Run `survey` on a `Look` as JSON text."""
-    return survey(Look.model_validate_json(task), config=config, followed=followed).model_dump_json()
+    """Run `survey` on a `SurveyRange` as JSON text."""
+    return survey(SurveyRange.model_validate_json(task), config=config, followed=followed).model_dump_json()
 
 
-def survey(look: Look, *, config: PipelineConfig, followed: tuple[str, ...] = ()) -> JournalSurvey:
+def survey(part: SurveyRange, *, config: PipelineConfig, followed: tuple[str, ...] = ()) -> JournalSurvey:
     """Survey one journal.
 
     Args:
         config: the side lake's, whose tables are the chosen ones.
         followed: tables that targets follow after a rename.
     """
-    file = Path(look.path)
+    file = Path(part.path)
     try:
         head = read_head(file)
-        surveyor = _Surveyor(config, is_mariadb=head.journal_format.is_mariadb, followed=followed, start=look.start)
+        surveyor = _Surveyor(config, is_mariadb=head.journal_format.is_mariadb, followed=followed, start=part.start)
         for chunk in read_journal(
             file,
-            offset=look.start,
-            journal_format=head.journal_format if look.start > 4 else None,
-            stop_offset=look.stop,
+            offset=part.start,
+            journal_format=head.journal_format if part.start > 4 else None,
+            stop_offset=part.stop,
             unpacked_bytes_max=config.source.unpacked_bytes_max,
         ):
             surveyor.add(chunk)
     except CdcError as error:
-        return JournalSurvey(journal=file.name, start=look.start, end=look.start, failed=f"{error.what}")
+        return JournalSurvey(journal=file.name, start=part.start, end=part.start, failed=f"{error.what}")
     return surveyor.found(file.name)
 
 
@@ -130,7 +130,7 @@ class _Surveyor:
         events = chunk.events
         self._close(chunk, 0)
         for row in np.flatnonzero((events["role"] == Role.STATEMENT) | (events["role"] == Role.XA_PREPARE)).tolist():
-            found = self._what(chunk, row)
+            found = self._boundary(chunk, row)
             if found is not None:
                 self._open.append((found[0], int(events["tx_offset"][row]), found[1]))
                 self._close(chunk, row)
@@ -168,7 +168,7 @@ class _Surveyor:
                 left.append((kind, start, xid))
         self._open = left
 
-    def _what(self, chunk: Chunk, row: int) -> tuple[str, str] | None:
+    def _boundary(self, chunk: Chunk, row: int) -> tuple[str, str] | None:
         if chunk.events["role"][row] == Role.XA_PREPARE:
             return "prepared", parse_prepare(chunk, row).xid
         query = parse_query(chunk, row)

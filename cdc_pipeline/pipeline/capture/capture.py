@@ -24,7 +24,7 @@ from dataclasses import replace
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.pipeline.capture.catch_up import catch_up, catch_up_chosen
+from cdc_pipeline.pipeline.capture.catch_up import catch_up, catch_up_selected
 from cdc_pipeline.pipeline.capture.commit import Committer, cursor_state
 from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.pipeline.capture.resume import resume
@@ -96,7 +96,7 @@ def capture(
         state = resume(context)
         server = choose(config)
         if tables is not None:
-            return catch_up_chosen(context, state, tables, server=server, started=started)
+            return catch_up_selected(context, state, tables, server=server, started=started)
         with closing(build_source(server.config)) as source:
             bound = bound or config.bound
             resolved = _plan(context, state, bound, source=source, server=server, dump_errors=dump_errors)

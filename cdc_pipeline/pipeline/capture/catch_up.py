@@ -69,7 +69,7 @@ def catch_up(context: CaptureContext, state: RunState, tables: Collection[str], 
     return state.after(CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names))
 
 
-def catch_up_chosen(
+def catch_up_selected(
     context: CaptureContext,
     state: RunState,
     tables: Sequence[str],
@@ -253,7 +253,7 @@ class CatchUp:
             # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),
         )
-        moves = CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us)
+        moves = _CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us)
         committer = Committer(self._context, stretch, moves=moves)
         try:
             Drain(self._context, stretch, committer).run()
@@ -297,7 +297,7 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
     }
 
 
-class CatchUpMoves:
+class _CatchUpMoves:
     """Moves of one suspended target, without the source's cursor (see `commit.Moves`).
 
     Args:

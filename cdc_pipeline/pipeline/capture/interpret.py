@@ -36,11 +36,11 @@ from cdc_pipeline.pipeline.decode.decoding import DecodedTable, RunDecoder, prep
 from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
 from cdc_pipeline.pipeline.decode.raw_staging import RawStaging
 from cdc_pipeline.pipeline.decode.statements import StatementRules
-from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, OpenTransaction, Stated
+from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, DecidedStatement, OpenTransaction
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
 from cdc_pipeline.pipeline.targets.row_images import check_rows
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
-from cdc_pipeline.schema.evolution.changes import Decision, RowPlace
+from cdc_pipeline.schema.evolution.changes import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.text.table_names import table_name
@@ -268,15 +268,15 @@ class Interpreter:
 
     # -- statements --------------------------------------------------------------------------------
 
-    def _statements(self, unit: Unit) -> tuple[list[Stated], tuple[Suspend, ...]]:
+    def _statements(self, unit: Unit) -> tuple[list[DecidedStatement], tuple[Suspend, ...]]:
         """Decide on statements that are not alone: savepoints, XA, DDL of other tables."""
-        logged: list[Stated] = []
+        logged: list[DecidedStatement] = []
         suspensions: list[Suspend] = []
         for piece in unit:
             for row in (np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first).tolist():
                 query, decision = self._decision(piece, row)
                 suspensions += self._learn(piece, row, query, decision)
-                logged.append(Stated(piece, row, decision))
+                logged.append(DecidedStatement(piece, row, decision))
         return logged, tuple(suspensions)
 
     def _decision(self, piece: EventSlice, row: int) -> tuple[Query, Decision]:
@@ -293,7 +293,7 @@ class Interpreter:
             journal=journal,
             offset=int(event["offset"]),
             schemas=self._schemas,
-            place=RowPlace(seq, int(event["commit_ts_us"]), gtid or f"{journal}:{begin}"),
+            place=RowPosition(seq, int(event["commit_ts_us"]), gtid or f"{journal}:{begin}"),
         )
         return query, decision
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.errors import OverlapUndecidedError, PositionError
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.progress import Progress
 from cdc_pipeline.pipeline.targets.targets import Target
 
 
@@ -67,7 +67,7 @@ class Overlap:
                 next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or start again",
             )
 
-    def check_passed(self, place: Place) -> None:
+    def check_passed(self, place: Progress) -> None:
         """Raise if the run would publish inside the overlap.
 
         Raises:

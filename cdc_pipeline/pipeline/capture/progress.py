@@ -19,7 +19,7 @@ from cdc_pipeline.position.position import Flavor, LoggedEvent, Position
 from cdc_pipeline.position.start.same_log import last_logged_event
 
 
-class Place:
+class Progress:
     """Progress over applied slices; always between transactions.
 
     Args:

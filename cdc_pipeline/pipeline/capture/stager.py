@@ -123,7 +123,7 @@ class Stager:
         with self.together():
             for target in targets:
                 self._create_new(target)
-                named = self.names.of(rows.seq) if MODES[target.spec.mode].rows_are_changes else None
+                named = self.names.of_rows(rows.seq) if MODES[target.spec.mode].rows_are_changes else None
                 shaped = self._targets.shaped(rows, target)
                 self.batch().add(shaped, target, open_transaction=open_transaction, transactions=named)
 

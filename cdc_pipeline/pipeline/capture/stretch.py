@@ -15,7 +15,7 @@ from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.capture.overlap import Overlap
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.progress import Progress
 from cdc_pipeline.pipeline.capture.stager import Stager
 from cdc_pipeline.pipeline.decode.schemas import Schemas, schemas_of
 from cdc_pipeline.pipeline.observer import RunObserver
@@ -98,7 +98,7 @@ class Stretch:
     store: EventStore
     targets: Targets
     parking: XaParking
-    place: Place
+    place: Progress
     overlap: Overlap
     stager: Stager
     schemas: Schemas
@@ -166,7 +166,7 @@ def open_stretch(
         store=build_store(config),
         targets=targets,
         parking=parking,
-        place=Place(run.start, identity.flavor, keeps_gtids=source.uses_gtids),
+        place=Progress(run.start, identity.flavor, keeps_gtids=source.uses_gtids),
         overlap=Overlap(until_us=until_us, accepted=config.accept.overlap),
         stager=Stager(
             number=(0 if cursor is None else cursor.batch_number) + 1,

@@ -18,7 +18,7 @@ from cdc_pipeline.pipeline.capture.reader import ReadResult
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext
 from cdc_pipeline.pipeline.plan.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.pipeline.publish import empty_interval
-from cdc_pipeline.pipeline.report import CaptureReport, LogPlace, TableReport, needed_place, quarantined
+from cdc_pipeline.pipeline.report import CaptureReport, ReportPosition, TableReport, needed_position, quarantined
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 
@@ -170,7 +170,7 @@ def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
     return nothing if done is None else _joined(nothing, done)
 
 
-def reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool) -> str:
+def _reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool) -> str:
     """Describe what the run did, and why it ended where it did."""
     plan, limit = resolved.plan, resolved.limit
     if resolved.start.order == resolved.end.order:
@@ -218,7 +218,7 @@ def report_of(
     return CaptureReport(
         source=context.config.name,
         outcome="applied" if done.batches else "nothing_new",
-        reason=reason_of(done, interval, resolved, limit_reached=state.read.limit_reached),
+        reason=_reason_of(done, interval, resolved, limit_reached=state.read.limit_reached),
         plan=resolved.plan,
         interval=interval,
         recovered_batch=state.finished.batch_number if state.finished is not None else None,
@@ -232,9 +232,9 @@ def report_of(
         quarantine=quarantined(state.cut),
         cursor=cursor,
         cursor_reason=state.cursor_reason,
-        read_up_to=None if read is None else LogPlace.of(read),
-        applied_up_to=None if cursor is None else LogPlace.of(cursor.position),
-        oldest_needed=needed_place(cursor),
+        read_up_to=None if read is None else ReportPosition.from_position(read),
+        applied_up_to=None if cursor is None else ReportPosition.from_position(cursor.position),
+        oldest_needed=needed_position(cursor),
         seconds=time.monotonic() - started[0],
         cpu_seconds=time.process_time() - started[1],
         spark_started=context.sink.spark_started,

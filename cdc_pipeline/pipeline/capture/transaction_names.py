@@ -24,13 +24,13 @@ class TransactionNames:
 
     def __init__(self) -> None:
         self._slices: Sequence[EventSlice] = ()
-        self._found: dict[tuple[int, int], str] | None = None
+        self._names_known: dict[tuple[int, int], str] | None = None
         self._open: dict[tuple[int, int], str] = {}
         self._journals: dict[int, str] = {}
 
     def coming(self, slices: Sequence[EventSlice]) -> None:
         """Use these slices for the changes that follow."""
-        self._slices, self._found = slices, None
+        self._slices, self._names_known = slices, None
         for piece in slices:
             self._journals[journal_number(piece.chunk.journal)] = piece.chunk.journal
 
@@ -38,7 +38,7 @@ class TransactionNames:
         """Begin a transaction that comes in pieces."""
         self._open = {(journal_number(journal), tx_offset): gtid} if gtid else {}
 
-    def of(self, seq: pa.Array) -> pa.Array:
+    def of_rows(self, seq: pa.Array) -> pa.Array:
         """Return the names of the transactions of n changes: strings (n,)."""
         numbers, offsets = transactions(seq)
         places, which = np.unique(np.stack([numbers, offsets], axis=1), axis=0, return_inverse=True)
@@ -47,10 +47,10 @@ class TransactionNames:
         return pa.array(names, pa.string()).take(pa.array(which.reshape(-1)))
 
     def _known(self) -> dict[tuple[int, int], str]:
-        if self._found is None:
-            self._found = dict(self._open)
+        if self._names_known is None:
+            self._names_known = dict(self._open)
             for piece in self._slices:
                 number = journal_number(piece.chunk.journal)
                 texts = gtid_texts(piece.chunk, piece.first, piece.stop)
-                self._found.update(((number, offset), text) for offset, text in texts.items())
-        return self._found
+                self._names_known.update(((number, offset), text) for offset, text in texts.items())
+        return self._names_known

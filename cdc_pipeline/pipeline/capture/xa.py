@@ -76,7 +76,7 @@ class Park:
 
 
 @dataclass(frozen=True, slots=True)
-class EndPaired:
+class _EndPaired:
     """Apply or drop a transaction whose prepare and end come in the same run of slices."""
 
     group: PreparedGroup
@@ -84,14 +84,14 @@ class EndPaired:
 
 
 @dataclass(frozen=True, slots=True)
-class EndParked:
+class _EndParked:
     """Apply or drop a transaction that was parked before."""
 
     end: XaEnd
 
 
 @dataclass(frozen=True, slots=True)
-class PassOver:
+class _PassOver:
     """Pass over the end of a transaction whose prepare was not seen."""
 
     end: XaEnd
@@ -104,7 +104,7 @@ class Forget:
     group: PreparedGroup
 
 
-XaStep = AddPiece | CommitPieces | Park | EndPaired | EndParked | PassOver | Forget
+XaStep = AddPiece | CommitPieces | Park | _EndPaired | _EndParked | _PassOver | Forget
 
 
 class XaPlanner:
@@ -175,21 +175,21 @@ class XaPlanner:
                 self._targets.check(table.rows.schema)
                 self._targets.check_rows(table.rows)
 
-    def _paired(self, step: XaStep, end: XaEnd) -> EndPaired:
+    def _paired(self, step: XaStep, end: XaEnd) -> _EndPaired:
         assert isinstance(step, Park)
         if end.is_commit:
             for table in step.group.tables:
                 self._confirm(table.rows.schema)
-        return EndPaired(step.group, end)
+        return _EndPaired(step.group, end)
 
-    def _end(self, end: XaEnd, *, is_parked: bool) -> EndParked | PassOver:
+    def _end(self, end: XaEnd, *, is_parked: bool) -> _EndParked | _PassOver:
         if is_parked:
             if end.is_commit:
                 for schema in self._parking.schemas(end.xid):
                     if self._stretch.applies_parked(schema):
                         self._targets.masks.check_parked(schema)
                         self._confirm(schema)
-            return EndParked(end)
+            return _EndParked(end)
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
                 f"XA COMMIT of a transaction whose XA PREPARE was not read: {end.xid}",
@@ -200,7 +200,7 @@ class XaPlanner:
                 "and list this xid in accept.unknown_xa: it is then skipped and "
                 "recorded",
             )
-        return PassOver(end)
+        return _PassOver(end)
 
     def _check_again(self, group: PreparedGroup) -> None:
         if group.xid not in self._accepted:
@@ -246,11 +246,11 @@ class XaStaging:
                     self._commit_pieces(step)
                 case Park():
                     self._park(step)
-                case EndPaired():
+                case _EndPaired():
                     self._end_paired(step.group, step.end)
-                case EndParked():
+                case _EndParked():
                     self._end_parked(step.end)
-                case PassOver():
+                case _PassOver():
                     self._pass_over(step.end)
                 case Forget():
                     self._forget(step.group)

@@ -164,7 +164,7 @@ class RunDecoder:
     ) -> DecodedRun:
         """Return the changes of `slices`, decoded unless `raw` takes them.
 
-        Left out are changes undone by ROLLBACK TO (see `Controls.undone`), and rows that cannot
+        Left out are changes undone by ROLLBACK TO (see `TransactionControl.undone`), and rows that cannot
         be applied, if their policies and `may_leave_out` allow it.
 
         Raises:
@@ -354,7 +354,7 @@ def _by_transaction(
     cuts = [0, *(np.flatnonzero(new) + 1).tolist(), len(decoded)]
     for first, stop in pairwise(cuts):
         rows = decoded.part(first, stop)
-        journal, offset = _place(decoded, parts, first)
+        journal, offset = _event_position(decoded, parts, first)
         yield (journal, int(transaction[first])), DecodedTable(rows, journal, offset)
 
 
@@ -365,7 +365,7 @@ def rolled_back_offsets(piece: EventSlice) -> NDArray[np.int64]:
     return offsets
 
 
-def _place(decoded: DecodedRows, parts: Sequence[RowsSelection], row: int) -> tuple[str, int]:
+def _event_position(decoded: DecodedRows, parts: Sequence[RowsSelection], row: int) -> tuple[str, int]:
     """Return journal and offset of the rows event of change `row`."""
     at = int(decoded.event_row[row])
     for part in parts:
@@ -394,7 +394,7 @@ def _check_inserts(
     if not len(lacking):
         return None
     row = int(lacking[0])
-    journal, offset = _place(decoded, parts, row)
+    journal, offset = _event_position(decoded, parts, row)
     columns = decoded.schema.columns
     there = np.unpackbits(decoded.after_present[row], bitorder="little", count=len(columns)).tolist()
     names = [column.name for column, here in zip(columns, there, strict=True) if not here]
@@ -414,7 +414,7 @@ def _check_inserts(
 def _unrepresentable(
     decoded: DecodedRows, parts: Sequence[RowsSelection], value: InvalidValue
 ) -> UnrepresentableValueError | IncompleteRowsError:
-    journal, offset = _place(decoded, parts, value.row)
+    journal, offset = _event_position(decoded, parts, value.row)
     column = decoded.schema.columns[value.column]
     more = f" and {len(decoded.invalid) - 1} more" if len(decoded.invalid) > 1 else ""
     if value.reason == NO_DOCUMENT:

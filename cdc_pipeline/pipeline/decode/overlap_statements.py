@@ -11,7 +11,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.decode.schemas import Schemas
 from cdc_pipeline.pipeline.decode.statements import AsBefore, StatementRules
 from cdc_pipeline.pipeline.targets.targets import Targets
-from cdc_pipeline.schema.evolution.statement_context import Decision, KnownTable, RowPlace
+from cdc_pipeline.schema.evolution.statement_context import Decision, KnownTable, RowPosition
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
 
@@ -24,7 +24,7 @@ def decide_in_overlap(
     journal: str,
     offset: int,
     schemas: Schemas | None = None,
-    place: RowPlace | None = None,
+    place: RowPosition | None = None,
 ) -> Decision:
     """Decide as `rules.decide`, but record a statement as applied if its result exists.
 

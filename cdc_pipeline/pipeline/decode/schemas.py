@@ -31,7 +31,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import Origin, Place, SchemaHistory, Version
+from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHistory, Version
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 
 _KEPT_BINARY_NOTE = "kept_binary"
@@ -68,9 +68,9 @@ def schemas_of(
     # Without a cursor it is unknown what lies between a leftover history and the start.
     history = SchemaHistory()
     if cursor is not None:
-        history = file.read().up_to(Place(cursor.epoch, *cursor.position.order))
+        history = file.read().up_to(LogPosition(cursor.epoch, *cursor.position.order))
     if run.decision is not None and run.decision.epoch_grows and run.decision.overlap_until_us is None:
-        history.begin_epoch(Place(run.epoch, *start.order))
+        history.begin_epoch(LogPosition(run.epoch, *start.order))
     tables = TableFilter(config.tables)
 
     def captured(database: str, table: str) -> bool:
@@ -127,7 +127,7 @@ class Schemas:
         self._epoch = epoch
         self._start = start
         self._ask = ask
-        self._is_asked = False
+        self._has_read_catalog = False
         self._recorded = recorded
         self._kept_us = kept_us
         self._noted: set[tuple[str, str]] = set()
@@ -145,8 +145,8 @@ class Schemas:
 
     def before(self, database: str, table: str, journal: str, offset: int) -> TableState | None:
         """Return the table right before a statement at a place; None if it is not known."""
-        place = Place.of(self._epoch, journal, offset)
-        place = Place(place.epoch, place.journal, place.offset - 1)
+        place = LogPosition.of_event(self._epoch, journal, offset)
+        place = LogPosition(place.epoch, place.journal, place.offset - 1)
         version = self._history.at(database, table, place)
         if (version is None or version.schema is None or version.generated is None) and self.ask_catalog():
             version = self._history.at(database, table, place)
@@ -165,7 +165,7 @@ class Schemas:
         """Return the table right after a statement, by the catalog; None if no catalog has it."""
         self.ask_catalog()
         version = self._version(database, table, journal, offset)
-        place = Place.of(self._epoch, journal, offset)
+        place = LogPosition.of_event(self._epoch, journal, offset)
         if version is None or version.origin is not Origin.CATALOG or version.place != place:
             return None
         return version.schema
@@ -177,14 +177,14 @@ class Schemas:
 
     def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
         """Correct the history if a table map contradicts it."""
-        place = Place.of(self._epoch, journal, offset)
+        place = LogPosition.of_event(self._epoch, journal, offset)
         version = self._history.at(schema.database, schema.table, place)
         generated = None
         if version is not None and version.schema is not None:
-            told = self._as_recorded(version.schema, journal, offset)
-            if _essence(told) == _essence(schema):
+            recorded = self._as_recorded(version.schema, journal, offset)
+            if _essence(recorded) == _essence(schema):
                 return
-            if _essence(_filled(told, schema)) == _essence(schema):
+            if _essence(_filled(recorded, schema)) == _essence(schema):
                 # no contradiction: the map fills in what a DDL's text left open
                 generated = version.generated
         charset = "" if version is None else version.charset
@@ -192,7 +192,7 @@ class Schemas:
         self._history.add(schema.database, schema.table, corrected)
 
     def _version(self, database: str, table: str, journal: str, offset: int) -> Version | None:
-        return self._history.at(database, table, Place.of(self._epoch, journal, offset))
+        return self._history.at(database, table, LogPosition.of_event(self._epoch, journal, offset))
 
     def _as_recorded(self, schema: TableSchema, journal: str, offset: int) -> TableSchema:
         if not any(column.type.fixed_bytes for column in schema.columns):
@@ -229,10 +229,10 @@ class Schemas:
         Raises:
             SourceError, BinlogError: reading it, or the log up to it, failed.
         """
-        if self._is_asked:
+        if self._has_read_catalog:
             return False
         placed = self._ask()
-        self._is_asked = True
+        self._has_read_catalog = True
         if placed is None:
             return False
         for (database, table), (schema, charset) in placed.catalog.tables.items():
@@ -245,13 +245,15 @@ class Schemas:
         self, placed: PlacedCatalog, database: str, table: str, schema: TableSchema | None, charset: str
     ) -> None:
         last = placed.last_ddl.get((database, table))
-        place = Place(self._epoch, *self._start.order) if last is None else Place.of(self._epoch, *last)
+        place = (
+            LogPosition(self._epoch, *self._start.order) if last is None else LogPosition.of_event(self._epoch, *last)
+        )
         version = self._history.at(database, table, place)
-        is_told = _is_whole(version) if table else version is not None
+        is_known = _is_whole(version) if table else version is not None
         generated = placed.catalog.generated.get((database, table))
-        if not is_told or (last is not None and version is not None and version.place < place):
-            told = Version(place, Origin.CATALOG, schema, charset, generated=generated)
-            self._history.add(database, table, told)
+        if not is_known or (last is not None and version is not None and version.place < place):
+            current = Version(place, Origin.CATALOG, schema, charset, generated=generated)
+            self._history.add(database, table, current)
         if generated is not None:
             self._history.know_generated(database, table, place, generated)
 
@@ -267,7 +269,7 @@ class Schemas:
         logged = LoggedStatement(
             query.sql,
             query.database,
-            Place.of(self._epoch, journal, offset),
+            LogPosition.of_event(self._epoch, journal, offset),
             is_mariadb=is_mariadb,
             modes=session_modes(query, is_mariadb=is_mariadb),
             error_code=query.error_code,
@@ -317,26 +319,26 @@ def _is_whole(version: Version | None) -> bool:
     )
 
 
-def _oldest(cursor: CursorState) -> Place:
-    places = [Place(cursor.epoch, *cursor.position.order)]
-    places += [Place(held.epoch, *held.position.order) for held in cursor.suspended.values()]
-    places += [Place.of(xa.epoch, xa.prepared_journal, xa.prepared_offset) for xa in cursor.open_xa]
+def _oldest(cursor: CursorState) -> LogPosition:
+    places = [LogPosition(cursor.epoch, *cursor.position.order)]
+    places += [LogPosition(held.epoch, *held.position.order) for held in cursor.suspended.values()]
+    places += [LogPosition.of_event(xa.epoch, xa.prepared_journal, xa.prepared_offset) for xa in cursor.open_xa]
     return min(places)
 
 
-def _filled(told: TableSchema, schema: TableSchema) -> TableSchema:
-    """Return `told` with unknown parts taken from a table map: charsets, fraction digits."""
-    if len(told.columns) != len(schema.columns):
-        return told
+def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
+    """Return `recorded` with unknown parts taken from a table map: charsets, fraction digits."""
+    if len(recorded.columns) != len(schema.columns):
+        return recorded
     columns = tuple(
         replace(
             column,
             charset=column.charset or seen.charset,
             fraction_digits=seen.fraction_digits if column.fraction_digits < 0 else column.fraction_digits,
         )
-        for column, seen in zip(told.columns, schema.columns, strict=True)
+        for column, seen in zip(recorded.columns, schema.columns, strict=True)
     )
-    return replace(told, columns=columns)
+    return replace(recorded, columns=columns)
 
 
 def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:

@@ -15,8 +15,8 @@ from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPlace, decide, is_isolated
-from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Surroundings
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPosition, decide, is_isolated
+from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, StatementOptions
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.text.table_names import table_name
 
@@ -67,7 +67,7 @@ class StatementRules:
         journal: str,
         offset: int,
         schemas: Schemas | None = None,
-        place: RowPlace | None = None,
+        place: RowPosition | None = None,
         as_before: AsBefore | None = None,
     ) -> Decision:
         """Return what the statement does to the targets; suspended ones are left out (K4).
@@ -85,19 +85,19 @@ class StatementRules:
         """
         kind, modes = self._classified(query)
         lookup = _Lookup(self._tables, self._policy, targets, kind, as_before)
-        surroundings: Surroundings = {
+        options: StatementOptions = {
             "shadow": targets.shadow,
             "shadowed": self._shadows.table_of,
             "is_name_captured": lookup.captured,
             "features": self._features,
-            "place": place or RowPlace(),
+            "place": place or RowPosition(),
         }
         if schemas is not None:
-            surroundings["before"] = lambda database, table: schemas.before(database, table, journal, offset)
-            surroundings["catalog_after"] = lambda database, table: schemas.after(database, table, journal, offset)
+            options["before"] = lambda database, table: schemas.before(database, table, journal, offset)
+            options["catalog_after"] = lambda database, table: schemas.after(database, table, journal, offset)
 
         def decide_for(lookup: _Lookup, among: Callable[[str, str], bool]) -> Decision:
-            of_target: Surroundings = {**surroundings, "policy": lookup.policy, "masked": lookup.masked}
+            of_target: StatementOptions = {**options, "policy": lookup.policy, "masked": lookup.masked}
             decision = decide(
                 query.sql,
                 query.database,

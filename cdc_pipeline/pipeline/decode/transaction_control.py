@@ -35,7 +35,7 @@ _XA_END_ORDINAL_MAX = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class DecidedStatement:
     """A statement of the log, its place, and the decision on it."""
 
     piece: EventSlice
@@ -66,7 +66,7 @@ class XaEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Controls:
+class TransactionControl:
     """Effects of the statements in a run of slices on its rows.
 
     Attributes:
@@ -114,7 +114,7 @@ class ControlReader:
         """Forget what was read since `mark`: the same piece comes again."""
         self._open, self._open_is_xa = mark
 
-    def read(self, stated: Sequence[Stated]) -> Controls:
+    def read(self, stated: Sequence[DecidedStatement]) -> TransactionControl:
         """Read the control statements of whole transactions.
 
         Raises:
@@ -130,9 +130,9 @@ class ControlReader:
             elif kind in _XA_ENDS:
                 ends.append(_xa_end(one))
         undone = {transaction: of.undone for transaction, of in savepoints.items()}
-        return Controls({key: ranges for key, ranges in undone.items() if len(ranges)}, tuple(ends))
+        return TransactionControl({key: ranges for key, ranges in undone.items() if len(ranges)}, tuple(ends))
 
-    def read_piece(self, piece: EventSlice, stated: Sequence[Stated]) -> bool:
+    def read_piece(self, piece: EventSlice, stated: Sequence[DecidedStatement]) -> bool:
         """Read a piece of the open transaction; return whether it is an XA transaction.
 
         Raises:
@@ -156,7 +156,7 @@ class ControlReader:
         return self._open.undone
 
 
-def _apply(savepoints: Savepoints, one: Stated) -> None:
+def _apply(savepoints: Savepoints, one: DecidedStatement) -> None:
     statement = one.decision.statement
     event = one.piece.chunk.events[one.row]
     ordinal = int(event["tx_ordinal"])
@@ -175,7 +175,7 @@ def _apply(savepoints: Savepoints, one: Stated) -> None:
         )
 
 
-def _xa_end(one: Stated) -> XaEnd:
+def _xa_end(one: DecidedStatement) -> XaEnd:
     statement = one.decision.statement
     event = one.piece.chunk.events[one.row]
     journal, tx_offset = one.transaction

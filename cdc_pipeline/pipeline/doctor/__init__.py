@@ -25,7 +25,7 @@ from cdc_pipeline.errors import CdcError, MissingGrantError, ReplicaIdError, Ser
 from cdc_pipeline.pipeline.doctor import archive, grants, lake, local, retention, server, state, tables
 from cdc_pipeline.pipeline.doctor.check import Check
 from cdc_pipeline.pipeline.doctor.context import Context, NotThereError
-from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Diagnosis, Finding, Told, in_order, note, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Diagnosis, Finding, Verdict, in_order, note, warning
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.text.server_messages import said_by
 
@@ -74,37 +74,37 @@ def examine(
     try:
         for check in checks:
             if check.area in areas:
-                findings += _made(check, context, findings, absent)
+                findings += _run_check(check, context, findings, absent)
             elif check.opens:
-                findings += [one for one in _made(check, context, findings, absent) if one.severity == "error"]
+                findings += [one for one in _run_check(check, context, findings, absent) if one.severity == "error"]
     finally:
         context.close()
-    for name, not_made in absent.items():
-        names = ", ".join(dict.fromkeys(check.name for check in not_made))
-        told = note(f"skipped, because {'they need' if len(not_made) > 1 else 'it needs'} {name}: {names}")
-        findings.append(Finding(area=not_made[0].area, check="not examined", **told.model_dump()))
+    for name, skipped in absent.items():
+        names = ", ".join(dict.fromkeys(check.name for check in skipped))
+        verdict = note(f"skipped, because {'they need' if len(skipped) > 1 else 'it needs'} {name}: {names}")
+        findings.append(Finding(area=skipped[0].area, check="not examined", **verdict.model_dump()))
     secrets = sorted(_secrets(config), key=len, reverse=True)
     shown = [_without_secrets(finding, secrets) for finding in findings]
     return Diagnosis(source=config.name, findings=in_order(shown), seconds=time.monotonic() - began_s)
 
 
-def _made(
+def _run_check(
     check: Check, context: Context, before: Sequence[Finding], absent: dict[str, list[Check]]
 ) -> Iterator[Finding]:
     """Return the findings of one check."""
-    said: list[Told] = []
+    said: list[Verdict] = []
     try:
         for one in check.run(context):
             said.append(one)  # one by one: findings before a failure are kept
     except NotThereError as missing:
         absent.setdefault(str(missing), []).append(check)
     except CdcError as error:
-        told = Told.of(error)
+        verdict = Verdict.from_error(error)
         refused = any(one.severity == "error" and one.area in ("server", "grants") for one in before)
         if isinstance(error, _REFUSALS) and check.area != "grants" and refused:
             absent.setdefault("a server with the required grants and log settings", []).append(check)
-        elif not any(one.what == told.what or one.mend == told.mend != "" for one in before):
-            said.append(told)
+        elif not any(one.what == verdict.what or one.mend == verdict.mend != "" for one in before):
+            said.append(verdict)
         if isinstance(error, ServerUnreachableError) and check.area not in ("lake", "local"):
             context.forget_source()
     except Exception as error:  # an unexpected error of one check must not end the examination

@@ -9,11 +9,11 @@ from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed, size
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.position.failback import consumers_of
 
 
-def _journals(context: Context) -> Iterator[Told]:
+def _journals(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.archive.files import journal_files
 
     directory = context.archive_config.directory
@@ -37,7 +37,7 @@ def _journals(context: Context) -> Iterator[Told]:
         )
 
 
-def _end(context: Context) -> Iterator[Told]:
+def _end(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.archive.ends import scan
     from cdc_pipeline.source.archive.files import journal_files, read_head
 
@@ -45,7 +45,7 @@ def _end(context: Context) -> Iterator[Told]:
     last = journal_files(context.archive_config.directory)[-1]
     found = scan(last, read_head(last), unpacked_bytes_max=context.archive_config.unpacked_bytes_max)
     if found.failure is not None:
-        yield Told.of(found.failure)
+        yield Verdict.from_error(found.failure)
     elif found.end.offset < last.stat().st_size:
         yield note(
             "the last journal ends inside a transaction; a run waits there until the journal is copied again",
@@ -55,7 +55,7 @@ def _end(context: Context) -> Iterator[Told]:
         yield ok(f"the archive ends at {found.end}")
 
 
-def _gtids(context: Context) -> Iterator[Told]:
+def _gtids(context: Context) -> Iterator[Verdict]:
     if context.source.uses_gtids:
         yield ok("its transactions have GTIDs, which prove where journals end")
     else:
@@ -65,7 +65,7 @@ def _gtids(context: Context) -> Iterator[Told]:
         )
 
 
-def _cursor(context: Context) -> Iterator[Told]:
+def _cursor(context: Context) -> Iterator[Verdict]:
     cursor = context.cursor
     for consumer in consumers_of(cursor) if cursor is not None else ():
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cdc_pipeline.pipeline.doctor.context import Context
-from cdc_pipeline.pipeline.doctor.diagnosis import Area, Told
+from cdc_pipeline.pipeline.doctor.diagnosis import Area, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class Check:
 
     area: Area
     name: str
-    run: Callable[[Context], Iterable[Told]]
+    run: Callable[[Context], Iterable[Verdict]]
     opens: bool = False
 
 
-def checks(area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Told]]) -> tuple[Check, ...]:
+def checks(area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Verdict]]) -> tuple[Check, ...]:
     """Return checks of one area, in this order; an underscore in a name stands for a blank."""
     return tuple(Check(area, name.replace("_", " "), run, opens) for name, run in named.items())

@@ -21,8 +21,8 @@ class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Told(_Plain):
-    """Statement of a check.
+class Verdict(_Plain):
+    """Verdict of a check.
 
     Attributes:
         severity: error: a pipeline does not work, or will not work soon; warning: it will cause
@@ -39,8 +39,8 @@ class Told(_Plain):
     mend: str = ""
 
     @classmethod
-    def of(cls, error: CdcError, severity: Severity = "error") -> Self:
-        """Return an error as a statement."""
+    def from_error(cls, error: CdcError, severity: Severity = "error") -> Self:
+        """Return an error as a verdict."""
         where = " at ".join(str(part) for part in (error.journal, error.offset) if part is not None)
         place = ", ".join(part for part in (where, error.table or "", error.setting or "") if part)
         return cls(
@@ -52,8 +52,8 @@ class Told(_Plain):
         )
 
 
-class Finding(Told):
-    """Statement of a check, under its name.
+class Finding(Verdict):
+    """Verdict of a check, under its name.
 
     Attributes:
         area: what was examined.
@@ -85,7 +85,7 @@ class Diagnosis(_Plain):
         """Return 0 for only ok and notes, 1 for warnings, 2 for errors."""
         return EXIT_CODES[self.worst]
 
-    def of(self, severity: Severity) -> tuple[Finding, ...]:
+    def with_severity(self, severity: Severity) -> tuple[Finding, ...]:
         """Return the findings of one severity."""
         return tuple(finding for finding in self.findings if finding.severity == severity)
 
@@ -95,21 +95,21 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda found: (AREAS.index(found.area), -SEVERITIES.index(found.severity))))
 
 
-def ok(what: str) -> Told:
+def ok(what: str) -> Verdict:
     """State that something is as it should be."""
-    return Told(severity="ok", what=what)
+    return Verdict(severity="ok", what=what)
 
 
-def note(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
+def note(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
     """State something good to know."""
-    return Told(severity="note", what=what, expected=expected, got=got, mend=mend)
+    return Verdict(severity="note", what=what, expected=expected, got=got, mend=mend)
 
 
-def warning(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
+def warning(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
     """State what will cause trouble later."""
-    return Told(severity="warning", what=what, expected=expected, got=got, mend=mend)
+    return Verdict(severity="warning", what=what, expected=expected, got=got, mend=mend)
 
 
-def error(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
+def error(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Verdict:
     """State why a pipeline does not work, or will not work soon."""
-    return Told(severity="error", what=what, expected=expected, got=got, mend=mend)
+    return Verdict(severity="error", what=what, expected=expected, got=got, mend=mend)

@@ -8,7 +8,7 @@ from typing import Final
 
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok
+from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok
 from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -31,7 +31,7 @@ _NEEDED: Final = frozenset(
 )
 
 
-def _privileges(context: Context) -> Iterator[Told]:
+def _privileges(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.server_checks import grant_findings
 
     found = grant_findings(context.server, context.live.replica.server_id)
@@ -41,7 +41,7 @@ def _privileges(context: Context) -> Iterator[Told]:
         yield ok(f"{context.server.account} may read the log and its state")
 
 
-def _select(context: Context) -> Iterator[Told]:
+def _select(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.connection import StatementError
 
     account = context.server.account
@@ -80,7 +80,7 @@ def _named_tables(context: Context) -> set[str]:
     return {name for name in named if context.captured(*split_table_name(name))}
 
 
-def _more_than_needed(context: Context) -> Iterator[Told]:
+def _more_than_needed(context: Context) -> Iterator[Verdict]:
     account = context.server.account
     found = 0
     for (line,) in context.server.query("SHOW GRANTS")[1]:

@@ -12,7 +12,7 @@ from cdc_pipeline.lake.storage.storage import check_reachable, storage_of
 from cdc_pipeline.lake.storage.storage_settings import spark_storage
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.local import not_complete
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.durable.retention import differing_properties
@@ -24,19 +24,19 @@ _BATCHES: Final = 4
 _MAGIC_FLAG: Final = "spark.hadoop.fs.s3a.performance.flags"
 
 
-def _reachable(context: Context) -> Iterator[Told]:
+def _reachable(context: Context) -> Iterator[Verdict]:
     check_reachable(context.paths.lake)
     context.lake_is_open = True  # whatever can be read is examined, whether it can be written or not
     yield ok(f"{context.paths.lake} is readable, or new")
 
 
-def _usable(context: Context) -> Iterator[Told]:
+def _usable(context: Context) -> Iterator[Verdict]:
     context.sink  # noqa: B018  (the lake can be read)
     seconds = probe_lake(context.paths)
     yield ok(f"conditional put, lock and remove work ({seconds * 1000:.0f} ms)")
 
 
-def _disk(context: Context) -> Iterator[Told]:
+def _disk(context: Context) -> Iterator[Verdict]:
     lake = context.paths.lake
     if is_object(lake):
         return
@@ -44,8 +44,8 @@ def _disk(context: Context) -> Iterator[Told]:
     batch = context.config.batch.merge_staged_bytes
     wanted = _BATCHES * batch
     if found.free_bytes < wanted:
-        told = error if found.free_bytes < batch else warning
-        yield told(
+        verdict = error if found.free_bytes < batch else warning
+        yield verdict(
             "the lake's disk has too little room for the files of a batch",
             expected=f"{size(wanted)} free ({_BATCHES} times batch.merge_staged_bytes)",
             got=f"{size(found.free_bytes)} of {size(found.total_bytes)}",
@@ -77,7 +77,7 @@ def _disk(context: Context) -> Iterator[Told]:
         )
 
 
-def _store(context: Context) -> Iterator[Told]:
+def _store(context: Context) -> Iterator[Verdict]:
     """Check settings of an object store."""
     lake = context.paths.lake
     if not is_object(lake):
@@ -111,7 +111,7 @@ def _store(context: Context) -> Iterator[Told]:
     )
 
 
-def _left_behind(context: Context) -> Iterator[Told]:
+def _left_behind(context: Context) -> Iterator[Verdict]:
     """Report unfinished loads, and scratch folders of examinations that were killed."""
     state, name = context.paths.state, context.config.name
     for folder, load in context.open_loads():
@@ -134,7 +134,7 @@ def _left_behind(context: Context) -> Iterator[Told]:
         yield note("scratch folders of killed examinations are left", got=listed(scratch), mend=f"rm -r in {state}")
 
 
-def _retention(context: Context) -> Iterator[Told]:
+def _retention(context: Context) -> Iterator[Verdict]:
     """Check that tables keep what cuts promise."""
     cut, sink = context.cut, context.config.sink
     differing = []
@@ -153,7 +153,7 @@ def _retention(context: Context) -> Iterator[Told]:
         yield ok(f"cuts stay readable for {kept}")
 
 
-def _upkeep(context: Context) -> Iterator[Told]:
+def _upkeep(context: Context) -> Iterator[Verdict]:
     found = context.config.maintenance
     if found is None or found.cron is None:
         yield note(
@@ -170,7 +170,7 @@ def _upkeep(context: Context) -> Iterator[Told]:
         yield ok(f"tables are compacted and vacuumed on a schedule ({found.cron})")
 
 
-def _spark(context: Context) -> Iterator[Told]:
+def _spark(context: Context) -> Iterator[Verdict]:
     found = probe_spark(context.config.sink, context.paths)
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in found.seconds.items())

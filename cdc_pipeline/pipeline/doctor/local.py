@@ -13,7 +13,7 @@ from typing import Final
 
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, size
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.wiring import spill_directory
 from cdc_pipeline.sink.probe import file_system
 from cdc_pipeline.sink.spark.jars import DELTA, JAR_SETS, complete_jars
@@ -27,7 +27,7 @@ _TEMPORARY_BYTES: Final = 1 << 30
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def _python(_context: Context) -> Iterator[Told]:
+def _python(_context: Context) -> Iterator[Verdict]:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _PYTHON:
         yield error(
@@ -37,7 +37,7 @@ def _python(_context: Context) -> Iterator[Told]:
         yield ok(f"Python {version}")
 
 
-def _packages(_context: Context) -> Iterator[Told]:
+def _packages(_context: Context) -> Iterator[Verdict]:
     try:
         required = metadata.requires(_PACKAGE) or []
     except metadata.PackageNotFoundError:
@@ -53,8 +53,8 @@ def _packages(_context: Context) -> Iterator[Told]:
         if got == wanted:
             fine.append(f"{name} {got}")
             continue
-        told = error if name in _SPARK or got == "not installed" else warning
-        yield told(
+        verdict = error if name in _SPARK or got == "not installed" else warning
+        yield verdict(
             f"the version of {name} is not the one that this program was tested with",
             expected=wanted,
             got=got,
@@ -63,17 +63,17 @@ def _packages(_context: Context) -> Iterator[Told]:
     yield ok(f"{', '.join(fine)}")
 
 
-def _java(_context: Context) -> Iterator[Told]:
+def _java(_context: Context) -> Iterator[Verdict]:
     home = find_java_home()
     version = java_version(home)
     yield ok(f"Java {version} in {home}" if version else f"Java of {home}")
 
 
-def _jars(_context: Context) -> Iterator[Told]:
+def _jars(_context: Context) -> Iterator[Verdict]:
     yield from not_complete(DELTA)
 
 
-def not_complete(jar_set: str) -> Iterator[Told]:
+def not_complete(jar_set: str) -> Iterator[Verdict]:
     """Check that a set of jars is in the cache with the right checksums."""
     found = complete_jars(jar_set)
     title = JAR_SETS[jar_set].title
@@ -89,7 +89,7 @@ def not_complete(jar_set: str) -> Iterator[Told]:
         yield ok(f"{title}: {len(found)}, checksums right")
 
 
-def _memory(context: Context) -> Iterator[Told]:
+def _memory(context: Context) -> Iterator[Verdict]:
     total, free = _memory_bytes()
     driver = memory_bytes(context.config.sink.spark.driver_memory)
     store = context.config.store
@@ -135,7 +135,7 @@ def _memory_bytes() -> tuple[int, int]:
     return min(total, limit), min(free, max(0, limit - used))
 
 
-def _cores(context: Context) -> Iterator[Told]:
+def _cores(context: Context) -> Iterator[Verdict]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     match = re.fullmatch(r"local\[(\d+)\]", context.config.sink.spark.master)
     if match and int(match[1]) > cores:
@@ -151,7 +151,7 @@ def _cores(context: Context) -> Iterator[Told]:
         yield ok(f"{cores} cores")
 
 
-def _disks(context: Context) -> Iterator[Told]:
+def _disks(context: Context) -> Iterator[Verdict]:
     store = context.config.store
     if store.kind != "memory":
         folder = spill_directory(context.config)

@@ -18,7 +18,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake import state
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
 from cdc_pipeline.position.failback import Consumer, consumers_of
 from cdc_pipeline.source.live.retention import JournalRetention, journal_retention
@@ -61,7 +61,7 @@ def _growth(context: Context) -> float | None:
     return sum(info.size_bytes for info in journals[:-1]) / over_s if over_s > 0 else None
 
 
-def _expiry(context: Context) -> Iterator[Told]:
+def _expiry(context: Context) -> Iterator[Verdict]:
     """Check the setting against the schedule, whatever is in the log now."""
     log = _log(context)
     keeps, rate = log.keeps, _growth(context)
@@ -93,7 +93,7 @@ def _expiry(context: Context) -> Iterator[Told]:
             yield ok(text)
 
 
-def _short_expiry(context: Context, keeps: JournalRetention, expire_s: float, now: str) -> Iterator[Told]:
+def _short_expiry(context: Context, keeps: JournalRetention, expire_s: float, now: str) -> Iterator[Verdict]:
     got = f"{duration(expire_s)} ({keeps.setting}); {now}"
     if expire_s < context.interval_s:
         yield error(
@@ -122,7 +122,7 @@ def _keep_longer(context: Context, keeps: JournalRetention) -> str:
     return set_statement(context, keeps.variable, keeps.value_for(_advised_s(context)))
 
 
-def _needed(context: Context) -> Iterator[Told]:
+def _needed(context: Context) -> Iterator[Verdict]:
     """Check what each consumer of the log needs against what the server will purge."""
     log, rate = _log(context), _growth(context)
     consumers = list(_consumers(context))
@@ -145,7 +145,7 @@ def _consumers(context: Context) -> Iterator[Consumer]:
         yield Consumer(f"the load of {listed(list(load.sources))}", at.epoch, at.position)
 
 
-def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | None) -> Told:
+def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | None) -> Verdict:
     journal = consumer.position.journal
     who = "the cursor" if consumer.name == "cursor" else consumer.name
     if not log.has(journal):
@@ -159,11 +159,11 @@ def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | Non
         text = f"{journal}, which {who} needs, may be purged at any moment"
     if left_s > _WARN_RUNS * context.interval_s:
         return ok(text)
-    told = error if left_s < context.interval_s else warning
-    return told(
+    verdict = error if left_s < context.interval_s else warning
+    return verdict(
         text,
         expected=f"longer than {context.interval_text}"
-        if told is error
+        if verdict is error
         else f"{_WARN_RUNS} times {context.interval_text}",
         got=f"{log.keeps.setting}; {ahead} newer journal{'s' if ahead != 1 else ''}",
         mend=f"{_keep_longer(context, log.keeps)} and: cdc-pipeline run {context.config.name}",
@@ -185,7 +185,7 @@ def _left_s(context: Context, log: _Log, journal: str, rate: float | None) -> fl
     return min(found, default=None)
 
 
-def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Told:
+def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Verdict:
     journal, position = consumer.position.journal, consumer.position
     try:
         context.source.validate_position(position)
@@ -208,7 +208,7 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Told:
     return ok(f"{journal}, which {who} needs, comes from the archive, or is located by GTIDs in what the server has")
 
 
-def _archive(context: Context) -> Iterator[Told]:
+def _archive(context: Context) -> Iterator[Verdict]:
     """Check that the archive beside the server joins its log."""
     from cdc_pipeline.source.archive.files import journal_files
 
@@ -241,7 +241,7 @@ def _archive(context: Context) -> Iterator[Told]:
     yield ok(f"{len(files)} journals in the archive join the server's log, which can be read from {identity} on")
 
 
-def _open_xa(context: Context) -> Iterator[Told]:
+def _open_xa(context: Context) -> Iterator[Verdict]:
     cursor = context.cursor
     old = []
     for xa in cursor.open_xa if cursor is not None else ():

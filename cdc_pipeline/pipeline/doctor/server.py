@@ -11,7 +11,7 @@ from cdc_pipeline.errors import CdcError, ServerUnreachableError
 from cdc_pipeline.pipeline.doctor import settings
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
 from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.source.live.login import is_this_machine
@@ -25,7 +25,7 @@ _CLOCK_WARNING_S: Final = 5.0
 _LAG_WARNING_S: Final = 600.0
 
 
-def _reachable(context: Context) -> Iterator[Told]:
+def _reachable(context: Context) -> Iterator[Verdict]:
     primary = context.live_config
     began_s = time.monotonic()
     chosen = choose(context.config)
@@ -55,20 +55,20 @@ def _reachable(context: Context) -> Iterator[Told]:
         )
 
 
-def _tls(context: Context) -> Iterator[Told]:
+def _tls(context: Context) -> Iterator[Verdict]:
     server = context.server
     mode = server.config.tls.mode
     status = {str(name).lower(): str(value) for name, value in server.query("SHOW SESSION STATUS LIKE 'Ssl%'")[1]}
     cipher = status.get("ssl_cipher", "")
     far = not is_this_machine(server.config.host)
     if not cipher:
-        told: Callable[..., Told] = warning if far else note
+        verdict: Callable[..., Verdict] = warning if far else note
         why = (
             "source.tls.mode is off"
             if mode == "off"
             else "the server offers no TLS, and mode preferred continues without it"
         )
-        yield told(
+        yield verdict(
             "the connection is not encrypted: rows are sent in plain text"
             + ("" if far else ", but only within this machine"),
             expected="TLS",
@@ -77,8 +77,8 @@ def _tls(context: Context) -> Iterator[Told]:
             "the server"),
         )  # fmt: skip
     elif mode in ("preferred", "required"):
-        told = warning if far else note
-        yield told(
+        verdict = warning if far else note
+        yield verdict(
             "the connection is encrypted, but the server's certificate is not checked: "
             "another machine can pose as the server and get the password",
             expected="verify or verify_ca",
@@ -89,7 +89,7 @@ def _tls(context: Context) -> Iterator[Told]:
         yield ok(f"encrypted: {status.get('ssl_version', 'TLS')}, {cipher}, source.tls.mode {mode}")
 
 
-def _clock(context: Context) -> Iterator[Told]:
+def _clock(context: Context) -> Iterator[Verdict]:
     before_s = time.time()
     there_s = float(context.server.value("SELECT UNIX_TIMESTAMP(NOW(6))"))
     after_s = time.time()
@@ -106,7 +106,7 @@ def _clock(context: Context) -> Iterator[Told]:
         )
 
 
-def _server_id(context: Context) -> Iterator[Told]:
+def _server_id(context: Context) -> Iterator[Verdict]:
     number = context.server.identity.server_id
     if number == 0:
         yield error(
@@ -126,7 +126,7 @@ def _server_id(context: Context) -> Iterator[Told]:
         yield ok(f"server_id is {number}")
 
 
-def _replica_id(context: Context) -> Iterator[Told]:
+def _replica_id(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.replica_id import check_replica_id
 
     live = context.live
@@ -134,7 +134,7 @@ def _replica_id(context: Context) -> Iterator[Told]:
     yield ok(f"replica server id {live.replica.server_id} is free, or used by our own reader")
 
 
-def _replication(context: Context) -> Iterator[Told]:
+def _replication(context: Context) -> Iterator[Verdict]:
     """Check a server that is itself a replica."""
     server, found = context.server, context.variables
     rows = server.replication()
@@ -164,7 +164,7 @@ def _replication(context: Context) -> Iterator[Told]:
         yield from _replica_state(row)
 
 
-def _replica_state(row: dict[str, object]) -> Iterator[Told]:
+def _replica_state(row: dict[str, object]) -> Iterator[Verdict]:
     def value(name: str) -> object:
         return row.get(f"replica_{name}", row.get(f"slave_{name}"))
 
@@ -189,7 +189,7 @@ def _replica_state(row: dict[str, object]) -> Iterator[Told]:
         yield ok(f"the server is a replica, {behind} s behind its source")
 
 
-def _standby(context: Context) -> Iterator[Told]:
+def _standby(context: Context) -> Iterator[Verdict]:
     standby = context.live_config.standby
     if standby is None:
         return
@@ -227,7 +227,7 @@ def _standby(context: Context) -> Iterator[Told]:
             mend=failure.next_step or "",
         )
     except CdcError as failure:
-        yield Told.of(failure)
+        yield Verdict.from_error(failure)
     finally:
         other.close()
 

@@ -8,13 +8,13 @@ from typing import Final
 
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, size
-from cdc_pipeline.pipeline.doctor.diagnosis import Severity, Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import Severity, Verdict, error, note, ok, warning
 
 _ROW_BYTES: Final = 16 << 20
 _WRITE_TIMEOUT_S: Final = 30
 
 
-def _required_settings(context: Context) -> Iterator[Told]:
+def _required_settings(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.server_checks import setting_findings
 
     found = setting_findings(context.server)
@@ -24,7 +24,7 @@ def _required_settings(context: Context) -> Iterator[Told]:
         yield ok("log_bin, binlog_format and binlog_row_value_options have the required values")
 
 
-def _row_metadata(context: Context) -> Iterator[Told]:
+def _row_metadata(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.server_checks import metadata_finding
 
     found = metadata_finding(context.server)
@@ -69,7 +69,7 @@ _ADVICE: Final = (
 )  # fmt: skip
 
 
-def _advised_settings(context: Context) -> Iterator[Told]:
+def _advised_settings(context: Context) -> Iterator[Verdict]:
     for advice in _ADVICE:
         value = context.variables.get(advice.variable)
         if value is None:
@@ -78,7 +78,7 @@ def _advised_settings(context: Context) -> Iterator[Told]:
             yield ok(f"{advice.variable} is {value}")
             continue
         mend = set_statement(context, advice.variable, advice.value)
-        yield Told(
+        yield Verdict(
             severity=advice.severity,
             what=advice.what,
             expected=f"{advice.variable} = {advice.good[0]}",
@@ -87,14 +87,14 @@ def _advised_settings(context: Context) -> Iterator[Told]:
         )
 
 
-def _gtids(context: Context) -> Iterator[Told]:
+def _gtids(context: Context) -> Iterator[Verdict]:
     with_standby = context.live_config.standby is not None
-    told: Callable[..., Told] = warning if with_standby else note
+    verdict: Callable[..., Verdict] = warning if with_standby else note
     if context.server.flavor == "mariadb":
         if context.variables.get("gtid_strict_mode", "ON").upper() == "ON":
             yield ok("gtid_strict_mode is ON")
         else:
-            yield told(
+            yield verdict(
                 "a replica may log transactions with GTIDs out of order: a failover by GTID would stop",
                 expected="gtid_strict_mode = ON",
                 got="OFF",
@@ -107,7 +107,7 @@ def _gtids(context: Context) -> Iterator[Told]:
     else:
         steps = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
         left = steps[steps.index(mode) + 1 :] if mode in steps else steps[1:]
-        yield told(
+        yield verdict(
             "transactions have no GTIDs: after a failover the position is searched by time "
             "and content (slower, and changelogs and histories wait for a decision)",
             expected="gtid_mode = ON",
@@ -119,7 +119,7 @@ def _gtids(context: Context) -> Iterator[Told]:
         )
 
 
-def _patience(context: Context) -> Iterator[Told]:
+def _write_timeout(context: Context) -> Iterator[Verdict]:
     found = context.variables
     timeout_s, packet_bytes = (int(found.get(name, 0)) for name in ("net_write_timeout", "max_allowed_packet"))
     if timeout_s < _WRITE_TIMEOUT_S:
@@ -142,7 +142,7 @@ def _patience(context: Context) -> Iterator[Told]:
         yield ok(f"max_allowed_packet is {size(packet_bytes)}")
 
 
-def _zone_and_modes(context: Context) -> Iterator[Told]:
+def _zone_and_modes(context: Context) -> Iterator[Verdict]:
     found = context.variables
     yield ok(
         f"time zone {found.get('time_zone', '?')} ({found.get('system_time_zone', '?')}): TIMESTAMP is UTC in the log"
@@ -165,7 +165,7 @@ def _zone_and_modes(context: Context) -> Iterator[Told]:
         yield ok("sql_mode is strict about dates")
 
 
-def _names(context: Context) -> Iterator[Told]:
+def _names(context: Context) -> Iterator[Verdict]:
     folding = context.variables.get("lower_case_table_names", "0")
     upper = [name for name in context.config.tables.include if name != name.lower()]
     if folding == "1" and upper:
@@ -179,7 +179,7 @@ def _names(context: Context) -> Iterator[Told]:
         yield ok(f"lower_case_table_names is {folding}")
 
 
-def _log_filters(context: Context) -> Iterator[Told]:
+def _log_filters(context: Context) -> Iterator[Verdict]:
     row = context.server.log_status()
     # A statement is filtered by its session's database, so that these lose changes of other
     # databases as well.
@@ -210,7 +210,7 @@ CHECKS: Final = checks(
     row_metadata=_row_metadata,
     advised_settings=_advised_settings,
     GTIDs=_gtids,
-    patience=_patience,
+    patience=_write_timeout,
     zone_and_modes=_zone_and_modes,
     names=_names,
     log_filters=_log_filters,

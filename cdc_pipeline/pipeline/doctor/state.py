@@ -14,18 +14,18 @@ from cdc_pipeline.lake.storage.lock import lock_holder
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.operate.cursor_view import view_cursor
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
-from cdc_pipeline.pipeline.report import needed_place, quarantined
+from cdc_pipeline.pipeline.report import needed_position, quarantined
 from cdc_pipeline.pipeline.wiring import build_dump_errors
 from cdc_pipeline.position.cursor import MemoryCursorStore
 
 _MISSED_RUNS: Final = 2
 
 
-def _cursor(context: Context) -> Iterator[Told]:
+def _cursor(context: Context) -> Iterator[Verdict]:
     """Compare the stored cursor with the last cut (K3: the cut decides if they differ)."""
     name = context.config.name
     cursors = context.cursors or MemoryCursorStore(source=name)
@@ -33,7 +33,7 @@ def _cursor(context: Context) -> Iterator[Told]:
     try:
         context.reconciled = reconcile(cursors.read(), cut)
     except LakeStateError as failure:
-        yield Told.of(failure)
+        yield Verdict.from_error(failure)
         return
     view = view_cursor(context.config, cursors=cursors)
     if context.reconciled.cursor is None:
@@ -54,7 +54,7 @@ def _cursor(context: Context) -> Iterator[Told]:
             got=view.next_run,
             mend=f"cdc-pipeline run {name}",
         )
-    needed = needed_place(context.reconciled.cursor)
+    needed = needed_position(context.reconciled.cursor)
     if needed is not None and needed.consumer != "cursor":
         yield note(
             f"the log is needed from {needed} on, by {needed.consumer}, which is earlier than the cursor",
@@ -62,26 +62,26 @@ def _cursor(context: Context) -> Iterator[Told]:
         )
 
 
-def _last_run(context: Context) -> Iterator[Told]:
+def _last_run(context: Context) -> Iterator[Verdict]:
     newest = next(iter(context.cursors.history(1)), None) if context.cursors is not None else None
     schedule = context.config.schedule
     if newest is None:
         return
     ago_s = time.time() - newest.at_us / 1e6
-    told = f"the cursor was last written {duration(ago_s)} ago"
+    message = f"the cursor was last written {duration(ago_s)} ago"
     if schedule is not None and schedule.enabled and context.every_s and ago_s > _MISSED_RUNS * context.every_s:
         yield warning(
-            f"{told}, so its schedule is not being kept",
+            f"{message}, so its schedule is not being kept",
             expected=context.interval_text,
             got=f"at {datetime.fromtimestamp(newest.at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M} UTC",
             mend="look at the last runs in Dagster's UI, and check that Dagster's daemon is "
             "running (dagster-daemon run)",
         )
     else:
-        yield ok(told)
+        yield ok(message)
 
 
-def _unfinished(context: Context) -> Iterator[Told]:
+def _unfinished(context: Context) -> Iterator[Verdict]:
     pending = context.pending
     if pending is not None:
         yield note(
@@ -92,20 +92,20 @@ def _unfinished(context: Context) -> Iterator[Told]:
         yield ok(f"no batch is unfinished; the last one is {context.cut.batch_number}")
 
 
-def _targets(context: Context) -> Iterator[Told]:
+def _targets(context: Context) -> Iterator[Verdict]:
     """Check that no other program wrote to a target (K3: a table must be as the last cut says)."""
     cut = context.cut
     if cut is None:
         return
     failing = context.sink.failing_targets(cut)
     for failure in failing.values():
-        yield Told.of(failure)
+        yield Verdict.from_error(failure)
     if not failing:
         count = len(cut.tables)
         yield ok(f"{count} Delta table{'s match' if count != 1 else ' matches'} the last cut")
 
 
-def _suspended(context: Context) -> Iterator[Told]:
+def _suspended(context: Context) -> Iterator[Verdict]:
     """Report suspended tables (K4: such a table stops, the others go on)."""
     found = context.cursor.suspended if context.cursor is not None else {}
     for name, held in sorted(found.items()):
@@ -119,7 +119,7 @@ def _suspended(context: Context) -> Iterator[Told]:
         yield ok("no table is suspended")
 
 
-def _quarantine(context: Context) -> Iterator[Told]:
+def _quarantine(context: Context) -> Iterator[Verdict]:
     found = quarantined(context.cut)
     for name, count in sorted(found.items()):
         yield warning(
@@ -130,7 +130,7 @@ def _quarantine(context: Context) -> Iterator[Told]:
         yield ok("the quarantine is empty")
 
 
-def _lock(context: Context) -> Iterator[Told]:
+def _lock(context: Context) -> Iterator[Verdict]:
     """Report who holds the source's lock (K16: one run writes at a time)."""
     context.sink  # noqa: B018  (the lake can be read)
     holder = lock_holder(context.paths.lock)
@@ -140,7 +140,7 @@ def _lock(context: Context) -> Iterator[Told]:
         yield ok("no process holds the source's lock")
 
 
-def _dump_errors(context: Context) -> Iterator[Told]:
+def _dump_errors(context: Context) -> Iterator[Verdict]:
     """Report runs that could not read the log."""
     context.sink  # noqa: B018  (the lake can be read)
     found = build_dump_errors(context.config).read()
@@ -156,7 +156,7 @@ def _dump_errors(context: Context) -> Iterator[Told]:
         yield ok("the last run could read the log")
 
 
-def _plan(context: Context) -> Iterator[Told]:
+def _plan(context: Context) -> Iterator[Verdict]:
     """Plan a run, with all that it checks before it reads."""
     context.source  # noqa: B018  (it answers)
     context.sink  # noqa: B018

@@ -10,7 +10,7 @@ from cdc_pipeline.config.modes import MODES, keeps_every_change
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
@@ -23,7 +23,7 @@ _EMPTIED: Final = frozenset({"MEMORY", "BLACKHOLE"})
 _NAMED_MAX: Final = 5
 
 
-def _matching(context: Context) -> Iterator[Told]:
+def _matching(context: Context) -> Iterator[Verdict]:
     include, account = context.config.tables.include, context.server.account
     names = [table.name for table in context.tables if table.has_rows]
     if not names:
@@ -40,11 +40,11 @@ def _matching(context: Context) -> Iterator[Told]:
     cut = context.cut if context.lake_is_open else None
     missing = nothing_matched(context.config, context.server.tables(), None if cut is None else cut.cursor)
     if missing is not None:
-        yield Told.of(missing)  # as each run does at its end
+        yield Verdict.from_error(missing)  # as each run does at its end
     yield ok(f"{len(names)} table{'s are' if len(names) != 1 else ' is'} captured: {listed(names)}")
 
 
-def _not_tables(context: Context) -> Iterator[Told]:
+def _not_tables(context: Context) -> Iterator[Verdict]:
     views = [table.name for table in context.tables if table.kind == "VIEW"]
     if views:
         yield note(
@@ -60,7 +60,7 @@ def _not_tables(context: Context) -> Iterator[Told]:
         )
 
 
-def _columns(context: Context) -> Iterator[Told]:
+def _columns(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.binlog.tables.charsets import known_charsets
     from cdc_pipeline.schema.catalog import server_charset
 
@@ -87,7 +87,7 @@ def _columns(context: Context) -> Iterator[Told]:
         try:
             check_column_names(table.name, [column.name for column in table.columns])
         except SchemaError as failure:
-            yield Told.of(failure)
+            yield Verdict.from_error(failure)
             continue
         fine += not unknown and not odd
     yield ok(
@@ -106,17 +106,17 @@ _KEYLESS: Final = {
 }
 
 
-def _keys(context: Context) -> Iterator[Told]:
+def _keys(context: Context) -> Iterator[Verdict]:
     routes = Routes(context.config)
     keyless = [table for table in context.tables_with_rows if not table.has_key]
     for table in keyless:
-        for route in routes.of(*split_table_name(table.name)):
+        for route in routes.of_table(*split_table_name(table.name)):
             rule = route.rule
             if rule.key or not MODES[rule.mode].has_key:
                 continue
             severity, becomes = _KEYLESS[rule.keyless]
-            told = error if severity == "error" else note
-            yield told(
+            verdict = error if severity == "error" else note
+            yield verdict(
                 f"{table.name} has no key: it {becomes}",
                 expected="a primary key, or a unique key without NULL",
                 got="none",
@@ -127,7 +127,7 @@ def _keys(context: Context) -> Iterator[Told]:
         yield ok("every captured table has a key")
 
 
-def _exact_views(context: Context) -> Iterator[Told]:
+def _exact_views(context: Context) -> Iterator[Verdict]:
     """Check for loads that need an exact view (K17: a change applied twice would leave a mark)."""
     mode = context.variables.get("gtid_mode", "OFF").upper()
     if context.server.flavor != "mysql" or mode == "ON":
@@ -144,7 +144,7 @@ def _exact_views(context: Context) -> Iterator[Told]:
         for table in context.tables_with_rows
         if any(
             keeps_every_change(route.rule.mode, route.rule.key or (("",) if table.has_key else ()))
-            for route in routes.of(*split_table_name(table.name))
+            for route in routes.of_table(*split_table_name(table.name))
         )
     ]
     if names:
@@ -160,7 +160,7 @@ def _exact_views(context: Context) -> Iterator[Told]:
         )
 
 
-def _cascades(context: Context) -> Iterator[Told]:
+def _cascades(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.cascades import SWITCH, unlogged_cascades
 
     found = unlogged_cascades(context.server, context.base_tables)
@@ -180,7 +180,7 @@ def _cascades(context: Context) -> Iterator[Told]:
         yield ok("no foreign key changes rows without logging it")
 
 
-def _engines(context: Context) -> Iterator[Told]:
+def _engines(context: Context) -> Iterator[Verdict]:
     fine = True
     for table in (one for one in context.tables_with_rows if one.engine):
         engine = table.engine.upper()
@@ -203,7 +203,7 @@ def _engines(context: Context) -> Iterator[Told]:
         yield ok("every captured table uses a transactional engine")
 
 
-def _partitions(context: Context) -> Iterator[Told]:
+def _partitions(context: Context) -> Iterator[Verdict]:
     names = [table.name for table in context.tables if table.is_partitioned]
     if not names:
         return
@@ -217,7 +217,7 @@ def _partitions(context: Context) -> Iterator[Told]:
     )
 
 
-def _versioned(context: Context) -> Iterator[Told]:
+def _versioned(context: Context) -> Iterator[Verdict]:
     names = [table.name for table in context.tables if table.kind == "SYSTEM VERSIONED"]
     if names:
         yield warning(
@@ -229,7 +229,7 @@ def _versioned(context: Context) -> Iterator[Told]:
         )
 
 
-def _partial(context: Context) -> Iterator[Told]:
+def _partial(context: Context) -> Iterator[Verdict]:
     """Report partial tables (K19: their earlier rows are missing)."""
     cursor = context.cursor
     source = context.config.name

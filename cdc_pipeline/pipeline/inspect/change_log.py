@@ -186,7 +186,7 @@ class ChangeLog:
                 self._gtids.feed(chunk)
                 fed = chunk
             # Events held in the buffer are from the chunk before, whose GTIDs are still known.
-            yield from self._pass_on(piece, self._gtids.of(piece.events["tx_offset"]))
+            yield from self._pass_on(piece, self._gtids.of_transactions(piece.events["tx_offset"]))
         if fed is None:
             self._gtids.feed(chunk)
         if failure is not None:

@@ -119,7 +119,7 @@ class Inspection:
 
     def _is_past(self, found: FileChunk) -> bool:
         """Return whether nothing wanted can follow: past the last position, outside a transaction."""
-        place = self.selection.to_place
+        place = self.selection.to_position
         if place is None or self.log.is_open:
             return False
         number = int(numbered(found.name).rpartition(".")[2])

@@ -39,7 +39,7 @@ _ROW_OPERATIONS: Final = {INSERT: "WRITE_ROWS", UPDATE: "UPDATE_ROWS", DELETE: "
 
 
 @dataclass(frozen=True, slots=True)
-class JournalPlace:
+class JournalPosition:
     """A journal, by its number, and an offset in it."""
 
     number: int
@@ -54,7 +54,7 @@ class Selection:
         tables: shell patterns over ``schema.table``.
         operations: of OPERATIONS.
         from_us, to_us: microseconds since 1970 UTC.
-        from_place, to_place: see JournalPlace.
+        from_position, to_position: see JournalPlace.
         gtids, exclude_gtids: GTID sets as text; "" is no condition.
     """
 
@@ -62,8 +62,8 @@ class Selection:
     operations: frozenset[str] = frozenset(OPERATIONS)
     from_us: int | None = None
     to_us: int | None = None
-    from_place: JournalPlace | None = None
-    to_place: JournalPlace | None = None
+    from_position: JournalPosition | None = None
+    to_position: JournalPosition | None = None
     gtids: str = ""
     exclude_gtids: str = ""
 
@@ -74,7 +74,7 @@ class Selection:
     @property
     def asks_for_transactions(self) -> bool:
         """Return whether any condition is on whole transactions."""
-        places = (self.from_us, self.to_us, self.from_place, self.to_place)
+        places = (self.from_us, self.to_us, self.from_position, self.to_position)
         return any(place is not None for place in places) or bool(self.gtids or self.exclude_gtids)
 
     def wants_table(self, database: str, table: str) -> bool:
@@ -106,11 +106,11 @@ class Selection:
 
     def skips_before(self, journal: str) -> bool:
         """Return whether the whole journal lies before what is wanted."""
-        return self.from_place is not None and journal_number(journal) < self.from_place.number
+        return self.from_position is not None and journal_number(journal) < self.from_position.number
 
     def skips_after(self, journal: str) -> bool:
         """Return whether the whole journal lies behind what is wanted."""
-        return self.to_place is not None and journal_number(journal) > self.to_place.number
+        return self.to_position is not None and journal_number(journal) > self.to_position.number
 
 
 class TransactionFilter:
@@ -121,7 +121,7 @@ class TransactionFilter:
         self._sets: dict[tuple[str, bool], MysqlGtidSet | MariadbGtidSet] = {}
         # where reading begins instead of the given offset, which is inside
         self.moved_from: int | None = None
-        self._is_placed = selection.from_place is None
+        self._is_placed = selection.from_position is None
 
     def wanted(self, chunk: Chunk, events: np.ndarray, gtids: Gtids) -> NDArray[np.bool_]:
         """Return bool (n,): of events of one chunk; marks outside transactions go by position.
@@ -138,11 +138,11 @@ class TransactionFilter:
         number = journal_number(chunk.journal)
         inside = events["tx_offset"] >= 0
         place = np.where(inside, events["tx_offset"], events["offset"])
-        if asked.from_place is not None and number <= asked.from_place.number:
+        if asked.from_position is not None and number <= asked.from_position.number:
             self._find_start(events, number)
-            keep &= place >= asked.from_place.offset if number == asked.from_place.number else False
-        if asked.to_place is not None and number >= asked.to_place.number:
-            keep &= place < asked.to_place.offset if number == asked.to_place.number else False
+            keep &= place >= asked.from_position.offset if number == asked.from_position.number else False
+        if asked.to_position is not None and number >= asked.to_position.number:
+            keep &= place < asked.to_position.offset if number == asked.to_position.number else False
         if asked.from_us is not None:
             keep &= (events["commit_ts_us"] >= asked.from_us) & inside
         if asked.to_us is not None:
@@ -162,7 +162,7 @@ class TransactionFilter:
 
     def _find_start(self, events: np.ndarray, number: int) -> None:
         """Note where the start is moved to if it is not a transaction's begin."""
-        asked = self._selection.from_place
+        asked = self._selection.from_position
         assert asked is not None
         if self._is_placed or number != asked.number or asked.offset <= 4:
             return
@@ -215,12 +215,12 @@ def check_gtid_set(text: str) -> None:
             raise error from None
 
 
-def place_of(text: str) -> JournalPlace:
+def journal_position(text: str) -> JournalPosition:
     """Parse ``JOURNAL:OFFSET``. Raises ValueError or BinlogError if it is not one."""
     journal, separator, offset = text.rpartition(":")
     if not separator or not offset.isdigit():
         raise ValueError(text)
-    return JournalPlace(journal_number(journal), int(offset))
+    return JournalPosition(journal_number(journal), int(offset))
 
 
 @lru_cache(maxsize=64)

@@ -26,7 +26,7 @@ from cdc_pipeline.lake.loads import LoadState, new_load_id, now_us
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.plan.needs_load import Chosen
+from cdc_pipeline.pipeline.plan.needs_load import LoadSelection
 from cdc_pipeline.pipeline.targets.keys import identity_of
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.position.cursor import CursorState
@@ -69,7 +69,7 @@ class LoadBegin:
         self._observer = observer
 
     @contextmanager
-    def start(self, chosen: Chosen) -> Iterator[Started]:
+    def start(self, chosen: LoadSelection) -> Iterator[Started]:
         """Yield the begin of a load of some tables; the view is open within the context.
 
         Raises:
@@ -79,7 +79,7 @@ class LoadBegin:
         with ExitStack() as stack:
             yield self._start(chosen, stack)
 
-    def _start(self, chosen: Chosen, stack: ExitStack) -> Started:
+    def _start(self, chosen: LoadSelection, stack: ExitStack) -> Started:
         for _ in range(TRIES_MAX):
             cursor = self._cursor(chosen)
             exact = self._exact(self._source.schemas(chosen.sources))
@@ -109,7 +109,7 @@ class LoadBegin:
         self.viewless = ()
         return mark.position
 
-    def _cursor(self, chosen: Chosen) -> CursorState:
+    def _cursor(self, chosen: LoadSelection) -> CursorState:
         """Return the main cursor, at the log's end and without open XA transactions."""
         until_s = time.monotonic() + self._config.snapshot.lock_wait_s
         while True:
@@ -137,7 +137,7 @@ class LoadBegin:
             self._observer.load_stepped(f"waiting for the prepared XA transactions {xids} to end")
             time.sleep(_POLL_S)
 
-    def _schemas_at(self, low: Position, chosen: Chosen) -> dict[str, TableSchema] | None:
+    def _schemas_at(self, low: Position, chosen: LoadSelection) -> dict[str, TableSchema] | None:
         """Return the tables' columns at the low mark; None if a DDL lies behind it."""
         names = set(chosen.sources)
         placed = self._source.live.catalog(lambda database, table: table_name(database, table) in names, since=low)
@@ -160,7 +160,7 @@ class LoadBegin:
         routes = Routes(self._config)
         found = []
         for name, schema in schemas.items():
-            for route in routes.of(schema.database, schema.table):
+            for route in routes.of_table(schema.database, schema.table):
                 how = identity_of(route.rule, source=name, columns=schema.column_names, source_key=schema.key_names)
                 if keeps_every_change(how.mode, how.key):
                     found.append(name)
@@ -173,7 +173,7 @@ class LoadBegin:
         return known if known > 0 else now_us()
 
     def _state(
-        self, chosen: Chosen, cursor: CursorState, low: Position, time_us: int, exact: tuple[str, ...]
+        self, chosen: LoadSelection, cursor: CursorState, low: Position, time_us: int, exact: tuple[str, ...]
     ) -> LoadState:
         at: dict[str, object] = {"batch_number": 0, "targets": {}, "open_xa": ()}
         if low.order != cursor.position.order:

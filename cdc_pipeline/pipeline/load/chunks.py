@@ -94,10 +94,12 @@ class ChunkLoad:
 
     def _todo(self) -> list[str]:
         return [
-            name for name in self._side.state.sources if not self._of(name).is_done and not self._side.is_left(name)
+            name
+            for name in self._side.state.sources
+            if not self._progress_of(name).is_done and not self._side.is_left(name)
         ]
 
-    def _of(self, name: str) -> TableProgress:
+    def _progress_of(self, name: str) -> TableProgress:
         return self._progress.tables.get(name, TableProgress())
 
     # -- tables of one view -------------------------------------------------------------------------------------------
@@ -146,9 +148,9 @@ class ChunkLoad:
         sizes = self._source.sizes(schemas)
         average = {name: size for name, (_, size) in sizes.items()}
         with ChunkReader(self._source.config, self._config.snapshot, average_bytes=average) as reader:
-            chunks = reader.chunks({schema: self._of(name) for name, schema in schemas.items()})
+            chunks = reader.chunks({schema: self._progress_of(name) for name, schema in schemas.items()})
             while self._batch(chunks, schemas):
-                if any(side.is_left(name) and not self._of(name).is_done for name in schemas):
+                if any(side.is_left(name) and not self._progress_of(name).is_done for name in schemas):
                     return  # the rest of it is not needed
 
     def _batch(self, chunks: Iterator[Chunk], schemas: Mapping[str, TableSchema]) -> bool:

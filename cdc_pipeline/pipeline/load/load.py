@@ -43,8 +43,8 @@ from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.load.side import LoadLake
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.plan.needs_load import Chosen, apart_from, choose, needing, targets_of
-from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.plan.needs_load import LoadSelection, apart_from, choose, needing, targets_of
+from cdc_pipeline.pipeline.report import ReportPosition
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.route_checks import check_recorded
 from cdc_pipeline.pipeline.targets.routes import Routes
@@ -159,7 +159,7 @@ class _Loader:
 
     # -- what is to be done -------------------------------------------------------------------------------------------
 
-    def _first(self, tables: Sequence[str] | None, *, restart: bool) -> Chosen:
+    def _first(self, tables: Sequence[str] | None, *, restart: bool) -> LoadSelection:
         """Finish the loads of earlier processes; return what is left to load."""
         known = self._source.tables()
         _, cut = self._main.state()
@@ -169,7 +169,7 @@ class _Loader:
             for load_id in remove_damaged(self._config) if restart else ():
                 self._observer.load_stepped(f"discarding the load {load_id}, whose file is damaged")
             found = self._unfinished(wanted.targets if tables is not None else None)
-            held = [self._hold(folder, state) for folder, state in found]
+            held = [self._locked(folder, state) for folder, state in found]
         with ExitStack() as stack:
             for one in held:
                 stack.push(one)
@@ -185,7 +185,7 @@ class _Loader:
             left.update((name, _not_there(name)) for name in wanted.targets if name not in loaded and name not in left)
         return self._choose_again(left, tables)
 
-    def _choose_again(self, left: Mapping[str, CdcError], tables: Sequence[str] | None) -> Chosen:
+    def _choose_again(self, left: Mapping[str, CdcError], tables: Sequence[str] | None) -> LoadSelection:
         """Return those tables, left over or in need of a load, that the source still has."""
         _, cut = self._main.state()
         known = self._source.tables()
@@ -197,7 +197,7 @@ class _Loader:
             self._done.notes.append(Note(kind=_GONE_NOTE, text=f"it is not loaded: {left[name].what}", table=name))
             self._observer.load_stepped(f"{name} is not loaded: its source table is gone")
         targets = sorted(wanted & there)
-        return choose(self._config, cut, known, targets) if targets else Chosen()
+        return choose(self._config, cut, known, targets) if targets else LoadSelection()
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:
@@ -224,7 +224,7 @@ class _Loader:
                 found.append((folder, state))
         return found
 
-    def _hold(self, folder: LoadFolder, state: LoadState) -> ExitStack:
+    def _locked(self, folder: LoadFolder, state: LoadState) -> ExitStack:
         stack = ExitStack()
         try:
             stack.enter_context(folder.locked())
@@ -236,12 +236,12 @@ class _Loader:
 
     # -- one load -----------------------------------------------------------------------------------------------------
 
-    def _begin_and_load(self, chosen: Chosen) -> None:
+    def _begin_and_load(self, chosen: LoadSelection) -> None:
         with ExitStack() as stack:
             with self._claiming():
                 found = self._unfinished(chosen.targets)
                 if found:
-                    self._hold(*found[0]).close()  # raises if another process works on it
+                    self._locked(*found[0]).close()  # raises if another process works on it
                     raise LoadError(
                         f"another load of {', '.join(chosen.targets)} was started in the meantime",
                         next_step="run the same command again: it continues that load",
@@ -258,7 +258,7 @@ class _Loader:
             reach("load_created")
             self._load(side, started)
 
-    def _started(self, chosen: Chosen, stack: ExitStack) -> Started:
+    def _started(self, chosen: LoadSelection, stack: ExitStack) -> Started:
         """Begin a load; without an exact view, only of the tables that need none."""
         begin = LoadBegin(self._config, main=self._main, source=self._source, observer=self._observer)
         try:
@@ -344,8 +344,8 @@ class _Loader:
                 chunks=sum(table.chunks for table in read),
                 rows_quarantined=sum(cut.quarantine[one].rows for one in sources if one in cut.quarantine),
                 delta_version=cut.tables[name].table_version,
-                low=LogPlace.of(side.state.cursor.position),
-                high=LogPlace.of(high),
+                low=ReportPosition.from_position(side.state.cursor.position),
+                high=ReportPosition.from_position(high),
                 cut=cut.batch_number,
             )
 

@@ -105,7 +105,9 @@ class MainLake:
         if cut is None or cursor is None or error.table is None or isinstance(error, ConfigError):
             return False  # a configuration error stays, whether the target is suspended or not
         routes = Routes(self.config)
-        led_to = {route.target for route in routes.of(*split_table_name(error.table))} if "." in error.table else set()
+        led_to = (
+            {route.target for route in routes.of_table(*split_table_name(error.table))} if "." in error.table else set()
+        )
         states = cut.cursor.targets
         mine = {
             name

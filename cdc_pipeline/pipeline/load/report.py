@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.report import ReportPosition
 
 
 class _Plain(BaseModel):
@@ -36,8 +36,8 @@ class LoadedTarget(_Plain):
     chunks: int
     rows_quarantined: int = 0
     delta_version: int
-    low: LogPlace
-    high: LogPlace
+    low: ReportPosition
+    high: ReportPosition
     cut: int
 
 

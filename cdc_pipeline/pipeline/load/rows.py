@@ -30,7 +30,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPlace:
+class ReadPosition:
     """Place of rows that were read.
 
     Attributes:
@@ -55,10 +55,10 @@ class RowPath:
     """
 
     def __init__(
-        self, targets: Targets, place: ReadPlace, *, as_staged: Callable[[Target], Target] = lambda target: target
+        self, targets: Targets, place: ReadPosition, *, as_staged: Callable[[Target], Target] = lambda target: target
     ) -> None:
         self._targets = targets
-        self._place = place
+        self._position = place
         self._as_staged = as_staged
 
     def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> int:
@@ -90,7 +90,7 @@ class RowPath:
         shaped = self._targets.shaped(rows, target)
         named = None
         if MODES[target.spec.mode].rows_are_changes:
-            named = pa.array([f"{self._place.journal}:{self._place.offset}"] * len(shaped), pa.string())
+            named = pa.array([f"{self._position.journal}:{self._position.offset}"] * len(shaped), pa.string())
         batch.add(shaped, self._as_staged(target), transactions=named)
 
     def _judged(self, rows: DecodedRows, first: int) -> tuple[DecodedRows, BadRows | None]:
@@ -116,19 +116,19 @@ class RowPath:
         wanted[at] = True
         bad = without_values(rows.where(wanted), hidden)
         bad = replace(bad, event_row=np.zeros(len(bad), np.int64))
-        offsets = np.array([self._place.offset], np.int64)
-        lines = list(jsonl_lines(bad, journal=self._place.journal, offsets=offsets, gtids=[None]))
+        offsets = np.array([self._position.offset], np.int64)
+        lines = list(jsonl_lines(bad, journal=self._position.journal, offsets=offsets, gtids=[None]))
         names, schema = rows.schema.column_names, bad.schema.to_json()
         entries = [
             {
                 "_op": INSERT,
                 # Rows of one read share places after the first half million; this number tells
                 # their entries apart.
-                "_seq": Decimal(self._place.seq + 2 * (first + row)),
-                "ts_us": self._place.time_us,
+                "_seq": Decimal(self._position.seq + 2 * (first + row)),
+                "ts_us": self._position.time_us,
                 "table": rows.schema.full_name,
-                "journal": self._place.journal,
-                "offset": self._place.offset,
+                "journal": self._position.journal,
+                "offset": self._position.offset,
                 "error": UnrepresentableValueError.__name__,
                 "what": f"column {names[causes[row].column]} cannot hold its value: {causes[row].reason}",
                 "change": lines[place],

@@ -37,7 +37,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
-from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
+from cdc_pipeline.pipeline.load.rows import ReadPosition, RowPath
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.side_lake import SideLake, beside
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
@@ -110,14 +110,14 @@ class LoadLake(SideLake):
     def open(self) -> None:
         """Bring the lake to where an earlier process left it."""
         self.recover()
-        self._look_for_left()
+        self._find_leftover()
 
     @property
     def stands_at_begin(self) -> bool:
         """Return whether nothing was captured yet."""
         return self.cursor.position.order == self.state.cursor.position.order
 
-    def _look_for_left(self) -> None:
+    def _find_leftover(self) -> None:
         """Return targets that no longer follow the source, or lost rows that were read.
 
         The log itself creates the tables of a rebuild: they are checked for wholeness only at its
@@ -181,7 +181,7 @@ class LoadLake(SideLake):
         """Publish a batch of rows that were read."""
         states = targets.states(created)
         cut = batch.publish(kind="load", targets=states, source_time_us=self.state.time_us)
-        self._look_for_left()
+        self._find_leftover()
         return cut
 
     # -- what came meanwhile ------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class LoadLake(SideLake):
         if self.cursor.epoch != self.state.cursor.epoch:
             for name in self.state.targets:
                 self._leave(name, LoadError("another server answers than the one whose tables were read"))
-        self._look_for_left()
+        self._find_leftover()
 
 
 class SideBatch:
@@ -223,7 +223,7 @@ class SideBatch:
     def __init__(self, side: LoadLake, batch: AdminBatch, targets: Targets) -> None:
         cursor = batch.cursor
         seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
-        self.place = ReadPlace(cursor.journal, cursor.offset, seq, side.state.time_us)
+        self.place = ReadPosition(cursor.journal, cursor.offset, seq, side.state.time_us)
         self.quarantined = 0
         self._side = side
         self._batch = batch

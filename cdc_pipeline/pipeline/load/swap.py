@@ -74,7 +74,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
         states[left.name] = states[left.name].model_copy(update=update)
     marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
     _carry_over(side, there, batch, sources)
-    made_cut = main.publish(
+    published = main.publish(
         kind="load",
         targets=states,
         notes=notes,
@@ -82,9 +82,9 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
         source_time_us=there.source_time_us if cut is None else cut.source_time_us,
     )
     for name in names:
-        after = made_cut.cursor.targets.get(name)
+        after = published.cursor.targets.get(name)
         if after is None:  # the target was new, and could not be created
-            why = next((note.text for note in made_cut.notes if note.table == name), "its table could not be created")
+            why = next((note.text for note in published.notes if note.table == name), "its table could not be created")
             raise LoadError(
                 f"the loaded table could not replace its target: {why}",
                 table=name,
@@ -97,7 +97,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
                 table=name,
                 next_step=held.next_step or "run the same command again: it continues from here",
             )
-    return made_cut
+    return published
 
 
 def given_up(config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]) -> list[Target]:

@@ -156,8 +156,8 @@ def _check_unmoved(change: CursorChange, old: CursorState | None) -> None:
     if old != change.old:
         raise CursorError(
             "the cursor has moved since the change was planned",
-            expected=_place(change.old),
-            got=_place(old),
+            expected=_describe(change.old),
+            got=_describe(old),
             next_step=f"run `cdc-pipeline cursor show {change.source}`, then plan the change again",
         )
 
@@ -322,11 +322,11 @@ def _prepared_before(xa: Any, position: Position) -> bool:
 
 
 def _note_set(old: CursorState | None, new: CursorState, who: str, why: str) -> Note:
-    text = f"set from {_place(old)} to {_place(new)} by {who}"
+    text = f"set from {_describe(old)} to {_describe(new)} by {who}"
     return Note(kind="cursor_set", text=f"{text}: {why}" if why else text, journal=new.journal, offset=new.offset)
 
 
-def _place(cursor: CursorState | None) -> str:
+def _describe(cursor: CursorState | None) -> str:
     if cursor is None:
         return "no cursor"
     gtids = f" ({cursor.gtid_set})" if cursor.gtid_set else ""
@@ -364,8 +364,8 @@ def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> C
             reasons=(reason,),
             nothing_to_do=True,
         )
-    text = f"rebuilt from cut {cut.batch_number} by {who}; it replaced {_place(stored)}"
-    said = [f"{_place(stored)} is replaced by {_place(cut.cursor)}"]
+    text = f"rebuilt from cut {cut.batch_number} by {who}; it replaced {_describe(stored)}"
+    said = [f"{_describe(stored)} is replaced by {_describe(cut.cursor)}"]
     if direction == "back":
         said.append("what the source committed between the two is read again, and applied to the lake as it is now")
     return CursorChange(

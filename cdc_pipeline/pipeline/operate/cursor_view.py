@@ -11,7 +11,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
-from cdc_pipeline.pipeline.report import LogPlace, NeededPlace, needed_place
+from cdc_pipeline.pipeline.report import NeededPosition, ReportPosition, needed_position
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 
@@ -24,7 +24,7 @@ class CutSummary(BaseModel):
     batch_number: int
     kind: BatchKind
     published_at_us: int
-    place: LogPlace
+    place: ReportPosition
     tables: int
     notes: tuple[Note, ...]
 
@@ -53,7 +53,7 @@ class CursorView(BaseModel):
     next_run: str
     stops: bool = False
     unfinished_batch: int | None = None
-    oldest_needed: NeededPlace | None = None
+    oldest_needed: NeededPosition | None = None
 
 
 def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
@@ -85,7 +85,7 @@ def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
         next_run=next_run,
         stops=stops,
         unfinished_batch=None if pending is None else pending.batch_number,
-        oldest_needed=needed_place(reconciled.cursor),
+        oldest_needed=needed_position(reconciled.cursor),
     )
 
 
@@ -94,7 +94,7 @@ def _summary(cut: Cut) -> CutSummary:
         batch_number=cut.batch_number,
         kind=cut.kind,
         published_at_us=cut.published_at_us,
-        place=LogPlace.of(cut.cursor.position),
+        place=ReportPosition.from_position(cut.cursor.position),
         tables=len(cut.tables),
         notes=cut.notes,
     )

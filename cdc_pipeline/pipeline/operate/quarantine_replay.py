@@ -42,7 +42,7 @@ _DISCARDED_NOTE = "quarantine_discarded"
 
 
 @dataclass
-class Settled:
+class SettleResult:
     """Result for rows that were to be settled.
 
     Attributes:
@@ -67,10 +67,12 @@ def entries_of(
     """
     sink = build_sink(config)
     cut = sink.last_cut()
-    return [] if cut is None else _chosen(sink, cut, tables, ids, only_open=only_open)
+    return [] if cut is None else _selected_entries(sink, cut, tables, ids, only_open=only_open)
 
 
-def _chosen(sink: Sink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool) -> list[Entry]:
+def _selected_entries(
+    sink: Sink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool
+) -> list[Entry]:
     found = list(read_entries(sink.paths, before=cut.batch_number + 1, tables=tables, only_open=only_open))
     missing = set(ids) - {entry.id for entry in found}
     if missing:
@@ -94,7 +96,7 @@ def settle(
     ids: Collection[str] = (),
     even_if_deleted: bool = False,
     run_id: str = "",
-) -> Settled:
+) -> SettleResult:
     """Replay or discard open rows: stage, record, merge, cut, cursor.
 
     Args:
@@ -111,8 +113,8 @@ def settle(
     sink = build_sink(config)
     with admin_batch(sink, cursors=cursors, doing="replay or discard the rows", run_id=run_id) as batch:
         cursor, cut = batch.cursor, batch.last_cut()
-        entries = _chosen(sink, cut, tables, ids, only_open=True)
-        settled = Settled()
+        entries = _selected_entries(sink, cut, tables, ids, only_open=True)
+        settled = SettleResult()
         targets = Targets(config, cut, shadows=cursor.shadows)
         if what == "discarded":
             settled.done = [entry.id for entry in entries]
@@ -164,7 +166,7 @@ class _Replay:
         self._table = table
         self._refusal = self._refused(cut, even_if_deleted=even_if_deleted)
 
-    def take(self, entries: Sequence[Entry], settled: Settled) -> None:
+    def take(self, entries: Sequence[Entry], settled: SettleResult) -> None:
         """Judge each row; stage applicable rows of one schema together."""
         good: dict[TableSchema, list[tuple[Entry, DecodedRows]]] = {}
         for entry in entries:

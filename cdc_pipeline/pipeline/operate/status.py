@@ -12,7 +12,7 @@ from cdc_pipeline.lake.loads import LoadStatus, loads_of
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_needed, why_parted
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
-from cdc_pipeline.pipeline.report import NeededPlace, needed_place, quarantined
+from cdc_pipeline.pipeline.report import NeededPosition, needed_position, quarantined
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 
@@ -58,7 +58,7 @@ class SourceStatus(BaseModel):
     gtid_set: str = ""
     batch_number: int = 0
     unfinished_batch: int | None = None
-    oldest_needed: NeededPlace | None = None
+    oldest_needed: NeededPosition | None = None
     source_time_us: int = -1
     published_at_us: int = -1
     lag_s: float = -1
@@ -120,7 +120,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         gtid_set=cursor.gtid_set,
         batch_number=cursor.batch_number,
         unfinished_batch=None if pending is None else pending.batch_number,
-        oldest_needed=needed_place(cursor),
+        oldest_needed=needed_position(cursor),
         source_time_us=source_time_us,
         published_at_us=cut.published_at_us if cut is not None else -1,
         lag_s=time.time() - source_time_us / 1e6 if source_time_us >= 0 else -1,

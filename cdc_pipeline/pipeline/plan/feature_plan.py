@@ -50,7 +50,7 @@ def with_features(
     found = {name: reader_features(paths.table(name)) for name in (cut.tables if cut is not None else ())}
     warnings = []
     routes = Routes(config)
-    targets = {route.target for name in plan.tables for route in routes.of(*split_table_name(name))}
+    targets = {route.target for name in plan.tables for route in routes.of_table(*split_table_name(name))}
     if targets - found.keys():
         check_places(config, plan.tables, paths=paths, ours=ours)
         captures = TableFilter(config.tables).captured
@@ -65,7 +65,7 @@ def with_features(
                 continue  # stops for another reason, which the run reports
         check_columns(config, known)
         for source_name, (columns, key) in known.items():
-            for route in routes.of(*split_table_name(source_name)):
+            for route in routes.of_table(*split_table_name(source_name)):
                 name = route.target
                 if name in found:
                     continue

@@ -26,7 +26,7 @@ from cdc_pipeline.text.table_names import split_table_name
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class LoadSelection:
     """Tables that are loaded together.
 
     Attributes:
@@ -48,7 +48,7 @@ def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
     """Return targets that the source's own tables lead to."""
     routes = Routes(config)
-    return {route.target for name in _loadable(config, known) for route in routes.of(*split_table_name(name))}
+    return {route.target for name in _loadable(config, known) for route in routes.of_table(*split_table_name(name))}
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
@@ -66,7 +66,7 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
     for source in _loadable(config, known):
         if source in followed:
             continue  # by the target that it had before it was renamed
-        for route in routes.of(*split_table_name(source)):
+        for route in routes.of_table(*split_table_name(source)):
             state = states.get(route.target)
             if route.target in moved:
                 continue
@@ -85,7 +85,7 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
     if state.origin is None:
         return ""
     source, target = state.origin
-    rules = (route.rule for route in Routes(config).of(*split_table_name(source)) if route.target == target)
+    rules = (route.rule for route in Routes(config).of_table(*split_table_name(source)) if route.target == target)
     policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
     if policy.rename_table == "follow":
         return ""
@@ -115,7 +115,9 @@ def load_command(source: str, table: str) -> str:
     return f"cdc-pipeline snapshot {source} --table {quote(table)}"
 
 
-def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None) -> Chosen:
+def choose(
+    config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None
+) -> LoadSelection:
     """Return the tables of a load.
 
     Args:
@@ -128,7 +130,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
         LoadError: a target that follows a renamed table.
     """
     routes, names = Routes(config), _loadable(config, known)
-    leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in names}
+    leads = {name: [route.target for route in routes.of_table(*split_table_name(name))] for name in names}
     if tables is None:
         why = needing(config, cut, known)
         sources = {name for name, targets in leads.items() if why.keys() & set(targets)}
@@ -148,13 +150,13 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
     _check_not_moved(config, cut, targets, sources)
     _check_shards(config, cut, sources, targets)
     others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with a table that is loaded")
-    return Chosen(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
+    return LoadSelection(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
 
 
-def apart_from(config: PipelineConfig, chosen: Chosen, sources: Collection[str]) -> list[str]:
+def apart_from(config: PipelineConfig, chosen: LoadSelection, sources: Collection[str]) -> list[str]:
     """Return the chosen targets that would be loaded without any of `sources`."""
     routes = Routes(config)
-    leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in chosen.sources}
+    leads = {name: [route.target for route in routes.of_table(*split_table_name(name))] for name in chosen.sources}
     _, targets = _joined(leads, leads.keys() & set(sources))
     return sorted(set(chosen.targets) - targets)
 
@@ -196,7 +198,10 @@ def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[s
     routes, states = Routes(config), {} if cut is None else cut.cursor.targets
     for name in sorted(targets):
         rule = next(
-            route.rule for source in sources for route in routes.of(*split_table_name(source)) if route.target == name
+            route.rule
+            for source in sources
+            for route in routes.of_table(*split_table_name(source))
+            if route.target == name
         )
         gone = sorted(set(states[name].source_names) - set(sources)) if name in states else []
         policy = rule.schema_changes or config.schema_changes

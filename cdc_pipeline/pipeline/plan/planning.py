@@ -24,7 +24,7 @@ from cdc_pipeline.pipeline.plan.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.pipeline.plan.server_switch import overlap_of
 from cdc_pipeline.pipeline.plan.starting import ChosenServer, choose, start_rules
 from cdc_pipeline.pipeline.plan.unmatched import unmatched
-from cdc_pipeline.pipeline.report import CapturePlan, needed_place, quarantined
+from cdc_pipeline.pipeline.report import CapturePlan, needed_position, quarantined
 from cdc_pipeline.pipeline.targets.route_checks import check_routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.wiring import build_dump_errors, build_sink, build_source
@@ -140,7 +140,7 @@ def resolve(
             targets=planned_targets(config, captured, cut),
             partial_tables=_partial(reconciled.cursor),
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
-            oldest_needed=needed_place(reconciled.cursor),
+            oldest_needed=needed_position(reconciled.cursor),
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
             quarantine=quarantined(cut),

@@ -30,7 +30,7 @@ def planned_targets(config: PipelineConfig, captured: Sequence[str], cut: Cut | 
     routes = Routes(config)
     found: dict[str, PlannedTarget] = {}
     for source in captured:
-        for route in routes.of(*split_table_name(source)):
+        for route in routes.of_table(*split_table_name(source)):
             table = cut.tables.get(route.target) if cut is not None else None
             if table is None:
                 there = found.get(route.target)
@@ -62,7 +62,7 @@ def _with_key(
     source = target.sources[0]
     if target.key is not None or source not in known:
         return target
-    rule = next(route.rule for route in routes.of(*split_table_name(source)) if route.target == target.target)
+    rule = next(route.rule for route in routes.of_table(*split_table_name(source)) if route.target == target.target)
     columns, key = known[source]
     try:
         found = identity_of(rule, source=source, columns=tuple(columns), source_key=key)

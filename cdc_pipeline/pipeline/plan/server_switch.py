@@ -209,7 +209,7 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
     return overlap
 
 
-class _Places:
+class _Positions:
     """Positions behind transactions, each computed at its first use."""
 
     def __init__(self) -> None:
@@ -234,12 +234,12 @@ class _Places:
         )
 
 
-def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transactions, _Places]:
+def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transactions, _Positions]:
     """Return the transactions of the new server's log from `found` on.
 
     They end with the log, or before the first that is later than `stop_us`.
     """
-    transactions, hasher, places = TransactionPass(), ContentHasher(), _Places()
+    transactions, hasher, places = TransactionPass(), ContentHasher(), _Positions()
     hashes: list[NDArray[np.uint64]] = []
     times: list[NDArray[np.int64]] = []
     with closing(cast(Any, source.chunks(found, source.end_position()))) as chunks:

@@ -50,7 +50,7 @@ class FollowedTargets:
 
     # -- renamed tables -----------------------------------------------------------------------------------------------
 
-    def _look_for_followers(self) -> None:
+    def _find_followers(self) -> None:
         self._followers = {}
         self._has_moved = any(target.state.origin is not None for target in self._targets.values())
         for target in self._targets.values():
@@ -76,14 +76,14 @@ class FollowedTargets:
         followers = self._followers.get(source)
         if followers:
             return tuple(self._route_of(source, self._targets[name]) for name in followers)
-        routes = self._routes.of(database, table)
+        routes = self._routes.of_table(database, table)
         if not self._has_moved:
             return routes
         return tuple(replace(route, target=self._free_name(route)) for route in routes)
 
     def _route_of(self, source: str, target: Target) -> Route:
         origin, leads_to = target.state.origin or (source, target.name)
-        routes = self._routes.of(*split_table_name(origin))
+        routes = self._routes.of_table(*split_table_name(origin))
         route = next((route for route in routes if route.target == leads_to), None)
         if route is None:
             return Route(source, target.name, TargetRule(mode=target.spec.mode))
@@ -167,7 +167,7 @@ class FollowedTargets:
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
         sources = () if route.source == route.target else (route.source,)
-        leads_to = {known.target for known in self._routes.of(*split_table_name(route.source))}
+        leads_to = {known.target for known in self._routes.of_table(*split_table_name(route.source))}
         origin = None
         if route.target not in leads_to:  # a renamed table took its name along
             origin = route.source, next(name for name in leads_to if route.target.startswith(f"{name}__"))

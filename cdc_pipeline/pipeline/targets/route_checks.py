@@ -30,7 +30,7 @@ from cdc_pipeline.text.table_names import TablePattern, split_table_name
 # Columns and key of each source table.
 Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
 
-_ANEW = "give the rule another `name`; or move the target's folder away and have the table reloaded"
+_NAME_OR_FOLDER = "give the rule another `name`; or move the target's folder away and have the table reloaded"
 
 
 def join_shard(route: Route, shaped: TargetSpec, there: TargetSpec) -> None:
@@ -108,7 +108,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
     by_target: dict[str, list[Route]] = {}
     for table in sorted(tables):
         try:
-            of_table = routes.of(*split_table_name(table))
+            of_table = routes.of_table(*split_table_name(table))
         except ConfigError as error:
             found.append(error)
             continue
@@ -117,15 +117,15 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
     found += [error for sharing in by_target.values() for error in _sharing(sharing)]
     if cut is not None:
         found += _changed(routes, cut)
-        found += _misfits(config, routes, _of_cut(cut, tables))
+        found += _misfits(config, routes, _columns_of_cut(cut, tables))
     recorded = cut.cursor.targets.keys() if cut is not None else set()
-    found += _of_others(config, by_target.keys() - recorded)
+    found += _taken_by_others(config, by_target.keys() - recorded)
     _raise_all(found)
     if isinstance(config.sink.lake_path, Path):
         _check_writable(config.sink.lake_path)
 
 
-def _of_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
+def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
     """Check targets that are not created yet, and whose place another source has taken (K16)."""
     paths = LakePaths(config.sink.lake_path, config.name)
     found: list[CdcError] = []
@@ -187,7 +187,7 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
         origin = cut.cursor.targets[name].origin
         leads_to, sources = (name, list(table.spec.sources_of(name))) if origin is None else (origin[1], [origin[0]])
         for source in routes.sources_of(leads_to, sources):
-            route = next(route for route in routes.of(*split_table_name(source)) if route.target == leads_to)
+            route = next(route for route in routes.of_table(*split_table_name(source)) if route.target == leads_to)
             differs = _differences(table.spec.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape())
             if not differs:
                 continue
@@ -198,7 +198,7 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
                     setting=", ".join(f"{route.setting}.{setting}" for setting in differs),
                     expected="; ".join(f"{setting}: {before}" for setting, (before, _) in differs.items()),
                     got="; ".join(f"{setting}: {after}" for setting, (_, after) in differs.items()),
-                    next_step=_ANEW,
+                    next_step=_NAME_OR_FOLDER,
                 )
             )
             break
@@ -260,7 +260,7 @@ def check_places(config: PipelineConfig, tables: Collection[str], *, paths: Lake
     _raise_all(found)
 
 
-def _of_cut(cut: Cut, tables: Collection[str]) -> Columns:
+def _columns_of_cut(cut: Cut, tables: Collection[str]) -> Columns:
     return {
         source: (recorded.columns, recorded.key)
         for name, table in cut.tables.items()
@@ -314,7 +314,7 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
 
 def _routes_or_none(routes: Routes, source: str) -> tuple[Route, ...]:
     try:
-        return routes.of(*split_table_name(source))
+        return routes.of_table(*split_table_name(source))
     except ConfigError:
         return ()
 

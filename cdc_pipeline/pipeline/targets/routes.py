@@ -53,9 +53,9 @@ class Routes:
         self._captured = TableFilter(config.tables).captured
         self._default = TargetRule(mode=config.sink.mode)
         self._rules = [(_patterns(rule.tables), _patterns(rule.except_), rule) for rule in config.targets]
-        self.of = lru_cache(maxsize=65536)(self._of)
+        self.of_table = lru_cache(maxsize=65536)(self._of_table)
 
-    def _of(self, schema: str, table: str) -> tuple[Route, ...]:
+    def _of_table(self, schema: str, table: str) -> tuple[Route, ...]:
         """Return the routes of a captured table, in the order of the rules.
 
         Raises:
@@ -85,7 +85,7 @@ class Routes:
             name
             for name in names
             if self._captured(*split_table_name(name))
-            and any(route.target == target for route in self.of(*split_table_name(name)))
+            and any(route.target == target for route in self.of_table(*split_table_name(name)))
         )
 
     def is_followed(self, state: TargetState) -> bool:

@@ -85,7 +85,7 @@ class RowPolicyTable:
         said.setdefault("zero_dates", said.get("on_invalid_value", "rescue"))
         return RowPolicy(**said)
 
-    def of(self, schema: TableSchema) -> RowPolicy:
+    def of_table(self, schema: TableSchema) -> RowPolicy:
         """Return the policies of a table: those of its targets together."""
         policies = [self.of_rule(route.rule) for route in self._routes_of(schema.database, schema.table)]
         if not policies:

@@ -100,7 +100,7 @@ class Targets(FollowedTargets):
             check_recorded(self._routes, cut)
             self._take_suspended(cut.cursor.targets)
         self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
-        self._look_for_followers()
+        self._find_followers()
 
     def shadow(self, database: str, table: str) -> Shadow | None:
         """Return what is kept of a shadow table."""
@@ -189,9 +189,9 @@ class Targets(FollowedTargets):
             source = RecordedSource(columns=created.columns, key=created.key)
             for route in self.routes_of(*created.table):
                 if not self._stands(route.target):
-                    exact = decision.told_by_rows and not created.may_exist and _is_plain(route.rule)
+                    exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)
                     self._follow(route, source, partial=created.may_exist, exact=exact)
-        if not decision.told_by_rows:
+        if not decision.row_logged:
             self.lose_exactness(decision.ddl.tables)
         before, new_in_log = dict(self._targets), set(self._created_in_log)
         standing = {name for name in before if self._stands(name)}
@@ -210,9 +210,9 @@ class Targets(FollowedTargets):
             if shadowed.shadow is not None:
                 self._shadows[name] = shadowed.shadow
         if decision.changes or decision.creates:
-            self._look_for_followers()
-        is_made = decision.statement.kind in _CREATES and not decision.ignored
-        if is_made and not decision.creates and not decision.statement.if_not_exists:
+            self._find_followers()
+        is_creation = decision.statement.kind in _CREATES and not decision.ignored
+        if is_creation and not decision.creates and not decision.statement.if_not_exists:
             self._created_in_log.update(decision.ddl.tables)
         return [error for error in arrived if error is not None]
 
@@ -238,7 +238,7 @@ class Targets(FollowedTargets):
         self._suspended, self._unmade = dict(snapshot[2]), dict(snapshot[3])
         self._created_in_log = set(snapshot[4])
         self._confirmed.clear()
-        self._look_for_followers()
+        self._find_followers()
 
     def named(self, name: str) -> Target:
         """Return a recorded target."""
@@ -274,7 +274,7 @@ class Targets(FollowedTargets):
             state = state.model_copy(update={"exact": False})
         target = Target(state, spec, is_new=True, rescued=self._first_rescued(route.rule))
         self._targets[route.target] = target
-        self._look_for_followers()
+        self._find_followers()
         return target
 
     def _first_rescued(self, rule: TargetRule) -> tuple[str, ...] | None:
@@ -331,7 +331,7 @@ class Targets(FollowedTargets):
 
     def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
         """Return whether a source table leads to a target; `alone`: without sharing it."""
-        routes = self._routes.of(*split_table_name(source))
+        routes = self._routes.of_table(*split_table_name(source))
         return any(route.target == target and not (alone and route.rule.shard_column) for route in routes)
 
     def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
@@ -492,7 +492,7 @@ class Targets(FollowedTargets):
         """Return the policies for values and rows of a table that cannot be applied."""
         keys = {name for target in self.following(schema.database, schema.table) for name in target.spec.key}
         hidden = {column.name for column in schema.columns if column.masked}
-        return TablePolicy(self._row_policies.of(schema), keys.union(schema.key_names), hidden)
+        return TablePolicy(self._row_policies.of_table(schema), keys.union(schema.key_names), hidden)
 
     def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
         """Return the targets of some rows, with the rescue column if values need it.

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Standing:
+class SourceState:
     """The source's state in the lake: the last cut, and the cursor, which may be later in the log."""
 
     cut: Cut
@@ -131,7 +131,7 @@ class Captures:
         """Pass the records of later batches to `take`."""
         self._taking = take
 
-    def run(self, upto: Position | None = None) -> Standing:
+    def run(self, upto: Position | None = None) -> SourceState:
         """Capture to the end of the log or to a place, and return the source's state afterwards.
 
         Raises:
@@ -145,22 +145,22 @@ class Captures:
         with suppress(TargetSuspendedError, NothingMatchedError):  # each suspended table reports this itself
             self._wait_for_lock(lambda: self._runs.capture(bound, self.changes))
         self._captured_s = time.monotonic()
-        return self.standing()
+        return self.source_state()
 
-    def recent(self) -> Standing:
+    def recent(self) -> SourceState:
         """Return the source's state after a capture of the last minute.
 
         An earlier C0 is as good; only more keys may have changed since.
         """
         if self._captured_s is None or time.monotonic() - self._captured_s > _RECENT_S:
             return self.run()
-        return self.standing()
+        return self.source_state()
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         """Change the lake, as `Runs.change`."""
         return self._wait_for_lock(lambda: self._runs.change(work))
 
-    def standing(self) -> Standing:
+    def source_state(self) -> SourceState:
         """Return the source's present state.
 
         Raises:
@@ -172,7 +172,7 @@ class Captures:
                 "nothing has been captured yet, so there is no table to verify",
                 next_step=f"run `cdc-pipeline run {self._config.name}` first",
             )
-        return Standing(cut, cursor)
+        return SourceState(cut, cursor)
 
     def _take(self, record: BatchRecord) -> None:
         if self._taking is not None:

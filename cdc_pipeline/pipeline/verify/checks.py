@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import TableNotInCutError
-from cdc_pipeline.pipeline.report import needed_place
+from cdc_pipeline.pipeline.report import needed_position
 from cdc_pipeline.pipeline.verify.report import Intervals, TableVerified
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import CursorState
@@ -192,7 +192,7 @@ def check_retention(
     Queries the server: it keeps a journal for ``binlog_expire_logs_seconds`` after the journal's
     end.
     """
-    needed = needed_place(cursor)
+    needed = needed_position(cursor)
     if needed is None or not isinstance(config.source, LiveSourceConfig):
         text = "nothing was captured yet" if needed is None else "an archive is purged by its owner"
         return CheckResult(check="retention", passed=None, text=text)

@@ -10,8 +10,8 @@ from cdc_pipeline.pipeline.verify.report import Difference
 from cdc_pipeline.sink.verify.sides import Sides
 
 
-def shown(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
-    """Format some rows returned by `read_found`."""
+def display(sides: Sides, rows: pa.Table) -> tuple[Difference, ...]:
+    """Format some rows returned by `read_differences`."""
     names = {f"c{at}": sides.target.spec.columns[at].name for at in sides.key_positions}
     return tuple(
         Difference(

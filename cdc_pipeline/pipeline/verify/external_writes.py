@@ -16,45 +16,45 @@ from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.targets.targets import Targets
-from cdc_pipeline.pipeline.verify.display import shown
-from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange
+from cdc_pipeline.pipeline.verify.display import display
+from cdc_pipeline.pipeline.verify.report import Difference, ExternalChange
 from cdc_pipeline.pipeline.verify.rows import recorded_of
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.sink.apply.external_writes import Foreign, foreign_change
+from cdc_pipeline.sink.apply.external_writes import ExternalWrite, find_external_write
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, compare, read_found
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, compare, read_differences
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 
 _RESTORED_NOTE = "restored"
 
 
-def find_foreign(sink: DeltaSink, names: Collection[str]) -> dict[str, Foreign]:
+def find_external_writes(sink: DeltaSink, names: Collection[str]) -> dict[str, ExternalWrite]:
     """Return those targets that differ from the last cut."""
     cut, pending = sink.last_cut(), sink.pending_record()
     if cut is None:
         return {}
-    found = {name: foreign_change(sink.paths, cut, name, pending) for name in sorted(names) if name in cut.tables}
-    return {name: foreign for name, foreign in found.items() if foreign is not None}
+    found = {name: find_external_write(sink.paths, cut, name, pending) for name in sorted(names) if name in cut.tables}
+    return {name: write for name, write in found.items() if write is not None}
 
 
 def describe(
-    config: PipelineConfig, sink: DeltaSink, foreign: Foreign, *, scratch: Scratch, keys_shown: int
-) -> ForeignChange:
+    config: PipelineConfig, sink: DeltaSink, write: ExternalWrite, *, scratch: Scratch, keys_shown: int
+) -> ExternalChange:
     """Describe the change; starts Spark to list keys if the rows of the cut still exist."""
-    made = ForeignChange(versions=dict(foreign.versions), what=_in_words(foreign), restorable=foreign.is_restorable)
+    made = ExternalChange(versions=dict(write.versions), what=_in_words(write), restorable=write.is_restorable)
     cut = sink.last_cut()
-    if not foreign.is_restorable or cut is None:
+    if not write.is_restorable or cut is None:
         return made
-    target = Targets(config, cut).named(foreign.table)
+    target = Targets(config, cut).named(write.table)
     recorded = recorded_of(target)
     sides = Sides(
         target=recorded,
         columns=tuple(column.name for column in recorded.spec.columns),
         key=target.spec.key,
-        path=sink.paths.table(foreign.table),
-        version=foreign.newest,
-        source_version=cut.tables[foreign.table].table_version,
+        path=sink.paths.table(write.table),
+        version=write.newest,
+        source_version=cut.tables[write.table].table_version,
     )
     session = sink.spark.session()
     try:
@@ -72,14 +72,14 @@ def describe(
         return made.model_copy(update={"what": f"{made.what}; {error.got}"})
     differences: tuple[Difference, ...] = ()
     if found.folder is not None and keys_shown:
-        rows = read_found(sides, found, DIFFERENCES, limit=keys_shown)
-        differences = shown(sides, rows)
+        rows = read_differences(sides, found, DIFFERENCES, limit=keys_shown)
+        differences = display(sides, rows)
     counts = {kind: count for kind, count in found.counts.items() if kind in DIFFERENCES}
     return made.model_copy(update={"counts": counts, "differences": differences})
 
 
-def _in_words(foreign: Foreign) -> str:
-    return f"{foreign.error.what}: {foreign.error.got}" if foreign.error.got is not None else foreign.error.what
+def _in_words(write: ExternalWrite) -> str:
+    return f"{write.error.what}: {write.error.got}" if write.error.got is not None else write.error.what
 
 
 def put_back(
@@ -103,7 +103,7 @@ def put_back(
         targets = Targets(config, cut, shadows=batch.cursor.shadows)
         notes, states = [], dict(cut.cursor.targets)
         for name in tables:
-            found = foreign_change(sink.paths, cut, name)
+            found = find_external_write(sink.paths, cut, name)
             if found is None or not found.is_restorable:
                 raise LakeStateError(
                     "the table can no longer be restored",

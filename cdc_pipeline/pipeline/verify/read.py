@@ -27,7 +27,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.pipeline.targets.shape import shard_key
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
-from cdc_pipeline.pipeline.verify.captures import Captures, Standing
+from cdc_pipeline.pipeline.verify.captures import Captures, SourceState
 from cdc_pipeline.pipeline.verify.keys import conditions, leads_back
 from cdc_pipeline.pipeline.verify.report import Step
 from cdc_pipeline.pipeline.verify.rows import SourceRows, recorded_of
@@ -71,8 +71,8 @@ class Reading:
     is_whole: bool
     exact: bool
     unproved: bool
-    before: Standing
-    after: Standing
+    before: SourceState
+    after: SourceState
     target: Target
     shards: tuple[str, ...]
 
@@ -92,7 +92,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class What:
+class ReadRequest:
     """Selection of the source rows to read.
 
     Attributes:
@@ -132,23 +132,23 @@ class TableReading:
         self._on_step = on_step
         self._targets: Targets | None = None
 
-    def read(self, what: What, *, anew: bool = False) -> Reading:
+    def read(self, request: ReadRequest, *, is_fresh: bool = False) -> Reading:
         """Read between two captures; the rows are in the scratch folder under ``source``.
 
         Args:
-            anew: ignore earlier captures, because a DDL may follow them.
+            is_fresh: ignore earlier captures, because a DDL may follow them.
 
         Raises:
             DisturbedError: a DDL came in between; read again.
             LeftError: the target no longer follows the table.
-            TableReadInterruptedError, ServerSettingError: no view at an exact place (`What.exact`
+            TableReadInterruptedError, ServerSettingError: no view at an exact place (`ReadRequest.exact`
                 ``always``).
             CdcError: as capture and reader.
         """
         self._scratch.drop("changed")
         self._scratch.drop("unread")
         self._on_step(Step(self._name, "capturing"))
-        before = self._captures.run() if anew else self._captures.recent()
+        before = self._captures.run() if is_fresh else self._captures.recent()
         view = ProvenView(
             self._config,
             self._captures,
@@ -163,11 +163,11 @@ class TableReading:
         self._captures.keep(lambda record: self._keep(record, rows.target))
         try:
             with TableReader(view.server) as reader:
-                count, ranges, place = self._read_rows(reader, view, rows, what)
+                count, ranges, place = self._read_rows(reader, view, rows, request)
             self._on_step(Step(self._name, "capturing", count))
             after, exact = view.end(place)
             self._on_step(Step(self._name, "comparing", count))
-            if what.exact == "always" and not exact:
+            if request.exact == "always" and not exact:
                 raise DisturbedError(
                     "the table changed while it was being read, and no view was at an exactly known position",
                     table=self._name,
@@ -204,7 +204,7 @@ class TableReading:
     # -- the rows -----------------------------------------------------------------------------------------------------
 
     def _read_rows(
-        self, reader: TableReader, view: ProvenView, rows: SourceRows, what: What
+        self, reader: TableReader, view: ProvenView, rows: SourceRows, request: ReadRequest
     ) -> tuple[int, int, Mark | None]:
         """Write rows to the scratch folder; return their count, ranges and exact place."""
         schema = view.schema
@@ -228,11 +228,11 @@ class TableReading:
         try:
             with changes_void_it():
                 take(take_nothing)
-                place = view.begin(reader, what.exact)
-                whole = what.exact == "always"
+                place = view.begin(reader, request.exact)
+                whole = request.exact == "always"
                 if place is None and whole:
                     reader.begin_view()
-                for bounds, where in self._selections(reader, schema, what, in_view=whole or place is not None):
+                for bounds, where in self._selections(reader, schema, request, in_view=whole or place is not None):
                     if place is None and not whole:
                         reader.begin_view()
                     for batch in reader.select(schema, bounds=bounds, where=where):
@@ -246,25 +246,25 @@ class TableReading:
         return count, ranges, place
 
     def _selections(
-        self, reader: TableReader, schema: TableSchema, what: What, *, in_view: bool
+        self, reader: TableReader, schema: TableSchema, request: ReadRequest, *, in_view: bool
     ) -> Iterator[tuple[KeyRange | None, str]]:
         """Yield the range and condition of each SELECT."""
-        if what.keys is not None:
-            asked = self._asked(schema, what.keys)
-            if asked is not None:
-                yield from ((None, condition) for condition in asked)
+        if request.keys is not None:
+            wanted = self._conditions(schema, request.keys)
+            if wanted is not None:
+                yield from ((None, condition) for condition in wanted)
                 return
         key = usable_key(reader, schema)
         if in_view or not key:
             yield None, ""
             return
-        chosen = random.Random(what.seed)  # noqa: S311 - a sample of ranges
-        for number, bounds in enumerate(plan_ranges(reader, schema, key, what.rows_per_range)):
+        chosen = random.Random(request.seed)  # noqa: S311 - a sample of ranges
+        for number, bounds in enumerate(plan_ranges(reader, schema, key, request.rows_per_range)):
             # A sample always includes the first range, so that it is never empty.
-            if what.share >= 1 or number == 0 or chosen.random() < what.share:
+            if request.share >= 1 or number == 0 or chosen.random() < request.share:
                 yield bounds, ""
 
-    def _asked(self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]) -> Iterator[str] | None:
+    def _conditions(self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]) -> Iterator[str] | None:
         """Return conditions for rows by the target's keys; None if none can be made."""
         assert self._targets is not None
         masked = self._targets.masks.schema(schema)
@@ -278,7 +278,7 @@ class TableReading:
 
     # -- what is compared ---------------------------------------------------------------------------------------------
 
-    def _changed(self, before: Standing, low: Position, *, nothing: bool) -> Changed:
+    def _changed(self, before: SourceState, low: Position, *, nothing: bool) -> Changed:
         if nothing:
             return Changed()
         at = before.position if low == before.position else low
@@ -292,16 +292,16 @@ class TableReading:
             if recorded.table == self._name and compared_key(target, self._source_table):
                 self._scratch.add_touched("changed", recorded, compared_key(target, self._source_table))
 
-    def _sides(self, rows: SourceRows, after: Standing) -> Sides:
+    def _sides(self, rows: SourceRows, after: SourceState) -> Sides:
         target = rows.target
         recorded = recorded_of(target)
-        told = set(rows.told)
+        supplied = set(rows.supplied_columns)
         shape, shard = target.spec.shape, None
         if shape is not None and shape.shard_column:
             shard = shape.shard_column, self._shard(self._source_table, target)
         return Sides(
             target=recorded,
-            columns=tuple(column.name for column in recorded.spec.columns if column.name in told),
+            columns=tuple(column.name for column in recorded.spec.columns if column.name in supplied),
             key=compared_key(target, self._source_table),
             path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(self._name),
             version=after.cut.tables[self._name].table_version,

@@ -43,14 +43,14 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.verify.captures import Standing
+from cdc_pipeline.pipeline.verify.captures import SourceState
 from cdc_pipeline.pipeline.verify.read import Reading
 from cdc_pipeline.pipeline.verify.report import Difference
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
 from cdc_pipeline.sink.protocol import Sink
-from cdc_pipeline.sink.verify.compare import Found, Kind, highest_seq, read_found
+from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, highest_seq, read_differences
 from cdc_pipeline.sink.verify.sides import Sides
 
 _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a load
@@ -92,7 +92,7 @@ class RepairBatch:
 @contextmanager
 def repair_batch(
     sink: Sink,
-    proved_at: Standing,
+    proved_at: SourceState,
     *,
     cursors: CursorStore,
     observer: RunObserver | None = None,
@@ -160,7 +160,7 @@ def apply_repair(
     config: PipelineConfig,
     sink: DeltaSink,
     reading: Reading,
-    found: Found,
+    found: ComparisonResult,
     kinds: Sequence[Kind],
     *,
     cursors: CursorStore,
@@ -178,7 +178,7 @@ def apply_repair(
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
     sides, target = reading.sides, reading.target
-    rows = read_found(sides, found, kinds, limit=_ROWS_MAX + 1)
+    rows = read_differences(sides, found, kinds, limit=_ROWS_MAX + 1)
     if rows.num_rows > _ROWS_MAX:
         raise LakeStateError(
             "too many rows differ for a repair by key",
@@ -213,7 +213,7 @@ def _there(sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch) ->
 
 
 def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) -> StagedRows:
-    """Return rows read by `read_found` as staged rows.
+    """Return rows read by `read_differences` as staged rows.
 
     Args:
         base: seq of the place; `first` is the number of the first row there.

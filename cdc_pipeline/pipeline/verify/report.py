@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.config.modes import Mode
-from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.report import ReportPosition
 
 Status = Literal["equal", "different", "unsettled", "not_compared"]
 
@@ -42,7 +42,7 @@ class Difference(_Plain):
     rows: int = 1
 
 
-class ForeignChange(_Plain):
+class ExternalChange(_Plain):
     """Commits of other programs in a Delta table, and what they changed (K3).
 
     Attributes:
@@ -108,7 +108,7 @@ class TableVerified(_Plain):
     proves: str = ""
     reason: str = ""
     cut: int = 0
-    place: LogPlace | None = None
+    place: ReportPosition | None = None
     rows_source: int = 0
     rows_lake: int = 0
     rows_equal: int = 0
@@ -126,7 +126,7 @@ class TableVerified(_Plain):
     partial: bool = False
     sampled: bool = False
     intervals: Intervals | None = None
-    foreign: ForeignChange | None = None
+    foreign: ExternalChange | None = None
     repaired: dict[str, int] = Field(default_factory=dict)
     repaired_keys: tuple[Difference, ...] = ()
     repair_batches: tuple[int, ...] = ()

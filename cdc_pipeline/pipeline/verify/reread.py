@@ -29,12 +29,12 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import UnfinishedBatchError
-from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
+from cdc_pipeline.pipeline.load.rows import ReadPosition, RowPath
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.targets import Targets
-from cdc_pipeline.pipeline.verify.captures import Captures, Standing
+from cdc_pipeline.pipeline.verify.captures import Captures, SourceState
 from cdc_pipeline.pipeline.verify.repair import check_room, repair_batch
 from cdc_pipeline.pipeline.verify.view import DisturbedError, ProvenView, changes_void_it
 from cdc_pipeline.pipeline.wiring import build_sink
@@ -124,10 +124,10 @@ class _Reread:
     def run(self, where: str) -> RepairReport:
         """Read and write the rows in ranges of a bounded number of rows."""
         self._observer.load_stepped("capturing the source")
-        standing = self._captures.run()
+        source_state = self._captures.run()
         with LoadSource(self._config, role="verify") as source:
             schema, server = self._schema(source), source.config
-        targets = self._targets(schema, standing.cut)
+        targets = self._targets(schema, source_state.cut)
         rows_max = self._config.snapshot.chunk_rows
         report = RepairReport(source=self._config.name, table=self._table)
         with TableReader(server) as planner:
@@ -193,8 +193,8 @@ class _Reread:
         return report.model_copy(update={"rows_left": report.rows_left + sum(map(len, rows))})
 
     def _read(
-        self, bounds: KeyRange, where: str, targets: Sequence[str], before: Standing
-    ) -> tuple[list[SelectedRows], Standing | None]:
+        self, bounds: KeyRange, where: str, targets: Sequence[str], before: SourceState
+    ) -> tuple[list[SelectedRows], SourceState | None]:
         """Return the rows of one view, and the cut of the same moment; None if there is none.
 
         Raises:
@@ -223,7 +223,7 @@ class _Reread:
         self,
         rows: Sequence[SelectedRows],
         targets: Sequence[str],
-        proved_at: Standing,
+        proved_at: SourceState,
         cursors: CursorStore,
         run_id: str,
     ) -> Cut | None:
@@ -235,7 +235,7 @@ class _Reread:
             first = repair.first_place(self._sink.rows_within(name, **bounds).highest for name in targets)
             check_room(first, count, table=self._table)
             following = Targets(self._config, proved_at.cut, shadows=proved_at.cursor.shadows)
-            path = RowPath(following, ReadPlace(at.journal, at.offset, repair.seq, repair.time_us))
+            path = RowPath(following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us))
             for part in filter(len, rows):
                 seq = next_seq(repair.seq, first)
                 path.take(repair.batch.rows, part.as_inserts(seq_first=seq, commit_ts_us=repair.time_us), first=first)

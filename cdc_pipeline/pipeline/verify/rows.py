@@ -44,13 +44,13 @@ class SourceRows:
     """Converter of one source table's rows for one of its targets.
 
     Attributes:
-        told: names of the target's columns whose values the rows supply.
+        supplied_columns: names of the target's columns whose values the rows supply.
         unreadable: rows that the policies keep out of the lake.
         unread: keys (``k0 ...``) of those among them whose key is readable, since `take_unread`.
     """
 
     def __init__(self, targets: Targets, name: str) -> None:
-        self.told: tuple[str, ...] = ()
+        self.supplied_columns: tuple[str, ...] = ()
         self.unreadable = 0
         self._unread: list[DecodedRows] = []
         self._targets = targets
@@ -91,7 +91,7 @@ class SourceRows:
         if source is not None:
             shaped = fitted(shaped, spec.columns, source.names)
         shaped = with_rescued(shaped, target.rescued)
-        self.told = shaped.schema.column_names
+        self.supplied_columns = shaped.schema.column_names
         if not len(shaped):
             return None
         if target.rescued is not None:
@@ -118,8 +118,8 @@ class SourceRows:
         good[[value.row for value in found.bad]] = False
         self.unreadable += int((~good).sum())
         keyless = {value.row for value in found.bad if rows.schema.column_names[value.column] in policy.keys}
-        told = ~good
-        told[list(keyless)] = False
-        if told.any():
-            self._unread.append(replace(rows, invalid=[]).where(told))
+        unread = ~good
+        unread[list(keyless)] = False
+        if unread.any():
+            self._unread.append(replace(rows, invalid=[]).where(unread))
         return found.rows.where(good)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.verify.captures import Standing
-from cdc_pipeline.pipeline.verify.read import Reading, TableReading, What
+from cdc_pipeline.pipeline.verify.captures import SourceState
+from cdc_pipeline.pipeline.verify.read import Reading, ReadRequest, TableReading
 from cdc_pipeline.pipeline.verify.view import DisturbedError
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, Found, Kind, Wanted, compare, read_found
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, ComparisonResult, Kind, Wanted, compare, read_differences
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 
@@ -41,7 +41,7 @@ class Piece:
     """
 
     reading: Reading
-    found: Found
+    found: ComparisonResult
     kinds: tuple[Kind, ...]
 
     @property
@@ -60,7 +60,7 @@ class Piece:
 
 
 @dataclass
-class Settled:
+class RoundsResult:
     """Combined result of all rounds.
 
     Attributes:
@@ -81,7 +81,7 @@ class Settled:
     rounds: int = 0
     different: list[Piece] = field(default_factory=list)
     unsettled: Piece | None = None
-    last: tuple[Reading, Found] | None = None
+    last: tuple[Reading, ComparisonResult] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -91,7 +91,7 @@ class Settled:
         return {kind: found[kind] for kind in DIFFERENCES if found[kind]}
 
     @property
-    def standing(self) -> Standing | None:
+    def source_state(self) -> SourceState | None:
         return None if self.last is None else self.last[0].after
 
 
@@ -111,11 +111,11 @@ class TableComparison:
         self._sink = sink
         self._scratch = scratch
 
-    def settle(self, what: What, *, by_key: bool, wanted: Piece | None = None) -> Settled:
+    def settle(self, request: ReadRequest, *, by_key: bool, wanted: Piece | None = None) -> RoundsResult:
         """Compare all rows, or the keys of a piece.
 
         Args:
-            what: of the first round.
+            request: of the first round.
             by_key: the target finds rows by a key; without one everything is compared at an exact
                 place.
 
@@ -123,15 +123,15 @@ class TableComparison:
             DisturbedError: every attempt met a DDL.
             CdcError: as capture, reader and Spark.
         """
-        settled = Settled()
+        settled = RoundsResult()
         if not by_key:
-            what, wanted = What(exact="always"), None
+            request, wanted = ReadRequest(exact="always"), None
         pending = wanted
         while settled.rounds < ROUNDS_MAX:
             settled.rounds += 1
             if pending is not None:
-                what = self.what_of(pending)
-            reading, found = self.round(what, pending)
+                request = self.request_for(pending)
+            reading, found = self.round(request, pending)
             if settled.last is None:
                 settled.rows_source, settled.rows_lake = found.rows_source, found.rows_lake
                 settled.ranges, settled.unreadable = reading.ranges, reading.unreadable
@@ -150,7 +150,7 @@ class TableComparison:
         settled.unsettled = pending
         return settled
 
-    def round(self, what: What, wanted: Piece | None) -> tuple[Reading, Found]:
+    def round(self, request: ReadRequest, wanted: Piece | None) -> tuple[Reading, ComparisonResult]:
         """Read once and compare.
 
         Raises:
@@ -158,7 +158,7 @@ class TableComparison:
         """
         for attempt in range(_DISTURBED_MAX):
             try:
-                reading = self._reading.read(what, anew=attempt > 0)
+                reading = self._reading.read(request, is_fresh=attempt > 0)
                 break
             except DisturbedError:
                 if attempt + 1 == _DISTURBED_MAX:
@@ -173,18 +173,18 @@ class TableComparison:
             changed=reading.changed,
             unread=self._scratch.files("unread"),
             wanted=None if wanted is None else wanted.wanted,
-            sampled=what.share < 1,
+            sampled=request.share < 1,
             fixed=self._config.sink.spark.settings,
         )
         return reading, found
 
-    def what_of(self, piece: Piece) -> What:
+    def request_for(self, piece: Piece) -> ReadRequest:
         """Return how to read the keys of a piece again: by their values, if that is worth it."""
         sides = piece.sides
         if not sides.key or piece.keys > _KEYS_MAX:
-            return What(exact="if possible")
+            return ReadRequest(exact="if possible")
         shard = sides.shard[0] if sides.shard is not None else ""
         places = [at for at in sides.key_positions if sides.target.spec.columns[at].name != shard]
-        values = read_found(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
+        values = read_differences(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
         columns = {sides.target.spec.columns[at]: values.column(f"c{at}") for at in places}
-        return What(exact="if possible", keys=columns)
+        return ReadRequest(exact="if possible", keys=columns)

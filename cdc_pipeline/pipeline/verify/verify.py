@@ -38,29 +38,29 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_parted
-from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.report import ReportPosition
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
-from cdc_pipeline.pipeline.verify.captures import Captures, Standing
+from cdc_pipeline.pipeline.verify.captures import Captures, SourceState
 from cdc_pipeline.pipeline.verify.checks import check_intervals
-from cdc_pipeline.pipeline.verify.display import shown
-from cdc_pipeline.pipeline.verify.external_writes import describe, find_foreign, put_back
-from cdc_pipeline.pipeline.verify.read import Reading, TableReading, What, compared_key
+from cdc_pipeline.pipeline.verify.display import display
+from cdc_pipeline.pipeline.verify.external_writes import describe, find_external_writes, put_back
+from cdc_pipeline.pipeline.verify.read import Reading, ReadRequest, TableReading, compared_key
 from cdc_pipeline.pipeline.verify.repair import Repaired, apply_repair, repairable
 from cdc_pipeline.pipeline.verify.report import (
     Difference,
-    ForeignChange,
+    ExternalChange,
     Status,
     Step,
     TableVerified,
     VerifyReport,
 )
-from cdc_pipeline.pipeline.verify.table import Piece, Settled, TableComparison
+from cdc_pipeline.pipeline.verify.table import Piece, RoundsResult, TableComparison
 from cdc_pipeline.pipeline.verify.view import DisturbedError, LeftError
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.changes import UntoldChangesError
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, Found, count_strays, read_found
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, ComparisonResult, count_strays, read_differences
 from cdc_pipeline.sink.verify.scratch import Scratch, verify_lock
 
 _REPAIRS_MAX: Final = 5
@@ -80,7 +80,7 @@ _OF_ONE_TABLE: Final = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class VerifyOptions:
     """Options of a verification.
 
     Attributes:
@@ -109,7 +109,7 @@ def verify(
     *,
     cursors: CursorStore | None = None,
     runs: Runs | None = None,
-    asked: Asked | None = None,
+    options: VerifyOptions | None = None,
     observer: RunObserver | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> VerifyReport:
@@ -127,7 +127,7 @@ def verify(
             needed.
         CdcError: as capture, reader and Spark.
     """
-    asked = asked or Asked()
+    options = options or VerifyOptions()
     started = (time.monotonic(), time.process_time())
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
@@ -136,7 +136,7 @@ def verify(
             expected="kind: live",
             next_step="verify against the server that wrote the archive",
         )
-    if not 0 < asked.share <= 1:
+    if not 0 < options.share <= 1:
         raise ConfigError("a sample is a share of the table", setting="sample", expected="above 0, at most 1")
     if runs is None:
         assert cursors is not None, "a cursor store, or runs that have one"
@@ -144,7 +144,7 @@ def verify(
     sink = build_sink(config)
     captures = Captures(config, runs, observer or RunObserver())
     with verify_lock(sink.paths) as scratch:
-        run = _Verification(config, asked, sink=sink, scratch=scratch, captures=captures, on_step=on_step or _nobody)
+        run = _Verification(config, options, sink=sink, scratch=scratch, captures=captures, on_step=on_step or _nobody)
         tables = run.tables()
     return VerifyReport(
         source=config.name,
@@ -165,7 +165,7 @@ class _Verification:
     def __init__(
         self,
         config: PipelineConfig,
-        asked: Asked,
+        options: VerifyOptions,
         *,
         sink: DeltaSink,
         scratch: Scratch,
@@ -173,7 +173,7 @@ class _Verification:
         on_step: Callable[[Step], None],
     ) -> None:
         self._config = config
-        self._asked = asked
+        self._options = options
         self._sink = sink
         self._scratch = scratch
         self._captures = captures
@@ -181,34 +181,36 @@ class _Verification:
 
     def tables(self) -> dict[str, TableVerified]:
         """Compare every requested target."""
-        standing = self._first_standing()
-        foreign = self._foreign(standing.cut)
-        if foreign:
+        source_state = self._first_state()
+        external_writes = self._external_writes(source_state.cut)
+        if external_writes:
             try:
-                standing = self._captures.run()
+                source_state = self._captures.run()
             except LakeStateError:
-                if not all(change.restored for change in foreign.values()):
-                    return {name: self._not_compared(standing.cut, name, foreign) for name in foreign}
+                if not all(change.restored for change in external_writes.values()):
+                    return {
+                        name: self._not_compared(source_state.cut, name, external_writes) for name in external_writes
+                    }
                 raise
         found = {}
-        for name in self._names(standing.cut):
+        for name in self._names(source_state.cut):
             started = time.monotonic()
             try:
-                made = self._table(name, standing, foreign)
+                made = self._table(name, source_state, external_writes)
             except _OF_ONE_TABLE as error:
-                made = self._not_compared(standing.cut, name, foreign, error.what)
+                made = self._not_compared(source_state.cut, name, external_writes, error.what)
             found[name] = made.model_copy(update={"seconds": time.monotonic() - started})
-            standing = self._captures.standing()
+            source_state = self._captures.source_state()
         return found
 
     # -- which tables -------------------------------------------------------------------------------------------------
 
-    def _first_standing(self) -> Standing:
+    def _first_state(self) -> SourceState:
         """Return the lake's state before external writes are judged; finish a waiting batch."""
         if self._sink.last_cut() is not None and self._sink.pending_record() is None:
             names = self._names(self._captures_cut())
-            if find_foreign(self._sink, names):
-                return self._captures.standing()
+            if find_external_writes(self._sink, names):
+                return self._captures.source_state()
         return self._captures.run()
 
     def _captures_cut(self) -> Cut:
@@ -222,14 +224,14 @@ class _Verification:
         Raises:
             ConfigError: one is not known.
         """
-        if not self._asked.tables:
+        if not self._options.tables:
             return sorted(cut.cursor.targets)
         chosen = []
-        for asked in self._asked.tables:
-            names = [n for n, state in cut.cursor.targets.items() if asked == n or asked in state.source_names]
+        for wanted in self._options.tables:
+            names = [n for n, state in cut.cursor.targets.items() if wanted == n or wanted in state.source_names]
             if not names:
                 raise ConfigError(
-                    f"this table is not in the lake: {asked}",
+                    f"this table is not in the lake: {wanted}",
                     setting="table",
                     expected=f"one of {', '.join(sorted(cut.cursor.targets)[:20]) or 'none: nothing was captured yet'}",
                     next_step="name tables as schema.table; `cdc-pipeline status` lists them",
@@ -237,33 +239,33 @@ class _Verification:
             chosen += names
         return sorted(set(chosen))
 
-    def _foreign(self, cut: Cut) -> dict[str, ForeignChange]:
+    def _external_writes(self, cut: Cut) -> dict[str, ExternalChange]:
         """Report tables with external writes, and restore them if requested."""
-        found = find_foreign(self._sink, self._names(cut))
-        told = {
-            name: describe(self._config, self._sink, one, scratch=self._scratch, keys_shown=self._asked.keys_shown)
+        found = find_external_writes(self._sink, self._names(cut))
+        kept = {
+            name: describe(self._config, self._sink, one, scratch=self._scratch, keys_shown=self._options.keys_shown)
             for name, one in found.items()
         }
-        back = [name for name, one in found.items() if one.is_restorable] if self._asked.repair else []
+        back = [name for name, one in found.items() if one.is_restorable] if self._options.repair else []
         if back:
             self._captures.change(
                 lambda cursors, run_id: put_back(
-                    self._config, self._sink, back, cursors=cursors, who=self._asked.who, run_id=run_id
+                    self._config, self._sink, back, cursors=cursors, who=self._options.who, run_id=run_id
                 )
             )
-            told.update({name: told[name].model_copy(update={"restored": True}) for name in back})
-        return told
+            kept.update({name: kept[name].model_copy(update={"restored": True}) for name in back})
+        return kept
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
-    def _table(self, name: str, standing: Standing, foreign: dict[str, ForeignChange]) -> TableVerified:
-        cut = standing.cut
+    def _table(self, name: str, source_state: SourceState, external_writes: dict[str, ExternalChange]) -> TableVerified:
+        cut = source_state.cut
         reason = self._why_not(name, cut)
         if reason:
-            return self._not_compared(cut, name, foreign, reason)
+            return self._not_compared(cut, name, external_writes, reason)
         table = cut.tables[name]
         spec = MODES[table.spec.mode]
-        parts: list[Settled] = []
+        parts: list[RoundsResult] = []
         repaired = Repaired()
         sources = [source for source, recorded in table.spec.sources_of(name).items() if not recorded.gone]
         for source in sources:
@@ -279,24 +281,24 @@ class _Verification:
             by_key = bool(table.spec.key or (not spec.has_key and table.spec.sources_of(name)[source].key))
             parts.append(self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired))
         made = self._joined(name, table, sources, parts, repaired)
-        return made.model_copy(update={"foreign": foreign.get(name)}) if name in foreign else made
+        return made.model_copy(update={"foreign": external_writes.get(name)}) if name in external_writes else made
 
     def _source_table(
         self, table: CutTable, *, by_key: bool, comparison: TableComparison, repaired: Repaired
-    ) -> Settled:
-        asked = self._asked
-        what = What(rows_per_range=asked.rows_per_range, share=asked.share, seed=asked.seed)
-        settled = comparison.settle(what, by_key=by_key)
-        if not asked.repair or not settled.different or (settled.unreadable and not by_key):
+    ) -> RoundsResult:
+        options = self._options
+        request = ReadRequest(rows_per_range=options.rows_per_range, share=options.share, seed=options.seed)
+        settled = comparison.settle(request, by_key=by_key)
+        if not options.repair or not settled.different or (settled.unreadable and not by_key):
             return settled
         first = settled
         for piece in settled.different:
-            repaired.keys += self._shown(piece, len(repaired.keys))
+            repaired.keys += self._displayed(piece, len(repaired.keys))
         for _ in range(_REPAIRS_MAX):
             if repairable(table.spec.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
                 break
             self._repair(comparison, settled.different, by_key, repaired)
-            settled = comparison.settle(what, by_key=by_key)
+            settled = comparison.settle(request, by_key=by_key)
             if not settled.different:
                 break
         settled.rounds += first.rounds
@@ -314,14 +316,14 @@ class _Verification:
                     repaired.batches.append(done[0])
                     repaired.counts.update(done[1])
                     break
-                what = comparison.what_of(piece) if by_key else What(exact="always")
-                reading, found = comparison.round(what, piece if by_key else None)
+                request = comparison.request_for(piece) if by_key else ReadRequest(exact="always")
+                reading, found = comparison.round(request, piece if by_key else None)
 
-    def _applied(self, reading: Reading, found: Found) -> tuple[int, Counter[str]] | None:
+    def _applied(self, reading: Reading, found: ComparisonResult) -> tuple[int, Counter[str]] | None:
         self._on_step(Step(reading.target.name, "repairing", found.differences))
         return self._captures.change(
             lambda cursors, run_id: apply_repair(
-                self._config, self._sink, reading, found, reading.proved, cursors=cursors, who=self._asked.who,
+                self._config, self._sink, reading, found, reading.proved, cursors=cursors, who=self._options.who,
                 run_id=run_id,
             )
         )  # fmt: skip
@@ -349,13 +351,15 @@ class _Verification:
                 f"comparable: `cdc-pipeline snapshot {self._config.name} --table "
                 f"{quote(next(iter(sources)))}`"
             )
-        if state.partial and not self._asked.tables:
+        if state.partial and not self._options.tables:
             return "partial (K19): it lacks rows from before its first change; name it with --table to compare it"
         return ""
 
-    def _not_compared(self, cut: Cut, name: str, foreign: dict[str, ForeignChange], reason: str = "") -> TableVerified:
+    def _not_compared(
+        self, cut: Cut, name: str, external_writes: dict[str, ExternalChange], reason: str = ""
+    ) -> TableVerified:
         table = cut.tables.get(name)
-        change = foreign.get(name)
+        change = external_writes.get(name)
         return TableVerified(
             target=name,
             sources=cut.cursor.targets[name].source_names,
@@ -364,13 +368,13 @@ class _Verification:
             status="not_compared" if change is None or change.restored else "different",
             reason=reason or (change.what if change is not None else ""),
             cut=cut.batch_number,
-            place=LogPlace.of(cut.cursor.position),
+            place=ReportPosition.from_position(cut.cursor.position),
             partial=cut.cursor.targets[name].partial,
             foreign=change,
         )
 
     def _joined(
-        self, name: str, table: CutTable, sources: Sequence[str], parts: Sequence[Settled], repaired: Repaired
+        self, name: str, table: CutTable, sources: Sequence[str], parts: Sequence[RoundsResult], repaired: Repaired
     ) -> TableVerified:
         counts: Counter[str] = Counter()
         differences: list[Difference] = []
@@ -381,12 +385,12 @@ class _Verification:
         for part in parts:
             counts.update(part.counts)
             for piece in part.different:
-                differences += self._shown(piece, len(differences))
+                differences += self._displayed(piece, len(differences))
             if part.unsettled is not None:
-                unsettled += self._shown(part.unsettled, len(unsettled))
+                unsettled += self._displayed(part.unsettled, len(unsettled))
         sides = reading.sides
         strays = 0
-        if sides.shard is not None and self._asked.share >= 1:
+        if sides.shard is not None and self._options.share >= 1:
             strays = count_strays(self._sink.spark.session(), sides.path, sides.version, sides.shard[0], reading.shards)
         intervals = None
         if MODES[table.spec.mode].keeps_versions:
@@ -412,7 +416,7 @@ class _Verification:
                 unread=keyless and any(p.unreadable for p in parts),
             ),
             cut=reading.after.cut.batch_number,
-            place=LogPlace.of(reading.after.position),
+            place=ReportPosition.from_position(reading.after.position),
             rows_source=sum(part.rows_source for part in parts),
             rows_lake=sum(part.rows_lake for part in parts),
             rows_equal=sum(part.rows_equal for part in parts),
@@ -428,24 +432,24 @@ class _Verification:
             stale=stale,
             rounds=sum(part.rounds for part in parts),
             partial=reading.after.cut.cursor.targets[name].partial,
-            sampled=self._asked.share < 1,
+            sampled=self._options.share < 1,
             intervals=intervals,
             repaired=dict(repaired.counts),
             repaired_keys=tuple(repaired.keys) if repaired.batches else (),
             repair_batches=tuple(repaired.batches),
         )
 
-    def _shown(self, piece: Piece, already: int) -> tuple[Difference, ...]:
-        room = self._asked.keys_shown - already
+    def _displayed(self, piece: Piece, already: int) -> tuple[Difference, ...]:
+        room = self._options.keys_shown - already
         if room <= 0 or piece.found.folder is None:
             return ()
-        rows = read_found(piece.sides, piece.found, piece.kinds, limit=room)
-        return shown(piece.sides, rows)
+        rows = read_differences(piece.sides, piece.found, piece.kinds, limit=room)
+        return display(piece.sides, rows)
 
     def _reason(
         self, table: CutTable, counts: Counter[str], open_keys: int, stale: int, *, unproved: bool, unread: bool
     ) -> str:
-        if counts and self._asked.repair:
+        if counts and self._options.repair:
             why = repairable(table.spec.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread)
             return f"not repaired: {why}" if why else "some keys differ again"
         if stale:

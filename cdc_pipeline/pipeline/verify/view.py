@@ -27,7 +27,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.load.server import LoadSource
-from cdc_pipeline.pipeline.verify.captures import Captures, Standing
+from cdc_pipeline.pipeline.verify.captures import Captures, SourceState
 from cdc_pipeline.source.rows.marks import Mark, exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.text.table_names import split_table_name
@@ -74,7 +74,7 @@ class ProvenView:
         source_table: str,
         *,
         targets: Sequence[str],
-        before: Standing,
+        before: SourceState,
     ) -> None:
         self._captures = captures
         self._source_table = source_table
@@ -113,7 +113,7 @@ class ProvenView:
                 raise
             return None
 
-    def end(self, place: Mark | None) -> tuple[Standing, bool]:
+    def end(self, place: Mark | None) -> tuple[SourceState, bool]:
         """Return the cut behind the views, and whether the rows are exactly of its moment.
 
         Args:
@@ -122,7 +122,7 @@ class ProvenView:
         after, exact = self._bracket(place)
         return after, exact or (self.is_proved and self._is_quiet(after))
 
-    def check_undisturbed(self, after: Standing) -> None:
+    def check_undisturbed(self, after: SourceState) -> None:
         """Check that nothing but rows changed between the cuts.
 
         Raises:
@@ -138,25 +138,25 @@ class ProvenView:
                     next_step="run the command again",
                 )
 
-    def _bracket(self, place: Mark | None) -> tuple[Standing, bool]:
+    def _bracket(self, place: Mark | None) -> tuple[SourceState, bool]:
         """Return the cut behind the views, and whether it is exactly at their place."""
         if place is None:
             return self._captures.run(), False
         if place.position.order <= self.before.position.order:
             # The view is not behind the cursor, and includes every transaction up to it.
-            after = self._captures.standing()
+            after = self._captures.source_state()
             return after, after.cut.batch_number == self.before.cut.batch_number
         after = self._captures.run(place.position)
         # Another run may have captured further.
         return after, after.position.order == place.position.order
 
-    def _is_quiet(self, after: Standing) -> bool:
+    def _is_quiet(self, after: SourceState) -> bool:
         """Return whether the log shows no change of the table between the two cuts."""
         first, last = self.before.cut.batch_number, after.cut.batch_number
         changes = self._captures.changes
         return all(changes.is_quiet(name, after=first, upto=last) for name in self._targets)
 
-    def _check_follows(self, at: Standing) -> None:
+    def _check_follows(self, at: SourceState) -> None:
         for name in self._targets:
             held = at.cut.cursor.suspended.get(name)
             if held is not None:

@@ -96,7 +96,7 @@ def alter_actions(
     while not tokens.at_end():
         if not actions and tokens.at(","):
             return (_unknown(tokens, tokens.peek().start),)
-        actions.extend(_one(tokens))
+        actions.extend(_action(tokens))
         if tokens.take(","):
             if tokens.at_end():
                 actions.append(_unknown(tokens, tokens.peek().start))
@@ -126,7 +126,7 @@ def _may_follow_without_comma(tokens: TokenReader, last: Action) -> bool:
     return last.kind in (_A.OPTION, _A.ENGINE) and _at_option(tokens)
 
 
-def _one(tokens: TokenReader) -> list[Action]:
+def _action(tokens: TokenReader) -> list[Action]:
     """Pass over the action at the reader's position; ADD (a .., b ..) yields several."""
     start = tokens.peek().start
     here = tokens.index

@@ -210,7 +210,7 @@ def _create_table(tokens: TokenReader, database: str, verb: str, *, temporary: b
     here = tokens.index
     if tokens.take("LIKE") or tokens.take("(", "LIKE"):
         source = tokens.table(database)
-        kind, reads = _K.CREATE_TABLE_LIKE, _one(source)
+        kind, reads = _K.CREATE_TABLE_LIKE, _as_tuple(source)
     elif _has_select(tokens):
         kind = _K.CREATE_TABLE_SELECT
     tokens.index = here
@@ -261,13 +261,13 @@ def _index(tokens: TokenReader, database: str, kind: StatementKind, verb: str) -
 
 def _sequence(tokens: TokenReader, database: str, verb: str, *, temporary: bool = False) -> Statement:
     if_exists = tokens.take("IF", "EXISTS") or tokens.take("IF", "NOT", "EXISTS")
-    tables = _table_list(tokens, database) if verb.startswith("DROP") else _one(tokens.table(database))
+    tables = _table_list(tokens, database) if verb.startswith("DROP") else _as_tuple(tokens.table(database))
     if not tables:
         return Statement(_K.UNKNOWN, verb)
     return Statement(_K.SEQUENCE, verb, tables=tables, temporary=temporary, if_exists=if_exists)
 
 
-def _one(table: TableName | None) -> tuple[TableName, ...]:
+def _as_tuple(table: TableName | None) -> tuple[TableName, ...]:
     return () if table is None else (table,)
 
 

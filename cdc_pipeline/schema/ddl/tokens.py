@@ -203,8 +203,8 @@ def respelled(sql: str, tokens: Iterable[Token], spelling: Callable[[Token], str
     """Yield a text's tokens as they are written, without comments, or as `spelling` says; None leaves one as it is."""
     end = -1
     for token in tokens:
-        told = spelling(token)
-        yield (" " if 0 <= end < token.start else "") + (sql[token.start : token.end] if told is None else told)
+        spelled = spelling(token)
+        yield (" " if 0 <= end < token.start else "") + (sql[token.start : token.end] if spelled is None else spelled)
         end = token.end
 
 

@@ -26,7 +26,13 @@ from cdc_pipeline.schema.ddl.create import key_columns
 from cdc_pipeline.schema.ddl.published import without_literals
 from cdc_pipeline.schema.ddl.statement import Statement
 from cdc_pipeline.schema.evolution.backfill import backfill
-from cdc_pipeline.schema.evolution.statement_context import RELOAD, TYPE_WIDENING, KnownTable, Scene, TableChange
+from cdc_pipeline.schema.evolution.statement_context import (
+    RELOAD,
+    TYPE_WIDENING,
+    KnownTable,
+    StatementContext,
+    TableChange,
+)
 from cdc_pipeline.schema.evolution.target_edit import Refused, TargetEdit
 from cdc_pipeline.schema.evolution.value_changes import Effect, ValueChange, is_lossless, keeps_text, value_change
 from cdc_pipeline.schema.generated import GeneratedColumn, looks_the_same
@@ -34,10 +40,10 @@ from cdc_pipeline.schema.history.apply_ddl import (
     LoggedStatement,
     Uncertain,
     changed_definition,
+    named_charset,
     resolved_column,
-    told_charset,
 )
-from cdc_pipeline.schema.history.history import Place
+from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.schema.types import check_column_names, delta_type
 from cdc_pipeline.text.table_names import table_name
 
@@ -102,7 +108,9 @@ class Unreadable(Exception):
         self.error = error
 
 
-def read_alteration(scene: Scene, statement: Statement, known: KnownTable, *, shadow: bool = False) -> Alteration:
+def read_alteration(
+    context: StatementContext, statement: Statement, known: KnownTable, *, shadow: bool = False
+) -> Alteration:
     """Return what an ALTER TABLE does to its target.
 
     Args:
@@ -114,20 +122,24 @@ def read_alteration(scene: Scene, statement: Statement, known: KnownTable, *, sh
         Unreadable: an action cannot be read.
         SchemaError: a column already exists, or Delta cannot hold its name.
     """
-    return _Alter(scene, statement, known, shadow=shadow).run()
+    return _Alter(context, statement, known, shadow=shadow).run()
 
 
 class _Alter:
-    def __init__(self, scene: Scene, statement: Statement, known: KnownTable, *, shadow: bool) -> None:
-        self._scene = scene
+    def __init__(self, context: StatementContext, statement: Statement, known: KnownTable, *, shadow: bool) -> None:
+        self._context = context
         self._statement = statement
         self._known = known
         self._shadow = shadow
         self._table = statement.tables[0]
-        self._policy = scene.policy_of(self._table)
+        self._policy = context.policy_of(self._table)
         self._used: dict[str, None] = {}
         self._logged = LoggedStatement(
-            scene.sql, scene.default_database, Place(0, 0, 0), is_mariadb=scene.is_mariadb, modes=scene.modes
+            context.sql,
+            context.default_database,
+            LogPosition(0, 0, 0),
+            is_mariadb=context.is_mariadb,
+            modes=context.modes,
         )
         self._before: TableSchema | None = None
         self._charset = ""
@@ -136,19 +148,19 @@ class _Alter:
 
     def run(self) -> Alteration:
         reading = self._read()
-        edit = TargetEdit(self._known, features=self._scene.features)
+        edit = TargetEdit(self._known, features=self._context.features)
         try:
             self._apply(reading, edit)
         except Refused as refused:
-            raise self._scene.unsupported(refused.what, self._table, next_step=refused.next_step) from None
+            raise self._context.unsupported(refused.what, self._table, next_step=refused.next_step) from None
         known = edit.result()
         check_column_names(table_name(*self._table), (column.name for column in known.source.columns))
         check_column_names(table_name(*self._table), (column.name for column in known.target_columns))
-        steps = edit.steps(seq=str(self._scene.place.seq))
+        steps = edit.steps(seq=str(self._context.place.seq))
         change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
         if known.shared and any(step.kind in ("fill_columns", "check_rows") for step in change.steps):
-            raise self._scene.unsupported("a change of values in a target that other tables share", self._table)
-        reason = "; ".join([*edit.told, *reading.notes]) or "changes nothing"
+            raise self._context.unsupported("a change of values in a target that other tables share", self._table)
+        reason = "; ".join([*edit.descriptions, *reading.notes]) or "changes nothing"
         return Alteration(change, reason, ", ".join(self._used))
 
     def _use(self, kind: str) -> str:
@@ -160,11 +172,13 @@ class _Alter:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def _read(self) -> _Reading:
-        scene, reading = self._scene, _Reading()
-        actions = alter_actions(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
+        context, reading = self._context, _Reading()
+        actions = alter_actions(
+            context.sql, context.default_database, is_mariadb=context.is_mariadb, modes=context.modes
+        )
         reading.recomputes = self._shadow or _may_recompute(actions)
         if reading.recomputes or any(action.kind in _OF_OLD_COLUMNS for action in actions):
-            state = scene.before(*self._table)
+            state = context.before(*self._table)
             if state is not None:
                 self._before, self._charset, self._database_charset = (
                     state.schema,
@@ -191,7 +205,7 @@ class _Alter:
         try:
             for action in actions:
                 if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
-                    self._charset = told_charset(action, self._logged, self._database_charset) or self._charset
+                    self._charset = named_charset(action, self._logged, self._database_charset) or self._charset
         except Uncertain:
             self._charset = ""
 
@@ -208,7 +222,7 @@ class _Alter:
                 if definition.primary_key:
                     reading.key = (definition.name,)
         elif kind is _A.ADD_PRIMARY_KEY:
-            reading.key = key_columns(action.text, modes=self._scene.modes, is_mariadb=self._scene.is_mariadb)
+            reading.key = key_columns(action.text, modes=self._context.modes, is_mariadb=self._context.is_mariadb)
             if not reading.key:
                 raise self._unreadable(action, "the new primary key cannot be read with certainty")
         elif kind is _A.DROP_PRIMARY_KEY:
@@ -259,7 +273,7 @@ class _Alter:
         return SchemaError(
             what,
             table=table_name(*self._table),
-            got=self._scene.shown(),
+            got=self._context.published(),
             next_step="the lake is ahead of the journal: check the start position, or reload the table",
         )
 
@@ -283,9 +297,9 @@ class _Alter:
             )
 
     def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
-        scene = self._scene
-        text = without_literals(action.text, modes=scene.modes, is_mariadb=scene.is_mariadb, max_chars=200)
-        return scene.unsupported(what if text is None else f"{what}: {text}", self._table)
+        context = self._context
+        text = without_literals(action.text, modes=context.modes, is_mariadb=context.is_mariadb, max_chars=200)
+        return context.unsupported(what if text is None else f"{what}: {text}", self._table)
 
     def _unreadable(self, action: Action, what: str) -> Exception:
         refused = self._refused(action, what)
@@ -347,7 +361,7 @@ class _Alter:
 
     def _is_strict(self) -> bool:
         # INSERT ... SELECT into a shadow adjusts values as in a non-strict session.
-        return self._scene.modes.strict and not self._statement.ignore and not self._shadow
+        return self._context.modes.strict and not self._statement.ignore and not self._shadow
 
     def _check_generated(self, reading: _Reading) -> None:
         """Refuse actions that change the values of generated columns (K23: the log does not show
@@ -431,22 +445,24 @@ class _Alter:
         if old is None:
             change = ValueChange(Effect.UNKNOWN, reason=f"the former type of `{old_name}` is unknown")
         else:
-            change = value_change(old, definition, replace(self._scene.modes, strict=self._is_strict()))
+            change = value_change(old, definition, replace(self._context.modes, strict=self._is_strict()))
         if change.effect in (Effect.SAME, Effect.RETYPED):
             for condition, reason in change.checks:
                 edit.check(old_name, condition, reason)
             if change.effect is Effect.SAME:
-                edit.told.append(f"`{name}` keeps its values and its type")
+                edit.descriptions.append(f"`{name}` keeps its values and its type")
                 return
             if edit.holds(name, new_type):
                 edit.retype(name, new_type)
                 return
             value = f"CAST({{c}} AS {new_type})"
             if edit.could_widen(name, new_type) and self._use("widen") == "apply":
-                if TYPE_WIDENING in self._scene.features:
+                if TYPE_WIDENING in self._context.features:
                     edit.retype(name, new_type)
                 else:
-                    edit.told.append(f"sink.reader_features does not allow {TYPE_WIDENING}: a new column replaces it")
+                    edit.descriptions.append(
+                        f"sink.reader_features does not allow {TYPE_WIDENING}: a new column replaces it"
+                    )
                     edit.rewrite(name, new_type, value)
                 return
             change = replace(change, effect=Effect.REWRITTEN, value=value, checks=())
@@ -480,7 +496,7 @@ class _Alter:
         return column if column is not None and delta_type(column) == recorded.delta_type else None
 
     def _add(self, definition: ColumnDefinition, edit: TargetEdit) -> None:
-        value = backfill(definition, modes=self._scene.modes)
+        value = backfill(definition, modes=self._context.modes)
         if value.refused:
             raise Refused(
                 f"column `{definition.name}` gives existing rows values that the journal does "

@@ -28,17 +28,17 @@ from cdc_pipeline.schema.ddl.ddl import classify, first_word
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
-from cdc_pipeline.schema.evolution.row_logged import is_told_by_rows
+from cdc_pipeline.schema.evolution.row_logged import is_row_logged
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
     Arrival,
     CreateTarget,
     Decision,
     KnownTable,
-    RowPlace,
-    Scene,
+    RowPosition,
     ShadowChange,
-    Surroundings,
+    StatementContext,
+    StatementOptions,
     TableChange,
     TableState,
 )
@@ -57,7 +57,7 @@ __all__ = [
     "CreateTarget",
     "Decision",
     "KnownTable",
-    "RowPlace",
+    "RowPosition",
     "ShadowChange",
     "TableChange",
     "TableState",
@@ -118,7 +118,7 @@ def decide(
     modes: SqlModes = UNKNOWN_MODES,
     journal: str = "",
     offset: int = -1,
-    **surroundings: Unpack[Surroundings],
+    **options: Unpack[StatementOptions],
 ) -> Decision:
     """Decide about one statement of the binlog.
 
@@ -130,7 +130,7 @@ def decide(
         targets_in: names of a database's tables that have a target; without it DROP DATABASE always
             stops.
         journal, offset: place of the event, for errors and the decision's record.
-        surroundings: policies, and what else is known; see `Surroundings`.
+        options: policies, and what else is known; see `StatementOptions`.
 
     Raises:
         UnsupportedDdlError: DDL of a captured table cannot be applied, or a text cannot be
@@ -139,13 +139,13 @@ def decide(
             xid cannot be read.
         SchemaError: a column name that Delta cannot hold.
     """
-    scene = Scene(
-        sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset, **surroundings
+    context = StatementContext(
+        sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset, **options
     )
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     try:
-        decision = _decide(scene, statement)
-        return replace(decision, told_by_rows=is_told_by_rows(decision, sql))
+        decision = _decide(context, statement)
+        return replace(decision, row_logged=is_row_logged(decision, sql))
     except CdcError as error:
         error.journal = error.journal or journal or None
         if error.offset is None and offset >= 0:
@@ -153,54 +153,54 @@ def decide(
         raise
 
 
-def _decide(scene: Scene, statement: Statement) -> Decision:
+def _decide(context: StatementContext, statement: Statement) -> Decision:
     kind = statement.kind
     if kind is _K.XA_PREPARE or (kind in _NAMED and not statement.name):
         raise UnsupportedEventError(
             f"{statement.verb} is in the log in a form that no supported server writes",
             expected=_NAMED.get(kind, "the event XA_PREPARE"),
-            got=scene.shown(),
+            got=context.published(),
             next_step="start the capture after this transaction",
         )
     if kind in _SESSION_KINDS:
-        return scene.decided(statement, "ignored", "session and transaction control")
+        return context.decided(statement, "ignored", "session and transaction control")
     if kind is _K.UNKNOWN:
-        return _unknown(scene, statement)
+        return _unknown(context, statement)
     if kind is _K.DML:
-        return _dml(scene, statement)
+        return _dml(context, statement)
     if kind in _HARMLESS_KINDS:
-        return scene.decided(statement, "ignored", f"{statement.verb} changes no table")
+        return context.decided(statement, "ignored", f"{statement.verb} changes no table")
     if statement.temporary:
-        return scene.decided(statement, "ignored", "a temporary table")
+        return context.decided(statement, "ignored", "a temporary table")
     if kind is _K.DROP_DATABASE:
-        return dropped_database(scene, statement)
-    touched = scene.touched(statement)
-    shadows = shadow_changed(scene, statement)
+        return dropped_database(context, statement)
+    touched = context.touched(statement)
+    shadows = shadow_changed(context, statement)
     if not touched:
-        decision = scene.decided(statement, "ignored", "not a captured table")
+        decision = context.decided(statement, "ignored", "not a captured table")
     elif kind in (_K.MAINTENANCE, _K.SEQUENCE):
-        decision = scene.decided(statement, "recorded", f"{statement.verb} changes neither columns nor rows")
+        decision = context.decided(statement, "recorded", f"{statement.verb} changes neither columns nor rows")
     elif kind in _CREATES:
-        decision = create(scene, statement)
+        decision = create(context, statement)
     elif kind is _K.ALTER_TABLE:
-        decision = _alter(scene, statement)
+        decision = _alter(context, statement)
     elif kind in (_K.CREATE_INDEX, _K.DROP_INDEX):
-        decision = _index(scene, statement)
+        decision = _index(context, statement)
     elif kind is _K.TRUNCATE_TABLE:
-        decision = truncated(scene, statement)
+        decision = truncated(context, statement)
     elif kind is _K.RENAME_TABLE:
-        decision = renamed(scene, statement)
+        decision = renamed(context, statement)
     else:
-        decision = dropped(scene, statement)
+        decision = dropped(context, statement)
     return replace(decision, shadows=shadows) if shadows else decision
 
 
-def _unknown(scene: Scene, statement: Statement) -> Decision:
+def _unknown(context: StatementContext, statement: Statement) -> Decision:
     """Pass an unclassifiable text if it names neither a captured table nor a database that has
     one."""
-    if not _may_reach(scene):
-        return scene.decided(statement, "ignored", "it cannot be classified, and names no captured table")
-    raise scene.unsupported(
+    if not _may_reach(context):
+        return context.decided(statement, "ignored", "it cannot be classified, and names no captured table")
+    raise context.unsupported(
         "a statement that cannot be classified may change a captured table",
         None,
         next_step="find out what it does at the source, start the capture after it, and load "
@@ -208,29 +208,29 @@ def _unknown(scene: Scene, statement: Statement) -> Decision:
     )
 
 
-def _may_reach(scene: Scene) -> bool:
+def _may_reach(context: StatementContext) -> bool:
     """Return whether any word of the text, or any two, may name a captured table or its
     database."""
-    words = list(dict.fromkeys(_WORD.findall(scene.sql.replace("``", "`"))))
-    words += [part for quoted in _QUOTED.findall(scene.sql) for part in (quoted[1:-1],) if part not in words]
-    if scene.targets_in is None or not scene.default_database or len(words) > _WORDS_MAX:
+    words = list(dict.fromkeys(_WORD.findall(context.sql.replace("``", "`"))))
+    words += [part for quoted in _QUOTED.findall(context.sql) for part in (quoted[1:-1],) if part not in words]
+    if context.targets_in is None or not context.default_database or len(words) > _WORDS_MAX:
         return True
-    databases = [scene.default_database, *words]
-    return any(scene.captured(database, word) for database in databases for word in words) or any(
-        scene.targets_in(word) for word in words
+    databases = [context.default_database, *words]
+    return any(context.captured(database, word) for database in databases for word in words) or any(
+        context.targets_in(word) for word in words
     )
 
 
-def _dml(scene: Scene, statement: Statement) -> Decision:
-    touched = scene.touched(statement)
+def _dml(context: StatementContext, statement: Statement) -> Decision:
+    touched = context.touched(statement)
     if statement.tables and not touched:
-        return scene.decided(statement, "ignored", "rows of tables that are not captured")
+        return context.decided(statement, "ignored", "rows of tables that are not captured")
     raise UnsupportedEventError(
         f"the journal holds {statement.verb} as a statement instead of rows",
         table=table_name(*touched[0]) if touched else None,
         setting="binlog_format",
         expected="binlog_format=ROW in every session",
-        got=scene.shown(),
+        got=context.published(),
         next_step="SET GLOBAL binlog_format = 'ROW', end all older sessions, start the "
         "capture after this statement, and load the tables that it changed",
     )
@@ -239,44 +239,44 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
 # -- ALTER and indexes ------------------------------------------------------------------------------------------------
 
 
-def _alter(scene: Scene, statement: Statement) -> Decision:
+def _alter(context: StatementContext, statement: Statement) -> Decision:
     table = statement.tables[0]
-    known = scene.known(*table) if scene.captured(*table) else None
+    known = context.known(*table) if context.captured(*table) else None
     changes: list[TableChange] = []
     reasons: list[str] = []
     arrivals: tuple[Arrival, ...] = ()
     policy = ""
     moved = {name for pair in statement.renames for name in pair}
-    for other in scene.touched(statement):
+    for other in context.touched(statement):
         if other == table or other in moved:
             continue
-        there = scene.known(*other)
-        if scene.policy_of(other).partition_rows == "stop":
-            raise scene.unsupported("rows enter or leave a captured table without row events", other)
+        there = context.known(*other)
+        if context.policy_of(other).partition_rows == "stop":
+            raise context.unsupported("rows enter or leave a captured table without row events", other)
         reasons.append(f"rows enter or leave {'.'.join(other)} without row events")
         policy = "partition_rows=keep"
         if there is not None:
             changes.append(TableChange(other, there, inexact=True))
     if known is None:
         if statement.renames:
-            return renamed(scene, statement)
-        decision = scene.decided(statement, "recorded", "; ".join(reasons or [_NO_TARGET]), policy=policy)
+            return renamed(context, statement)
+        decision = context.decided(statement, "recorded", "; ".join(reasons or [_NO_TARGET]), policy=policy)
         return replace(decision, changes=tuple(changes))
     try:
-        alteration = read_alteration(scene, statement, known)
+        alteration = read_alteration(context, statement, known)
     except (Unreadable, UnsupportedDdlError) as error:
-        if statement.renames and not known.follows and scene.policy_of(table).rename_table == "by_name":
+        if statement.renames and not known.follows and context.policy_of(table).rename_table == "by_name":
             # The effect on the rows concerns only the new name, whose target cannot take them over.
-            left = renamed(scene, statement)
+            left = renamed(context, statement)
             return replace(left, changes=tuple(change for change in left.changes if not change.is_carried))
         if isinstance(error, Unreadable):
-            return _by_catalog(scene, statement, known, error)
+            return _by_catalog(context, statement, known, error)
         raise
     change = alteration.change
     reasons.insert(0, alteration.reason)
     policies = [part for part in (alteration.policy, policy) if part]
     if statement.renames:
-        moved_to = renamed(scene, statement)
+        moved_to = renamed(context, statement)
         reasons.append(moved_to.ddl.reason)
         policies.append(moved_to.ddl.policy)
         arrivals = moved_to.arrivals
@@ -290,7 +290,7 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
     if change.steps or change.inexact or change.known != known or change.name[1]:
         changes.insert(0, change)
     applied = any(change.steps or change.name[1] for change in changes)
-    decision = scene.decided(
+    decision = context.decided(
         statement,
         "applied" if applied else "recorded",
         "; ".join(filter(None, reasons)),
@@ -304,14 +304,14 @@ _REWRITING: Final = re.compile(r"\b(MODIFY|CHANGE|CONVERT|DROP|IGNORE)\b", re.IG
 _NO_TARGET: Final = "no target yet: its first table map determines its columns"
 
 
-def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
+def _by_catalog(context: StatementContext, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
     """Pass an unreadable ALTER TABLE if the catalog proves that columns and key are unchanged and
     no word of it can change row values."""
     table = statement.tables[0]
-    if scene.policy_of(table).unreadable == "stop":
+    if context.policy_of(table).unreadable == "stop":
         raise unreadable.error
-    before, after = scene.before(*table), scene.catalog_after(*table)
-    if before is None or after is None or statement.renames or _REWRITING.search(scene.sql):
+    before, after = context.before(*table), context.catalog_after(*table)
+    if before is None or after is None or statement.renames or _REWRITING.search(context.sql):
         raise unreadable.error
     if _defined(before.schema) != _defined(after) or after.key_names != known.source.key:
         raise unreadable.error
@@ -319,7 +319,7 @@ def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadabl
         raise unreadable.error
     if before.generated is None or not all(column.is_steady for column in before.generated):
         raise unreadable.error
-    decision = scene.decided(
+    decision = context.decided(
         statement,
         "recorded",
         "it cannot be parsed; according to the server's catalog, columns and key are "
@@ -340,11 +340,11 @@ def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
     }  # fmt: skip
 
 
-def _index(scene: Scene, statement: Statement) -> Decision:
+def _index(context: StatementContext, statement: Statement) -> Decision:
     table = statement.tables[0]
-    if statement.index.upper() == "PRIMARY" and scene.known(*table) is not None:
-        raise scene.unsupported("the primary key of a captured table is dropped", table)
-    return scene.decided(statement, "recorded", "indexes do not exist in the lake")
+    if statement.index.upper() == "PRIMARY" and context.known(*table) is not None:
+        raise context.unsupported("the primary key of a captured table is dropped", table)
+    return context.decided(statement, "recorded", "indexes do not exist in the lake")
 
 
 # -- isolation and confirmation ---------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ _REWRITES: Final = re.compile(
 )
 
 
-def is_told_by_rows(decision: Decision, sql: str) -> bool:
+def is_row_logged(decision: Decision, sql: str) -> bool:
     """Return whether row events record every row change of a statement. `sql` is its whole text."""
     kind = decision.statement.kind
     if decision.ignored:

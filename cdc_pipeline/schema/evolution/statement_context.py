@@ -174,7 +174,7 @@ class Decision:
         arrivals: tables that take captured names; rows of those without a carried change are
             unknown.
         shadows: what to record of shadow tables.
-        told_by_rows: row events record every row that it adds, removes or gives another key (K12).
+        row_logged: row events record every row that it adds, removes or gives another key (K12).
     """
 
     statement: Statement
@@ -183,7 +183,7 @@ class Decision:
     changes: tuple[TableChange, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
     shadows: tuple[ShadowChange, ...] = ()
-    told_by_rows: bool = False
+    row_logged: bool = False
 
     @property
     def ignored(self) -> bool:
@@ -192,7 +192,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlace:
+class RowPosition:
     """The statement's position in the order of all changes (`binlog.seq`), its commit time, and its
     GTID or position."""
 
@@ -201,7 +201,7 @@ class RowPlace:
     transaction: str = ""
 
 
-class Surroundings(TypedDict, total=False):
+class StatementOptions(TypedDict, total=False):
     """Optional context for `decide`.
 
     policy: of the target of (database, table).
@@ -223,11 +223,11 @@ class Surroundings(TypedDict, total=False):
     masked: Callable[[str, str], Collection[str]]
     is_name_captured: Callable[[str, str], bool]
     features: Collection[str]
-    place: RowPlace
+    place: RowPosition
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class StatementContext:
     """Context of `decide`: the statement's position, and what is captured and known."""
 
     sql: str
@@ -251,7 +251,7 @@ class Scene:
     # Captured, also if suspended; None: as `captured`.
     is_name_captured: Callable[[str, str], bool] | None = None
     features: Collection[str] = ALL_FEATURES
-    place: RowPlace = RowPlace()
+    place: RowPosition = RowPosition()
 
     def takes_name(self, table: TableName) -> bool:
         """Return whether a table of this name is captured, even if its targets are suspended."""
@@ -268,7 +268,7 @@ class Scene:
         place = f"{self.journal}:{self.offset}"
         return ShadowStatement(sql=sql, database=self.default_database, modes=self.modes, place=place)
 
-    def shown(self, statement: Statement | None = None) -> str:
+    def published(self, statement: Statement | None = None) -> str:
         """Return what may be shown and kept of the statement."""
         return published(
             self.sql, self.default_database, modes=self.modes, is_mariadb=self.is_mariadb, statement=statement
@@ -288,7 +288,7 @@ class Scene:
         ddl = DdlDecision(
             journal=self.journal,
             offset=self.offset,
-            sql=self.shown(statement),
+            sql=self.published(statement),
             kind=statement.kind.value,
             tables=tables,
             decision=decision,
@@ -308,6 +308,6 @@ class Scene:
             journal=self.journal or None,
             offset=self.offset if self.offset >= 0 else None,
             table=None if table is None else table_name(*table),
-            got=self.shown(),
+            got=self.published(),
             next_step=next_step,
         )

@@ -33,14 +33,14 @@ from cdc_pipeline.schema.evolution.statement_context import (
     CreateTarget,
     Decision,
     KnownTable,
-    Scene,
     ShadowChange,
+    StatementContext,
     TableChange,
     TableState,
 )
 from cdc_pipeline.schema.evolution.steps import RemoveRows, columns_after
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, Uncertain, altered
-from cdc_pipeline.schema.history.history import Origin, Place, Version
+from cdc_pipeline.schema.history.history import LogPosition, Origin, Version
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
 from cdc_pipeline.text.table_names import table_name
@@ -52,31 +52,31 @@ _CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TA
 # -- CREATE -----------------------------------------------------------------------------------------------------------
 
 
-def create(scene: Scene, statement: Statement) -> Decision:
+def create(context: StatementContext, statement: Statement) -> Decision:
     """Decide about CREATE TABLE of a captured table."""
     table = statement.tables[0]
-    known = scene.known(*table)
+    known = context.known(*table)
     if known is not None and not known.source.gone:
         if statement.if_not_exists:
-            return scene.decided(statement, "recorded", "the target already exists")
-        policy = scene.policy_of(table).drop_table
+            return context.decided(statement, "recorded", "the target already exists")
+        policy = context.policy_of(table).drop_table
         if not statement.or_replace or policy == "stop":
-            raise scene.unsupported("the table is recreated, but its target still has rows of the old one", table)
-    made = _created(scene, statement)
+            raise context.unsupported("the table is recreated, but its target still has rows of the old one", table)
+    made = _created(context, statement)
     if isinstance(made, str):
         if known is None:
-            return scene.decided(statement, "recorded", f"{made}: {_FROM_MAP}")
+            return context.decided(statement, "recorded", f"{made}: {_FROM_MAP}")
         # The old rows are gone for good; the new columns are known from the first table map.
-        emptied = _emptied(scene, table, known, "drop_table")
+        emptied = _emptied(context, table, known, "drop_table")
         change = replace(emptied, known=known.as_gone(), empties=True)
-        decision = scene.decided(
+        decision = context.decided(
             statement, "applied", f"{made}: the target is emptied now, and recreated from its first table map"
         )
         return replace(decision, changes=(change,))
     if known is None:
-        decision = scene.decided(statement, "applied", f"creates the target with {len(made.columns)} columns")
+        decision = context.decided(statement, "applied", f"creates the target with {len(made.columns)} columns")
         return replace(decision, creates=(made,))
-    decision = scene.decided(statement, "applied", f"recreates the target, empty, with {len(made.columns)} columns")
+    decision = context.decided(statement, "applied", f"recreates the target, empty, with {len(made.columns)} columns")
     return replace(
         decision,
         changes=(
@@ -87,18 +87,18 @@ def create(scene: Scene, statement: Statement) -> Decision:
     )
 
 
-def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
+def _created(context: StatementContext, statement: Statement) -> CreateTarget | str:
     """Return the target that the statement creates, or why its text does not determine it."""
     table = statement.tables[0]
     if statement.kind is _K.CREATE_TABLE_LIKE:
-        like = scene.before(*statement.reads[0]) if statement.reads else None
+        like = context.before(*statement.reads[0]) if statement.reads else None
         if like is None or not like.schema.primary_key:
             return "LIKE another table"
         schema = replace(like.schema, database=table[0], table=table[1])
         return CreateTarget(table, target_columns(schema), schema.key_names, may_exist=statement.if_not_exists)
     if statement.kind is _K.CREATE_TABLE_SELECT:
         return "columns from a query"
-    created = create_columns(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
+    created = create_columns(context.sql, context.default_database, is_mariadb=context.is_mariadb, modes=context.modes)
     if created is None:
         return "its columns cannot be read with certainty"
     check_column_names(table_name(*table), (column.name for column in created.columns))
@@ -111,89 +111,89 @@ def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
 # -- what removes rows ------------------------------------------------------------------------------------------------
 
 
-def truncated(scene: Scene, statement: Statement) -> Decision:
+def truncated(context: StatementContext, statement: Statement) -> Decision:
     """Decide about TRUNCATE TABLE of a captured table."""
     table = statement.tables[0]
-    known = scene.known(*table)
+    known = context.known(*table)
     if known is None or known.source.gone:
-        return scene.decided(statement, "recorded", "no target yet: nothing to remove")
-    policy = scene.policy_of(table).truncate
+        return context.decided(statement, "recorded", "no target yet: nothing to remove")
+    policy = context.policy_of(table).truncate
     if policy == "stop":
-        raise scene.unsupported(
+        raise context.unsupported(
             "TRUNCATE of a captured table", table, next_step="set schema_changes.truncate: apply or keep"
         )
     used = f"truncate={policy}"
     if policy == "keep":
-        decision = scene.decided(
+        decision = context.decided(
             statement, "recorded", "the target keeps the rows that the source removed", policy=used
         )
         return replace(decision, changes=(TableChange(table, known, inexact=True),))
-    decision = scene.decided(statement, "applied", "all rows are removed", policy=used)
-    return replace(decision, changes=(_emptied(scene, table, known, "truncate"),))
+    decision = context.decided(statement, "applied", "all rows are removed", policy=used)
+    return replace(decision, changes=(_emptied(context, table, known, "truncate"),))
 
 
-def _emptied(scene: Scene, table: TableName, known: KnownTable, op: str) -> TableChange:
+def _emptied(context: StatementContext, table: TableName, known: KnownTable, op: str) -> TableChange:
     if known.shared:
-        raise scene.unsupported(f"{op} of one of several tables that share a target", table)
+        raise context.unsupported(f"{op} of one of several tables that share a target", table)
     step = RemoveRows(
         op="truncate" if op == "truncate" else "drop_table",
-        seq=str(scene.place.seq),
-        ts_us=scene.place.ts_us,
-        transaction=scene.place.transaction,
+        seq=str(context.place.seq),
+        ts_us=context.place.ts_us,
+        transaction=context.place.transaction,
     )
     return TableChange(table, known, (step,))
 
 
-def dropped(scene: Scene, statement: Statement) -> Decision:
+def dropped(context: StatementContext, statement: Statement) -> Decision:
     """Decide about DROP TABLE of captured tables."""
-    return _dropped(scene, statement, scene.touched(statement))
+    return _dropped(context, statement, context.touched(statement))
 
 
-def dropped_database(scene: Scene, statement: Statement) -> Decision:
+def dropped_database(context: StatementContext, statement: Statement) -> Decision:
     """Treat DROP DATABASE as DROP TABLE of each of its tables."""
-    if scene.targets_in is None:
-        raise scene.unsupported(f"DROP DATABASE `{statement.database}` may remove captured tables", None)
-    tables = tuple((statement.database, name) for name in sorted(scene.targets_in(statement.database)))
+    if context.targets_in is None:
+        raise context.unsupported(f"DROP DATABASE `{statement.database}` may remove captured tables", None)
+    tables = tuple((statement.database, name) for name in sorted(context.targets_in(statement.database)))
     if not tables:
-        return scene.decided(statement, "ignored", "no captured table has a target in this database")
-    decision = _dropped(scene, replace(statement, tables=tables), tables)
+        return context.decided(statement, "ignored", "no captured table has a target in this database")
+    decision = _dropped(context, replace(statement, tables=tables), tables)
     return replace(decision, statement=statement)
 
 
-def _dropped(scene: Scene, statement: Statement, tables: tuple[TableName, ...]) -> Decision:
+def _dropped(context: StatementContext, statement: Statement, tables: tuple[TableName, ...]) -> Decision:
     changes: list[TableChange] = []
     used: dict[str, None] = {}
     for table in tables:
-        known = scene.known(*table)
+        known = context.known(*table)
         if known is None or known.source.gone:
             continue
-        policy = scene.policy_of(table).drop_table
+        policy = context.policy_of(table).drop_table
         used[f"drop_table={policy}"] = None
         if policy == "stop":
-            raise scene.unsupported(
+            raise context.unsupported(
                 f"{statement.verb} of a captured table",
                 table,
                 next_step="set schema_changes.drop_table: keep or apply, or remove the target",
             )
         gone = known.as_gone()
         if policy == "apply":
-            changes.append(replace(_emptied(scene, table, known, "drop_table"), known=gone))
+            changes.append(replace(_emptied(context, table, known, "drop_table"), known=gone))
         else:
             changes.append(TableChange(table, gone))
     if not changes:
-        return scene.decided(statement, "recorded", "no target yet: nothing to change")
+        return context.decided(statement, "recorded", "no target yet: nothing to change")
     applied = any(change.steps for change in changes)
     kept = [table_name(*change.table) for change in changes if not change.steps]
     said = ["all rows are removed"] if applied else []
     said += [f"the target is kept unchanged: {', '.join(kept)}"] if kept else []
-    decision = scene.decided(statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used))
+    decision = context.decided(statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used))
     return replace(decision, changes=tuple(changes))
 
 
 # -- RENAME -----------------------------------------------------------------------------------------------------------
 
 
-def renamed(scene: Scene, statement: Statement) -> Decision:
+def renamed(context: StatementContext, statement: Statement) -> Decision:
     """Decide about RENAME TABLE and ALTER TABLE ... RENAME."""
     came_from: dict[TableName, TableName | None] = {}  # final name -> original name, None if nothing is left
     for old, new in statement.renames:  # in order: RENAME TABLE a TO b, c TO a
@@ -205,30 +205,30 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
     used: dict[str, None] = {}
     swapped: set[TableName] = set()
     for table, new in went_to.items():
-        known = scene.known(*table) if scene.captured(*table) else None
+        known = context.known(*table) if context.captured(*table) else None
         if known is None or known.source.gone:
             continue
         arriving = came_from.get(table)
-        if arriving is not None and _is_shadow_of(scene, arriving, table):
-            used[f"swap={scene.policy_of(table).swap}"] = None
-            change = _swapped(scene, table, arriving, known)
+        if arriving is not None and _is_shadow_of(context, arriving, table):
+            used[f"swap={context.policy_of(table).swap}"] = None
+            change = _swapped(context, table, arriving, known)
             swapped.add(table)
             said.append(f"{arriving[1]} replaces {table[1]}, with {len(change.steps)} steps")
             if change.steps or change.known != known:
                 changes.append(change)
             continue
-        policy = "follow" if known.follows else scene.policy_of(table).rename_table
+        policy = "follow" if known.follows else context.policy_of(table).rename_table
         used[f"rename_table={policy}"] = None
         if policy == "stop":
-            raise scene.unsupported(
+            raise context.unsupported(
                 "a captured table is renamed", table, next_step="set schema_changes.rename_table: by_name"
             )
         if policy == "by_name":
-            if scene.takes_name(new):
+            if context.takes_name(new):
                 changes.append(TableChange(table, known, name=new, is_carried=True))
                 said.append(f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}")
             if arriving is None:
-                changes.append(_left(scene, table, known, used))
+                changes.append(_left(context, table, known, used))
                 rows = "all rows are removed" if changes[-1].steps else "its target is kept unchanged"
                 said.append(f"{table_name(*table)} no longer has a table: {rows}")
             continue
@@ -236,9 +236,9 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
             changes.append(TableChange(table, known.as_gone()))
             said.append(f"the target of {table_name(*table)} is kept unchanged")
             continue
-        there = scene.known(*new) if scene.captured(*new) else None
+        there = context.known(*new) if context.captured(*new) else None
         if there is not None and not there.source.gone and new not in went_to:
-            raise scene.unsupported(f"a captured table takes the name {table_name(*new)}, which has a target", table)
+            raise context.unsupported(f"a captured table takes the name {table_name(*new)}, which has a target", table)
         changes.append(TableChange(table, known, name=new))
         said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
     following = {change.name for change in changes if change.name[1] and not change.is_carried}
@@ -247,8 +247,8 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
         for new, source in came_from.items()
         if source is not None
         and new not in swapped | following
-        and scene.takes_name(new)
-        and not (_is_shadow_of(scene, source, new) and scene.known(*new) is None)
+        and context.takes_name(new)
+        and not (_is_shadow_of(context, source, new) and context.known(*new) is None)
     )
     brought = {change.table for change in changes if change.is_carried}
     said += [
@@ -257,7 +257,7 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
         if arrival.before not in brought
     ]
     applied = any(change.steps or change.name[1] for change in changes)
-    decision = scene.decided(
+    decision = context.decided(
         statement,
         "applied" if applied else "recorded",
         "; ".join(said) or "no target yet: nothing to change",
@@ -266,34 +266,34 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
     return replace(decision, changes=tuple(changes), arrivals=arrivals)
 
 
-def _left(scene: Scene, table: TableName, known: KnownTable, used: dict[str, None]) -> TableChange:
+def _left(context: StatementContext, table: TableName, known: KnownTable, used: dict[str, None]) -> TableChange:
     """Return what a name's target becomes if its table leaves the name and no other takes it: the
     same as after DROP TABLE, except that the policy ``stop`` of DROP TABLE does not stop a
     RENAME."""
     gone = known.as_gone()
-    if scene.policy_of(table).drop_table != "apply":
+    if context.policy_of(table).drop_table != "apply":
         return TableChange(table, gone)
     used["drop_table=apply"] = None
-    return replace(_emptied(scene, table, known, "drop_table"), known=gone)
+    return replace(_emptied(context, table, known, "drop_table"), known=gone)
 
 
 # -- shadow tables ----------------------------------------------------------------------------------------------------
 
 
-def _is_shadow_of(scene: Scene, name: TableName, table: TableName) -> bool:
-    return name[0] == table[0] and not scene.captured(*name) and scene.shadowed(name[1]) == table[1]
+def _is_shadow_of(context: StatementContext, name: TableName, table: TableName) -> bool:
+    return name[0] == table[0] and not context.captured(*name) and context.shadowed(name[1]) == table[1]
 
 
-def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ...]:
+def shadow_changed(context: StatementContext, statement: Statement) -> tuple[ShadowChange, ...]:
     """Return what a statement does to the shadow tables that it names."""
     changes: list[ShadowChange] = []
     renamed_away = {old for old, _ in statement.renames}
     for name in statement.tables:
-        base = scene.shadowed(name[1])
+        base = context.shadowed(name[1])
         table = (name[0], base)
-        if not base or scene.captured(*name) or not scene.captured(*table):
+        if not base or context.captured(*name) or not context.captured(*table):
             continue
-        known = scene.shadow(*name)
+        known = context.shadow(*name)
         if statement.kind in _CREATES:
             doubt = ""
             if statement.kind is _K.CREATE_TABLE_LIKE and statement.reads != (table,):
@@ -304,21 +304,21 @@ def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ..
         elif statement.kind is _K.DROP_TABLE or name in renamed_away:
             changes.append(ShadowChange(name, None))
         elif statement.kind is _K.ALTER_TABLE and known is not None:
-            changes.append(ShadowChange(name, known.then(scene.shadow_statement(table))))
-        elif known is not None and statement.kind is _K.CREATE_INDEX and "UNIQUE" in scene.sql.upper():
+            changes.append(ShadowChange(name, known.then(context.shadow_statement(table))))
+        elif known is not None and statement.kind is _K.CREATE_INDEX and "UNIQUE" in context.sql.upper():
             changes.append(ShadowChange(name, known.model_copy(update={"doubt": "it was given a unique index"})))
     return tuple(changes)
 
 
-def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable) -> TableChange:
+def _swapped(context: StatementContext, table: TableName, name: TableName, known: KnownTable) -> TableChange:
     """Return what a shadow's statements do to its table's target.
 
     Raises:
         UnsupportedDdlError: the changes to the shadow are not known with certainty.
     """
-    shadow = scene.shadow(*name)
+    shadow = context.shadow(*name)
     why = ""
-    if scene.policy_of(table).swap == "stop":
+    if context.policy_of(table).swap == "stop":
         why = "schema_changes.swap: stop"
     elif shadow is None:
         why = "its CREATE TABLE was not seen"
@@ -327,24 +327,24 @@ def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable)
     elif shadow.doubt:
         why = shadow.doubt
     if shadow is None or why:
-        raise scene.unsupported(f"the shadow table {table_name(*name)} replaces a captured table: {why}", table)
+        raise context.unsupported(f"the shadow table {table_name(*name)} replaces a captured table: {why}", table)
     change = TableChange(table, known)
-    state = scene.before(*table)
+    state = context.before(*table)
     for made in shadow.statements:
-        part, state = _as_if_altered(scene, table, made, change.known, state)
+        part, state = _as_if_altered(context, table, made, change.known, state)
         change = replace(change, known=part.known, steps=change.steps + part.steps)
-    _check_path(scene, table, known, change)
+    _check_path(context, table, known, change)
     return change
 
 
 def _as_if_altered(
-    scene: Scene, table: TableName, made: ShadowStatement, known: KnownTable, state: TableState | None
+    context: StatementContext, table: TableName, made: ShadowStatement, known: KnownTable, state: TableState | None
 ) -> tuple[TableChange, TableState | None]:
     """Decide about one shadow statement as if it had run on the table; also return the source table
     afterwards."""
-    modes, is_mariadb = made.modes, scene.is_mariadb
+    modes, is_mariadb = made.modes, context.is_mariadb
     statement = classify(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
-    inner = replace(scene, sql=made.sql, default_database=made.database, modes=modes, before=lambda *_: state)
+    inner = replace(context, sql=made.sql, default_database=made.database, modes=modes, before=lambda *_: state)
     try:
         alteration = read_alteration(inner, replace(statement, tables=(table,)), known, shadow=True)
     except Unreadable as unreadable:
@@ -354,7 +354,7 @@ def _as_if_altered(
         raise
     if state is None:
         return alteration.change, None
-    logged = LoggedStatement(made.sql, made.database, Place(0, 0, 0), is_mariadb=is_mariadb, modes=modes)
+    logged = LoggedStatement(made.sql, made.database, LogPosition(0, 0, 0), is_mariadb=is_mariadb, modes=modes)
     actions = alter_actions(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
     version = Version(logged.place, Origin.DDL, state.schema, state.charset, generated=state.generated)
     try:
@@ -364,7 +364,7 @@ def _as_if_altered(
     return alteration.change, TableState(after.schema, after.charset, state.database_charset, after.generated)
 
 
-def _check_path(scene: Scene, table: TableName, known: KnownTable, change: TableChange) -> None:
+def _check_path(context: StatementContext, table: TableName, known: KnownTable, change: TableChange) -> None:
     """Refuse statements that return to earlier columns: the state would not show how far a killed
     batch came."""
     seen = [known.target_columns]
@@ -372,5 +372,5 @@ def _check_path(scene: Scene, table: TableName, known: KnownTable, change: Table
         columns = reduce(columns_after, (step,), seen[-1])
         if columns != seen[-1]:
             if columns in seen:
-                raise scene.unsupported("a shadow table's columns returned to an earlier state", table)
+                raise context.unsupported("a shadow table's columns returned to an earlier state", table)
             seen.append(columns)

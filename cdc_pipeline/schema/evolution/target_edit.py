@@ -47,13 +47,13 @@ class TargetEdit:
     Attributes:
         columns: the source's, as they are after the edits so far.
         key: likewise.
-        told: descriptions of the edits, for people.
+        descriptions: descriptions of the edits, for people.
     """
 
     def __init__(self, known: KnownTable, *, features: Collection[str]) -> None:
         self.columns: list[TargetColumn] = list(known.source.columns)
         self.key = known.source.key
-        self.told: list[str] = []
+        self.descriptions: list[str] = []
         self._known = known
         self._features = features
         self._names = dict(known.source.names)
@@ -121,12 +121,12 @@ class TargetEdit:
         target = self._name(name)
         self._forget(name)
         if keep:
-            self.told.append(f"keeps `{target}`, which is NULL in new rows")
+            self.descriptions.append(f"keeps `{target}`, which is NULL in new rows")
         elif COLUMN_MAPPING not in self._features:
-            self.told.append(f"keeps `{target}`: sink.reader_features does not allow {COLUMN_MAPPING}")
+            self.descriptions.append(f"keeps `{target}`: sink.reader_features does not allow {COLUMN_MAPPING}")
         else:
             self._first.append(DropColumn(name=target))
-            self.told.append(f"drops `{target}`")
+            self.descriptions.append(f"drops `{target}`")
 
     def _forget(self, name: str) -> None:
         self.columns = [column for column in self.columns if column.name != name]
@@ -151,17 +151,17 @@ class TargetEdit:
         elif there is not None and COLUMN_MAPPING in self._features:
             aside = self._free(f"{there.name}__dropped")
             self._first.append(RenameColumn(name=there.name, new_name=aside))
-            self.told.append(f"the dropped `{there.name}` is now `{aside}`")
+            self.descriptions.append(f"the dropped `{there.name}` is now `{aside}`")
             self._add_default(target, delta_type, value)
         elif there is not None and (there.name, there.delta_type) == (name, delta_type):
-            self.told.append(f"the values of the dropped `{name}` are replaced")
+            self.descriptions.append(f"the values of the dropped `{name}` are replaced")
             self._default(name, delta_type, value)
         else:
             if there is not None:
                 target = self._names[name] = self._version(name)
             self._add_default(target, delta_type, value)
         self.columns.append(TargetColumn(name=name, delta_type=delta_type))
-        self.told.append(f"adds {target}")
+        self.descriptions.append(f"adds {target}")
 
     def _add(self, name: str, delta_type: str, value: str) -> None:
         self._taken.add(name.lower())
@@ -186,7 +186,7 @@ class TargetEdit:
     def rename(self, renamed: Mapping[str, str], *, as_new: bool) -> None:
         """Rename columns, all at once."""
         if not as_new and COLUMN_MAPPING not in self._features:
-            self.told.append(
+            self.descriptions.append(
                 f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns become new columns"
             )
             as_new = True
@@ -201,7 +201,7 @@ class TargetEdit:
                 name = new if new.lower() not in self._taken else self._version(new)
                 self._names[new] = name
                 self._add(name, kinds[old], quoted(target))
-                self.told.append(f"`{name}` takes over the values of `{target}`, which is kept unchanged")
+                self.descriptions.append(f"`{name}` takes over the values of `{target}`, which is kept unchanged")
             return
         self._move({target: new for target, (_, new) in moves.items()})
 
@@ -223,12 +223,12 @@ class TargetEdit:
                 else:
                     aside = self._free(f"{holder}__dropped")
                     self._first.append(RenameColumn(name=holder, new_name=aside))
-                    self.told.append(f"the dropped `{holder}` is now `{aside}`")
+                    self.descriptions.append(f"the dropped `{holder}` is now `{aside}`")
                 continue
             new = moves.pop(ready)
             self._taken.add(new.lower())
             self._first.append(RenameColumn(name=ready, new_name=new))
-            self.told.append(f"`{ready}` is renamed to `{new}`")
+            self.descriptions.append(f"`{ready}` is renamed to `{new}`")
 
     # -- types and values ---------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class TargetEdit:
         name before the statement."""
         old = quoted(self._known.target_name(name))
         self._checks.append(CheckRows(condition=condition.replace("{c}", old), reason=f"`{name}`: {reason}"))
-        self.told.append(f"existing rows are checked: no row may have changed ({reason})")
+        self.descriptions.append(f"existing rows are checked: no row may have changed ({reason})")
 
     def holds(self, name: str, delta_type: str) -> bool:
         """Return whether the target's column holds all values of a type as it is."""
@@ -257,9 +257,9 @@ class TargetEdit:
         self._set_type(name, delta_type)
         if common != there:
             self._first.append(WidenColumn(name=self._name(name), delta_type=common))
-            self.told.append(f"`{self._name(name)}` is widened from {there} to {common}")
+            self.descriptions.append(f"`{self._name(name)}` is widened from {there} to {common}")
         else:
-            self.told.append(f"`{self._name(name)}` keeps {there}, which holds {delta_type}")
+            self.descriptions.append(f"`{self._name(name)}` keeps {there}, which holds {delta_type}")
 
     def rewrite(self, name: str, delta_type: str, value: str) -> None:
         """Convert existing values; `value` is an expression over ``{c}``, the previous column."""
@@ -278,7 +278,7 @@ class TargetEdit:
             made = self._free(f"{target}__converted")
             self._add(made, delta_type, expression)
             self._last += [DropColumn(name=target), RenameColumn(name=made, new_name=target)]
-        self.told.append(f"the values of `{target}` are converted to {delta_type}")
+        self.descriptions.append(f"the values of `{target}` are converted to {delta_type}")
 
     def new_version(self, name: str, delta_type: str) -> None:
         """Write values to a separate column from now on; the old column keeps its values."""
@@ -286,7 +286,7 @@ class TargetEdit:
         self._set_type(name, delta_type)
         self._names[name] = made = self._version(name)
         self._add(made, delta_type, "NULL")
-        self.told.append(f"`{made}` holds the values from now on, and `{target}` the earlier ones")
+        self.descriptions.append(f"`{made}` holds the values from now on, and `{target}` the earlier ones")
 
     def _set_type(self, name: str, delta_type: str) -> None:
         self.columns = [c.model_copy(update={"delta_type": delta_type}) if c.name == name else c for c in self.columns]

@@ -31,7 +31,7 @@ from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
 from cdc_pipeline.schema.ddl.types import bytes_of_text, charset_of_collation
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.generated import renamed as renamed_generated
-from cdc_pipeline.schema.history.history import DROPPED, Origin, Place, SchemaHistory, Version
+from cdc_pipeline.schema.history.history import DROPPED, LogPosition, Origin, SchemaHistory, Version
 
 _A = ActionKind
 _K = StatementKind
@@ -66,7 +66,7 @@ class LoggedStatement:
 
     sql: str
     database: str
-    place: Place
+    place: LogPosition
     is_mariadb: bool = False
     modes: SqlModes = UNKNOWN_MODES
     error_code: int = 0
@@ -128,7 +128,7 @@ class _Applied:
     def _before(self, table: TableName) -> Version | None:
         """Return what holds right before the statement."""
         place = self._logged.place
-        return self._history.at(*table, Place(place.epoch, place.journal, place.offset - 1))
+        return self._history.at(*table, LogPosition(place.epoch, place.journal, place.offset - 1))
 
     def _doubt_other_case(self) -> None:
         known = list(self._history.tables())
@@ -270,7 +270,7 @@ def altered(
     charset = known.charset
     for action in actions:
         if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
-            charset = told_charset(action, logged, database_charset) or charset
+            charset = named_charset(action, logged, database_charset) or charset
     dropped: set[str] = set()
     renamed: dict[str, str] = {}
     changed: dict[str, ColumnDefinition] = {}  # by the old name
@@ -331,7 +331,7 @@ def altered(
         kept = _converted(column, charset) if converts and column.type.has_charset else column
         columns.append(replace(kept, name=renamed.get(old, column.name), visible=visible.get(old, column.visible)))
     for definition in placed:
-        _place(columns, definition, charset)
+        _insert_column(columns, definition, charset)
     names = {old: definition.name for old, definition in changed.items()} | renamed
     if list(before.key_names) == key:
         key = [names.get(name.lower(), name) for name in key if name.lower() not in dropped]
@@ -367,7 +367,7 @@ _READ: Final = frozenset(
 )  # fmt: skip
 
 
-def _place(columns: list[Column], definition: ColumnDefinition, charset: str) -> None:
+def _insert_column(columns: list[Column], definition: ColumnDefinition, charset: str) -> None:
     column = resolved_column(definition, charset)
     if definition.first:
         columns.insert(0, column)
@@ -420,7 +420,7 @@ def changed_definition(action: Action, logged: LoggedStatement) -> tuple[ColumnD
     return definition, if_exists
 
 
-def told_charset(action: Action, logged: LoggedStatement, database_charset: str) -> str:
+def named_charset(action: Action, logged: LoggedStatement, database_charset: str) -> str:
     """Return the charset that an option or CONVERT TO names; "" for other options."""
     tokens = _reader(logged, action.text)
     charset = ""

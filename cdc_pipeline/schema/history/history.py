@@ -27,7 +27,7 @@ from cdc_pipeline.schema.generated import GeneratedColumn
 _FORMAT: Final = 1
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """A place of the log; the parts compare in this order."""
 
     epoch: int
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     offset: int
 
     @classmethod
-    def of(cls, epoch: int, journal: str, offset: int) -> Place:
+    def of_event(cls, epoch: int, journal: str, offset: int) -> LogPosition:
         """Return the place of an event by its journal's name."""
         return cls(epoch, journal_number(journal), offset)
 
@@ -60,7 +60,7 @@ class Version:
         generated: its generated columns, which no table map shows; None if unknown.
     """
 
-    place: Place
+    place: LogPosition
     origin: Origin
     schema: TableSchema | None
     charset: str = ""
@@ -81,11 +81,11 @@ class SchemaHistory:
         changed: whether anything was added since it was read or saved.
     """
 
-    begins: dict[int, Place] = field(default_factory=dict)
+    begins: dict[int, LogPosition] = field(default_factory=dict)
     changed: bool = False
     _versions: dict[TableKey, list[Version]] = field(default_factory=dict)
 
-    def at(self, database: str, table: str, place: Place) -> Version | None:
+    def at(self, database: str, table: str, place: LogPosition) -> Version | None:
         """Return the version that holds at `place`, or None."""
         versions = self._versions.get((database, table), ())
         index = bisect_right(versions, place, key=lambda version: version.place)
@@ -110,7 +110,9 @@ class SchemaHistory:
             versions.insert(index, version)
         self.changed = True
 
-    def know_generated(self, database: str, table: str, place: Place, generated: tuple[GeneratedColumn, ...]) -> None:
+    def know_generated(
+        self, database: str, table: str, place: LogPosition, generated: tuple[GeneratedColumn, ...]
+    ) -> None:
         """Record which columns of a table are generated from `place` on, unless a later DDL of it
         is known."""
         in_force = self.at(database, table, place)
@@ -127,17 +129,17 @@ class SchemaHistory:
         """Yield the tables with at least one version."""
         return (key for key in self._versions if key[1])
 
-    def begin_epoch(self, place: Place) -> None:
+    def begin_epoch(self, place: LogPosition) -> None:
         """Continue the previous epoch at `place`, which is the same transaction in another log."""
         if place.epoch not in self.begins:
             self.begins[place.epoch] = place
             self.changed = True
 
-    def up_to(self, place: Place) -> SchemaHistory:
+    def up_to(self, place: LogPosition) -> SchemaHistory:
         """Return the history without versions after `place`; reading will add them again."""
         return self._rebuilt({key: [v for v in known if v.place <= place] for key, known in self._versions.items()})
 
-    def compacted(self, oldest: Place, *, keep_since_us: int) -> SchemaHistory:
+    def compacted(self, oldest: LogPosition, *, keep_since_us: int) -> SchemaHistory:
         """Return the history without versions that are no longer needed.
 
         Args:
@@ -198,12 +200,12 @@ class SchemaHistory:
             raise ValueError(f"format {plain['format']}")
         history = cls()
         for parts in plain["begins"]:
-            begin = Place(*parts)
+            begin = LogPosition(*parts)
             history.begins[begin.epoch] = begin
         for table in plain["tables"]:
             history._versions[table["database"], table["table"]] = [
                 Version(
-                    place=Place(*known["place"]),
+                    place=LogPosition(*known["place"]),
                     origin=Origin(known["origin"]),
                     schema=None if known["schema"] is None else TableSchema.from_json(json.dumps(known["schema"])),
                     charset=known["charset"],

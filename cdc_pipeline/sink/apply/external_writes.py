@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ExternalWrite:
     """A table that differs from the last cut.
 
     Attributes:
@@ -51,7 +51,9 @@ class Foreign:
     is_restorable: bool = False
 
 
-def foreign_change(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None = None) -> Foreign | None:
+def find_external_write(
+    paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None = None
+) -> ExternalWrite | None:
     """Return what other programs did to a target since the last cut; None if nothing. Needs no
     JVM."""
     try:
@@ -62,7 +64,7 @@ def foreign_change(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord |
     path, table, app_id = paths.table(name), cut.tables.get(name), cut.cursor.targets[name].app_id
     there = read_table_log(path)
     if table is None or there is None or there.app_id != app_id or there.version <= table.table_version:
-        return Foreign(name, found, newest=-1 if there is None else there.version)
+        return ExternalWrite(name, found, newest=-1 if there is None else there.version)
     versions: dict[int, str] = {}
     for version in range(table.table_version + 1, there.version + 1):
         commit = read_commit(path, version)
@@ -74,7 +76,7 @@ def foreign_change(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord |
         restorable = bool(versions)
     except (TableNotInCutError, LakeStateError):
         restorable = False
-    return Foreign(name, found, versions, there.version, restorable)
+    return ExternalWrite(name, found, versions, there.version, restorable)
 
 
 def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:

@@ -74,13 +74,13 @@ def rows_with_keys(
 
 
 def _looked(path: Path, files: list[DataFile], keys: pa.Table) -> list[NDArray[np.int64] | None]:
-    def look(file: DataFile) -> NDArray[np.int64] | None:
+    def look_up(file: DataFile) -> NDArray[np.int64] | None:
         return _rows_of(path / file.name, keys)
 
     if not is_object(path):
-        return [look(file) for file in files]
+        return [look_up(file) for file in files]
     with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
-        return list(threads.map(look, files))
+        return list(threads.map(look_up, files))
 
 
 def _is_elsewhere(name: str) -> bool:

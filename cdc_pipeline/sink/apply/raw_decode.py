@@ -98,10 +98,10 @@ def _decode(
     try:
         frame.mapInArrow(decoder, staged_as).write.mode("overwrite").parquet(str(folder))
     except Exception as error:
-        told = told_by_executor(error)
-        if told is None:
+        reported = executor_error(error)
+        if reported is None:
             raise
-        raise told from None
+        raise reported from None
 
 
 def _decoded_batches(
@@ -115,7 +115,7 @@ def _decoded_batches(
         try:
             staged = staged_of(pa.table(batch), recorded, table_schema, epoch=epoch)
         except CdcError as error:
-            raise RuntimeError(_told(error)) from None
+            raise RuntimeError(_marked_text(error)) from None
         if staged is not None:
             arrays = [
                 staged.column(field.name).cast(field.type)
@@ -164,12 +164,12 @@ def _unrepresentable(rows: DecodedRows, events: pa.Table) -> UnrepresentableValu
     )
 
 
-def _told(error: CdcError) -> str:
+def _marked_text(error: CdcError) -> str:
     """Return an error as one line of text, as an executor reports it."""
     return _MARK + json.dumps(error.as_dict())
 
 
-def told_by_executor(error: BaseException) -> CdcError | None:
+def executor_error(error: BaseException) -> CdcError | None:
     """Return the error that an executor's decoder raised, from Spark's text of it; None if it is
     another failure."""
     texts = [str(error)]
@@ -184,10 +184,10 @@ def told_by_executor(error: BaseException) -> CdcError | None:
             kind = getattr(errors, parts.pop("error"), CdcError)
             parts.pop("retryable", None)
             try:
-                told: CdcError = kind(parts.pop("what"), **parts)
+                reported: CdcError = kind(parts.pop("what"), **parts)
             except TypeError:  # a class with its own parameters
                 return None
-            return told
+            return reported
     return None
 
 

@@ -93,7 +93,7 @@ def upsert(
         return
     frame = commit.scan(predicate)
     settings.interpret(commit.scanned_bytes <= INTERPRETED_BYTES_MAX)
-    found = _places(session, frame, rows, target)
+    found = _row_locations(session, frame, rows, target)
     stale = np.zeros(len(rows), np.bool_)
     if found.num_rows:
         settings.interpret(True)
@@ -104,7 +104,7 @@ def upsert(
         lowest = int(pc.min(rows.column("_seq")).as_py())
         if not all(_is_older(file, lowest) for file in data_files.values()):
             settings.interpret(commit.scanned_bytes <= INTERPRETED_BYTES_MAX)
-            found = _places(session, frame, rows, target, with_seq=True)
+            found = _row_locations(session, frame, rows, target, with_seq=True)
             row_seqs = rows.column("_seq").take(found.column("_row"))
             newer = pc.greater(row_seqs, found.column("seq"))
             stale[found.filter(pc.invert(newer)).column("_row").to_numpy()] = True
@@ -143,7 +143,7 @@ def _without_spark(
     return True
 
 
-def _places(
+def _row_locations(
     session: SparkSession, frame: DataFrame | None, rows: pa.Table, target: RecordedTarget, *, with_seq: bool = False
 ) -> pa.Table:
     """Return where the target has the rows' keys, with columns ``_row`` (index in `rows`),

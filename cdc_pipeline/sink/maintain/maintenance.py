@@ -156,7 +156,7 @@ def maintain(
             expected=f"some of {', '.join(list(cut.tables)[:20])}",
             next_step="name tables of the lake as schema.table",
         )
-    provider = spark or SparkProvider.of(config)
+    provider = spark or SparkProvider.from_config(config)
     report = MaintenanceReport(source=paths.source, tables=[])
     if not is_object(paths.lake) and not is_trusted(paths):
         with _writer_lock(paths, lock_wait_s):
@@ -164,7 +164,7 @@ def maintain(
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)
         for name in sorted(tables or cut.tables):
-            done = _one(paths, config, thresholds, cut, name, memory, provider, lock_wait_s)
+            done = _maintain_table(paths, config, thresholds, cut, name, memory, provider, lock_wait_s)
             report.tables.append(done)
             on_table(done)
             # Saved after each table, in case the next one ends the process.
@@ -178,7 +178,7 @@ def maintain(
     return report
 
 
-def _one(
+def _maintain_table(
     paths: LakePaths,
     config: SinkConfig,
     thresholds: MaintenanceConfig,

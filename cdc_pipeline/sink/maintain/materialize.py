@@ -50,7 +50,7 @@ def provider_for(config: SinkConfig, to: str | Path) -> SparkProvider:
     lake, copy = paths_of(config.lake_path, "_").lake, paths_of(to, "_").lake
     if is_object(copy) and not is_object(lake):
         return SparkProvider(config.spark, spark_storage(copy))
-    return SparkProvider.of(config)
+    return SparkProvider.from_config(config)
 
 
 def materialize(

@@ -89,7 +89,7 @@ class History(SinkMode):
         goes_on = f"({begins} AND t.{START_COLUMN} IS NOT NULL AND NOT ({tracked}))"
         untouched = f"({goes_on} AND s.{SEQ_COLUMN} = s.{START_COLUMN} AND NOT ({all_values}))"
         taken = {START_COLUMN: goes_on, OP_COLUMN: untouched, SEQ_COLUMN: untouched, TS_COLUMN: untouched}
-        told = [
+        ended_rows = [
             f"IF({taken[name]}, t.{quoted(name)}, s.{quoted(name)}) AS {quoted(name)}"
             if name in taken
             else rows.loaded_column(name)
@@ -103,7 +103,7 @@ class History(SinkMode):
         same = rows.same_key("t")
         return f"""
             SELECT {rows.all_columns("t")} FROM there AS t WHERE {START_COLUMN} < {place} AND {END_COLUMN} < {place}
-            UNION ALL SELECT {", ".join(told)} FROM loaded AS s LEFT JOIN open AS t ON {same}
+            UNION ALL SELECT {", ".join(ended_rows)} FROM loaded AS s LEFT JOIN open AS t ON {same}
             UNION ALL SELECT {", ".join(ends)} FROM open AS t LEFT JOIN loaded AS s ON {same} AND {begins}
                 WHERE s.{START_COLUMN} IS NULL OR {tracked}"""
 

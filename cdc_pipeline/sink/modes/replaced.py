@@ -73,10 +73,10 @@ class ReplacedRows:
             else:
                 values[column] = self._as(quoted(field.name), field.dataType.simpleString(), kind, column, rescued)
         if rescued:
-            told = values[RESCUED_COLUMN]
+            stored = values[RESCUED_COLUMN]
             more = f"map_from_entries(filter(array({', '.join(rescued)}), e -> e.value IS NOT NULL))"
-            both = f"map_concat(coalesce({told}, CAST(map() AS {RESCUED.delta_type})), {more})"
-            values[RESCUED_COLUMN] = f"IF(cardinality({more}) = 0, {told}, {both})"
+            both = f"map_concat(coalesce({stored}, CAST(map() AS {RESCUED.delta_type})), {more})"
+            values[RESCUED_COLUMN] = f"IF(cardinality({more}) = 0, {stored}, {both})"
         frame.createOrReplaceTempView(f"{name}_as_it_is")
         listed = ", ".join(f"{value} AS {quoted(column)}" for column, value in values.items())
         self.session.sql(f"SELECT {listed} FROM {name}_as_it_is").createOrReplaceTempView(name)

@@ -162,10 +162,10 @@ def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
 
 
 def _with_bit(
-    bitmap: NDArray[np.uint8], of_op: NDArray[np.bool_], told: NDArray[np.bool_] | None, column: int
+    bitmap: NDArray[np.uint8], of_op: NDArray[np.bool_], selected: NDArray[np.bool_] | None, column: int
 ) -> NDArray[np.uint8]:
     """Return the bitmaps with a bit for one more column."""
-    there = of_op if told is None else of_op & told
+    there = of_op if selected is None else of_op & selected
     if column % 8 == 0:
         bitmap = np.concatenate([bitmap, np.zeros((len(bitmap), 1), np.uint8)], axis=1)
     else:

@@ -9,7 +9,7 @@ from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.sink.read.read import REFUSE_OLD_COMMITS
-from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, told_apart
+from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, unique_name
 from cdc_pipeline.text.table_names import split_table_name
 
 _SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
@@ -62,4 +62,4 @@ def view_names(tables: list[str]) -> dict[str, str]:
     is_one = len({schema for schema, _ in parts.values()}) == 1
     names = {name: catalog_safe(parts[name][1] if is_one else name) for name in tables}
     times = Counter(name.lower() for name in names.values())
-    return {table: name if times[name.lower()] == 1 else told_apart(name, table) for table, name in names.items()}
+    return {table: name if times[name.lower()] == 1 else unique_name(name, table) for table, name in names.items()}

@@ -70,7 +70,7 @@ class CutSummary(BaseModel):
     suspended: dict[str, str]
 
     @classmethod
-    def of(cls, cut: Cut) -> CutSummary:
+    def from_cut(cls, cut: Cut) -> CutSummary:
         return cls(
             number=cut.batch_number,
             kind=cut.kind,
@@ -161,7 +161,7 @@ def list_cuts(lake: str | Path, source: str) -> list[CutSummary]:
         CutNotFoundError: the lake has no cut of the source.
         LakeStateError: a cut is damaged.
     """
-    found = [CutSummary.of(cut) for cut in _read_cuts(paths_of(lake, source))]
+    found = [CutSummary.from_cut(cut) for cut in _read_cuts(paths_of(lake, source))]
     if not found:
         raise _no_cuts(paths_of(lake, source))
     return found
@@ -218,11 +218,11 @@ def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
 
 
 def _at_time(paths: LakePaths, moment: datetime) -> Cut:
-    asked_us = round(moment.timestamp() * 1e6)
+    wanted_us = round(moment.timestamp() * 1e6)
     found: Cut | None = None
     first_us = -1
     for cut in _read_cuts(paths):
-        if cut.source_time_us > asked_us:
+        if cut.source_time_us > wanted_us:
             first_us = first_us if first_us >= 0 else cut.source_time_us
             break
         if cut.source_time_us >= 0:

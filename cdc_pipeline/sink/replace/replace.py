@@ -140,8 +140,8 @@ def replace_content(
         rows = side.frame()
         if old is not None and _keeps_anything(target):
             settings.large_batch(side.size_bytes)
-            made_of = target.with_spec(columns=target.columns_before or target.spec.columns)
-            rows = replaced_rows(session, record, made_of, rows, commit.frame())
+            described = target.with_spec(columns=target.columns_before or target.spec.columns)
+            rows = replaced_rows(session, record, described, rows, commit.frame())
     metadata = replaced_metadata(
         side.metadata,
         old,
@@ -289,14 +289,14 @@ class SideTable:
             return folders
 
         folder.mkdir(parents=True, exist_ok=True)
-        self._check_place(folder)
+        self._check_folder(folder)
         with ThreadPoolExecutor(_NAMES_AT_A_TIME, "adopt") as threads:
             folders = set[Path]().union(*threads.map(give, self.files))
         if not is_object(folder):
             made = {parent for at in folders for parent in (at, *at.parents) if parent.is_relative_to(folder)}
             storage.make_durable(*sorted(made, key=str, reverse=True), folder.parent)
 
-    def _check_place(self, folder: Path) -> None:
+    def _check_folder(self, folder: Path) -> None:
         """Check that a folder without a table holds only names that an earlier try gave."""
         if read_table_log(folder) is None:
             ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
@@ -351,13 +351,13 @@ class ContentCommit(TableCommit):
         wanted = self._transaction.protocol().merge(self._sequence([side.snapshot.protocol()]))
         if not wanted.equals(self._transaction.protocol()):
             self._transaction.updateProtocol(wanted)
-        domains = {str(told.domain()): told for told in self._each(side.snapshot.domainMetadata())}
+        domains = {str(domain.domain()): domain for domain in self._each(side.snapshot.domainMetadata())}
         if _CLUSTERING in domains:
             self._actions.append(domains[_CLUSTERING])
         elif self.version >= 0:
-            for told in self._each(there.domainMetadata()):
-                if str(told.domain()) == _CLUSTERING:
-                    gone = {"domain": _CLUSTERING, "configuration": told.configuration(), "removed": True}
+            for domain in self._each(there.domainMetadata()):
+                if str(domain.domain()) == _CLUSTERING:
+                    gone = {"domain": _CLUSTERING, "configuration": domain.configuration(), "removed": True}
                     self._actions.append(self._action("domainMetadata", gone))
 
     def remove_all(self, *, but: Sequence[dict[str, Any]] = ()) -> set[tuple[str, str, str, int]]:

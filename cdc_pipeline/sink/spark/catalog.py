@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cdc_pipeline.config.pipeline_config import CatalogConfig
 from cdc_pipeline.errors import CatalogError, CatalogNameError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, text_literal, told_apart
+from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, text_literal, unique_name
 from cdc_pipeline.text.server_messages import said_by
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -45,10 +45,10 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
     """
     database, name = _catalog_name(config, table)
     there = _registered(session, paths, table, database, name)
-    if there != _place(str(paths.table(table))) and there.startswith(_place(str(paths.lake)) + "/"):
-        name = told_apart(name, table)
+    if there != _plain_location(str(paths.table(table))) and there.startswith(_plain_location(str(paths.lake)) + "/"):
+        name = unique_name(name, table)
         there = _registered(session, paths, table, database, name)
-    if there != _place(str(paths.table(table))):
+    if there != _plain_location(str(paths.table(table))):
         raise CatalogNameError(
             f"the catalog's {quoted(database)}.{quoted(name)} is another table",
             table=table,
@@ -89,7 +89,7 @@ def _registered(session: SparkSession, paths: LakePaths, table: str, database: s
         session.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(database)}").collect()
         location = text_literal(str(paths.table(table)))
         session.sql(f"CREATE TABLE IF NOT EXISTS {whole} USING delta LOCATION {location}").collect()
-        return _place(str(session.sql(f"DESCRIBE DETAIL {whole}").collect()[0]["location"]))
+        return _plain_location(str(session.sql(f"DESCRIBE DETAIL {whole}").collect()[0]["location"]))
     except Exception as error:
         raise CatalogError(
             f"the table cannot be registered as {whole}",
@@ -100,7 +100,7 @@ def _registered(session: SparkSession, paths: LakePaths, table: str, database: s
         ) from None
 
 
-def _place(text: str) -> str:
+def _plain_location(text: str) -> str:
     """Return a location in one spelling: Spark writes ``file:/lake`` or ``file:///lake`` for
     ``/lake``."""
     return "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text

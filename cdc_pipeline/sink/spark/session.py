@@ -74,7 +74,7 @@ class SparkProvider:
         self._warehouse: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
-    def of(cls, config: SinkConfig) -> SparkProvider:
+    def from_config(cls, config: SinkConfig) -> SparkProvider:
         """Return the provider for a sink's lake, local or in an object store."""
         lake = opened(config.lake_path)
         return cls(config.spark, spark_storage(lake) if is_object(lake) else None)

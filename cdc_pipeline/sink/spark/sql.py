@@ -18,7 +18,7 @@ __all__ = [
     "seq_literal",
     "table_at",
     "text_literal",
-    "told_apart",
+    "unique_name",
 ]
 
 
@@ -28,7 +28,7 @@ def catalog_safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
-def told_apart(name: str, table: str) -> str:
+def unique_name(name: str, table: str) -> str:
     """Return a name that several tables would share, made unique for one of them, the same at each
     try."""
     return f"{name}_{hashlib.sha256(table.encode()).hexdigest()[:8]}"

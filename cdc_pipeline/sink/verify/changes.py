@@ -47,7 +47,7 @@ def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
         frame: the view's frame, a version of the Delta table.
         of_shard: predicate of the rows of the compared source table.
     """
-    told, since = _after(sides, frame), _since(view)
+    compared, since = _after(sides, frame), _since(view)
     keys = [quoted(name) for name in sides.key]
     moved = " AND ".join(f"{BEFORE_COLUMN}.{key} <=> {key}" for key in keys)
     nulls = ", ".join(
@@ -58,7 +58,7 @@ def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
     values = ", ".join(f"c{at}" for at in sides.positions)
     return f"""
         SELECT {values}, _seq, _absent FROM (SELECT *, row_number() OVER ({rank}) AS _rank FROM (
-            SELECT {told}, {SEQ_COLUMN} AS _seq, {ABSENT_COLUMN} AS _absent, {OP_COLUMN} = 'delete' AS _gone FROM {view}
+            SELECT {compared}, {SEQ_COLUMN} AS _seq, {ABSENT_COLUMN} AS _absent, {OP_COLUMN} = 'delete' AS _gone FROM {view}
             WHERE {OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {since} AND {of_shard}
             UNION ALL
             SELECT {nulls}, CAST({SEQ_COLUMN} - 1 AS {SEQ_TYPE}), NULL, true FROM {view}
@@ -100,23 +100,23 @@ def _since(view: str) -> str:
 
 
 def _after(sides: Sides, frame: Any) -> str:
-    return _told(sides, "", frame.columns)
+    return _compared_columns(sides, "", frame.columns)
 
 
 def _before(sides: Sides, frame: Any) -> str:
-    return _told(sides, f"{BEFORE_COLUMN}.", frame.schema[BEFORE_COLUMN].dataType.fieldNames())
+    return _compared_columns(sides, f"{BEFORE_COLUMN}.", frame.schema[BEFORE_COLUMN].dataType.fieldNames())
 
 
-def _told(sides: Sides, within: str, there: list[str]) -> str:
+def _compared_columns(sides: Sides, within: str, there: list[str]) -> str:
     """Return the compared columns of an image."""
-    given = {one.column: one for one in sides.given}
+    defaults = {one.column: one for one in sides.given}
     made = []
     for at in sides.positions:
         column = sides.target.spec.columns[at]
         # One of our columns that no batch has needed yet.
         value = f"{within}{quoted(column.name)}" if column.name in there else f"CAST(NULL AS {column.delta_type})"
-        if column.name in given:
-            one = given[column.name]
+        if column.name in defaults:
+            one = defaults[column.name]
             earlier = f"{SEQ_COLUMN} < {seq_literal(int(one.seq))}"
             value = f"IF({earlier} AND {value} IS NULL, CAST({one.value} AS {one.delta_type}), {value})"
         made.append(f"{value} AS c{at}")

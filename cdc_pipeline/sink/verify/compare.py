@@ -8,7 +8,7 @@ Rules:
 - Keys that changed between the two cuts that bracket the views (`Changed`) are left out, and named,
   so that the caller checks them again. The batches of that time and the seq of the lake's rows
   identify them.
-- Differences are written as Parquet (`Found`), so that memory does not grow with them.
+- Differences are written as Parquet (`ComparisonResult`), so that memory does not grow with them.
 - Each row of the lake is compared once: a key that the lake has twice is a separate difference.
 """
 
@@ -73,7 +73,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
+class ComparisonResult:
     """The result of a comparison.
 
     Attributes:
@@ -117,7 +117,7 @@ def compare(
     wanted: Wanted | None = None,
     sampled: bool = False,
     fixed: Mapping[str, str] | None = None,
-) -> Found:
+) -> ComparisonResult:
     """Compare, and write what differs and what is left out to `folder`, which is new.
 
     Args:
@@ -178,7 +178,7 @@ def _compare(
     buckets: int,
     *,
     sampled: bool,
-) -> Found:
+) -> ComparisonResult:
     sides_in = {"side_source": "side_source", "side_lake": "side_lake"}
     if wanted is not None:
         raw = [f"{sides.exact(f'c{at}', at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
@@ -219,13 +219,13 @@ def _compare(
     if not changed.is_empty:
         queries.append(_left_out_sql(sides, all_sides))
     if not queries:
-        return Found(None, rows_source, rows_lake, buckets, 0, {})
+        return ComparisonResult(None, rows_source, rows_lake, buckets, 0, {})
     found: Any = session.sql(" UNION ALL ".join(queries))
     found.write.parquet(str(folder))
     counts: dict[Kind, int] = Counter()
     for part in _parts(folder, ["_kind"]):
         counts.update(part.column(0).to_pylist())
-    return Found(folder, rows_source, rows_lake, buckets, len(differing), counts)
+    return ComparisonResult(folder, rows_source, rows_lake, buckets, len(differing), counts)
 
 
 def _same(sides: Sides) -> str:
@@ -320,9 +320,9 @@ def _left_out_sql(sides: Sides, views: Mapping[str, str]) -> str:
     )
 
 
-def read_found(
+def read_differences(
     sides: Sides,
-    found: Found,
+    found: ComparisonResult,
     kinds: Collection[Kind],
     *,
     limit: int,

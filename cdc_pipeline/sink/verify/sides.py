@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.lake.records import GivenValue, RecordedTarget
+from cdc_pipeline.lake.records import ColumnDefault, RecordedTarget
 from cdc_pipeline.sink.modes.expand import INSERT
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
@@ -68,7 +68,7 @@ class Sides:
     version: int
     shard: tuple[str, str] | None = None
     source_version: int | None = None
-    given: tuple[GivenValue, ...] = ()
+    given: tuple[ColumnDefault, ...] = ()
 
     @property
     def is_sum(self) -> bool:
@@ -78,8 +78,8 @@ class Sides:
     @property
     def positions(self) -> list[int]:
         """Positions of the compared columns in the target."""
-        told = set(self.columns)
-        return [at for at, column in enumerate(self.target.spec.columns) if column.name in told]
+        named = set(self.columns)
+        return [at for at, column in enumerate(self.target.spec.columns) if column.name in named]
 
     @property
     def key_positions(self) -> list[int]:

@@ -123,7 +123,7 @@ def _placed_catalog(
             _wait_for_ddl(server, found.tables)
         end = server.end_position()
         met: dict[tuple[str, str], tuple[str, int]] = {}
-        _look_through(source, at, end, met, captured, is_mariadb=server.flavor == "mariadb")
+        _scan(source, at, end, met, captured, is_mariadb=server.flavor == "mariadb")
         at = end
         for table in met if _ALL not in met else [*met, *found.tables]:
             seen[table] = max((met[name] for name in (table, _ALL) if name in met), key=lambda at: Position(*at).order)
@@ -133,7 +133,7 @@ def _placed_catalog(
         for name, place in list(seen.items()):
             if name not in found.tables and _folded(name) == _folded(table):
                 seen[table] = place
-    certain = {table: told for table, told in found.tables.items() if table not in met and _ALL not in met}
+    certain = {table: facts for table, facts in found.tables.items() if table not in met and _ALL not in met}
     databases = {name: charset for name, charset in found.databases.items() if (name, "") not in met}
     generated = {table: columns for table, columns in found.generated.items() if table in certain}
     return PlacedCatalog(Catalog(certain, databases, generated), seen)
@@ -153,7 +153,7 @@ def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -
                 server.query(f"SELECT 1 FROM {quoted_name(database)}.{quoted_name(table)} LIMIT 0")  # noqa: S608
 
 
-def _look_through(
+def _scan(
     source: Source,
     start: Position,
     end: Position,

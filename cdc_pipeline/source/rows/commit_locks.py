@@ -82,10 +82,10 @@ class CommitLocks:
         return True
 
     def _check(self, row: Row) -> None:
-        told = {name: _number(value) for name, value in row.items()}
-        if not told["instrument"] or not told["consumer"]:
+        values = {name: _number(value) for name, value in row.items()}
+        if not values["instrument"] or not values["consumer"]:
             raise LocksUnseenError("performance_schema does not record metadata locks")
-        if told["lost"]:
+        if values["lost"]:
             raise LocksUnseenError("performance_schema has no room for all metadata locks")
         self._are_recorded = True
 

@@ -174,7 +174,7 @@ def plan_ranges(
             raise table_error(
                 error.number, error.text, address=reader.address, table=schema.full_name, where=where
             ) from None
-        upto = literals.of(rows[0]) if rows else None
+        upto = literals.of_row(rows[0]) if rows else None
         if upto is not None and upto == after:  # it would be found for ever
             raise SchemaError(
                 "the keys cannot be read in ranges: after a bound the server finds the same bound again",
@@ -208,7 +208,7 @@ class _Literals:
         self._table = schema.full_name
         self.expressions = [_expression(column) for column in self._columns]
 
-    def of(self, row: Sequence[Any]) -> tuple[str, ...]:
+    def of_row(self, row: Sequence[Any]) -> tuple[str, ...]:
         return tuple(self._literal(column, value) for column, value in zip(self._columns, row, strict=True))
 
     def _literal(self, column: Column, value: Any) -> str:

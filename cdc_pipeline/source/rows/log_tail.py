@@ -74,7 +74,7 @@ class LogTail:
         """
         if not self._has_base(executed, place):
             return None
-        found = self._look(place)
+        found = self._read_events(place)
         if found is None:
             return None
         gtids, touching = found
@@ -94,7 +94,7 @@ class LogTail:
             self._is_proved = bool(self._base.gtid_set) and self._is_in(self._base.gtid_set, executed)
         return self._is_proved
 
-    def _look(self, place: Position) -> tuple[list[str], list[str] | None] | None:
+    def _read_events(self, place: Position) -> tuple[list[str], list[str] | None] | None:
         """Return the GTIDs from the base up to `place`, and of those that touch the tables; None in
         their place if one is not known. None for both if the log could not be read up to there."""
         until_s = time.monotonic() + _READABLE_WITHIN_S

@@ -35,11 +35,11 @@ from cdc_pipeline.source.rows.key_ranges import KeyRange
 from cdc_pipeline.source.rows.row_stream import RowConnection
 from cdc_pipeline.source.rows.table_errors import table_error
 
-_PATIENCE_S: Final = 6 * 3600
+_TIMEOUT_S: Final = 6 * 3600
 _SESSION: Final = (
     # ALLOW_INVALID_DATES: bounds of keys may be such dates. No ANSI_QUOTES, PAD_CHAR_TO_FULL_LENGTH, NO_BACKSLASH_...
     "SET SESSION time_zone = '+00:00', SESSION sql_mode = 'ALLOW_INVALID_DATES', character_set_results = NULL, "
-    f"SESSION net_write_timeout = {_PATIENCE_S}, SESSION wait_timeout = {_PATIENCE_S}, "
+    f"SESSION net_write_timeout = {_TIMEOUT_S}, SESSION wait_timeout = {_TIMEOUT_S}, "
     "SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",

@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, HANDLED, HARMLESS, S
 from cdc_pipeline.binlog.events import gtid, query
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.errors import BinlogError, CdcError, UnknownEventError, UnsupportedEventError
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.progress import Progress
 from cdc_pipeline.pipeline.capture.summary import RunSummary, whole_interval
 from cdc_pipeline.pipeline.inspect.inspect import inspect
 from cdc_pipeline.position.position import Position
@@ -104,7 +104,7 @@ def test_b04_unknown_types_stop_or_are_counted_by_type_up_to_the_report(tmp_path
     slices = []
     buffer = TransactionBuffer(lambda pieces: slices.extend(pieces) is None, is_isolated=lambda *_: False, source="")
     buffer.feed(chunk)
-    place = Place(Position(NAME, 4), "mysql")
+    place = Progress(Position(NAME, 4), "mysql")
     parts = []
     for _ in range(2):  # two batches of one run
         place.advance(slices)

@@ -30,7 +30,7 @@ from cdc_pipeline.schema.evolution.changes import KnownTable, TableState, decide
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.generated import GeneratedColumn
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply, resolved_column
-from cdc_pipeline.schema.history.history import Place, SchemaHistory
+from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
 from tests.campaigns.values.domain import Sample, samples_of
@@ -425,9 +425,9 @@ def _column(declared: str, *, is_mariadb: bool) -> Column:
 def _state(declared: str, *, is_mariadb: bool) -> TableState | None:
     """The table before its change; None where its text does not tell it."""
     history = SchemaHistory()
-    logged = LoggedStatement(_create(declared), "d", Place(1, 1, 1), is_mariadb=is_mariadb, modes=_MODES)
+    logged = LoggedStatement(_create(declared), "d", LogPosition(1, 1, 1), is_mariadb=is_mariadb, modes=_MODES)
     apply(history, logged, lambda _database, _table: True)
-    version = history.at("d", "t", Place(1, 1, 2))
+    version = history.at("d", "t", LogPosition(1, 1, 2))
     assert version is not None
     if version.schema is None:
         return None

@@ -30,7 +30,7 @@ def main(job: str, cursors: str, point: str = "") -> None:
         from cdc_pipeline.lake.paths import LakePaths
         from cdc_pipeline.sink.spark.session import SparkProvider
 
-        session = SparkProvider.of(config.sink).session()
+        session = SparkProvider.from_config(config.sink).session()
         lake, database = LakePaths(config.sink.lake_path, config.name).lake, config.tables.include[0].partition(".")[0]
         told["rows"] = {
             table: repr(lake_rows(session, lake, database, table, columns)) for table, columns in COLUMNS.items()

@@ -15,7 +15,7 @@ from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfi
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.pipeline.backfill.backfill import backfill
 from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.verify.verify import Asked, verify
+from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from cdc_pipeline.sink.maintain.materialize import materialize
@@ -30,7 +30,7 @@ COLUMNS = {"a": ["id", "v", "n"], "e": ["id", "v"]}
 def main(config_file: str, cursor_folder: str, database: str, into: str) -> int:
     config = PipelineConfig.model_validate_json(Path(config_file).read_text(encoding="utf-8"))
     cursors = FileCursorStore(Path(cursor_folder), source=config.name)
-    provider = SparkProvider.of(config.sink)
+    provider = SparkProvider.from_config(config.sink)
     paths = LakePaths(config.sink.lake_path, config.name)
     told: dict[str, Any] = {}
 
@@ -43,8 +43,8 @@ def main(config_file: str, cursor_folder: str, database: str, into: str) -> int:
 
     by_hand = table_at(paths.table(f"{database}.a"))
     provider.session().sql(f"UPDATE {by_hand} SET v = 'by hand' WHERE id = 900").collect()
-    asked = Asked(tables=(f"{database}.a",), repair=True)
-    mended = verify(config, cursors=cursors, asked=asked)
+    asked = VerifyOptions(tables=(f"{database}.a",), repair=True)
+    mended = verify(config, cursors=cursors, options=asked)
     a = mended.tables[f"{database}.a"]
     told["verified"] = (mended.status, [(one.kind, one.key, one.columns) for one in a.repaired_keys])
     told["foreign"] = None if a.foreign is None else a.foreign.counts

@@ -20,8 +20,8 @@ from cdc_pipeline.pipeline.backfill.join import joined_cursor, joined_record
 from cdc_pipeline.pipeline.backfill.lake import BackfillLake
 from cdc_pipeline.pipeline.backfill.parallel import Parallel, fill_in_parallel
 from cdc_pipeline.pipeline.backfill.pieces import Piece, pieces
-from cdc_pipeline.pipeline.backfill.segment import Given, SegmentTask, decode_segment
-from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, Look, survey
+from cdc_pipeline.pipeline.backfill.segment import SegmentTask, WaveInputs, decode_segment
+from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, SurveyRange, survey
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.side_lake import SideLake
 from cdc_pipeline.source.archive.archive import ArchiveSource
@@ -91,7 +91,7 @@ def test_k18_k10_tasks_stage_what_one_process_stages(history: History, make_conf
     lakes[1].capture(start)  # a cursor, and nothing else
     before = lakes[1].cursor
     archive = ArchiveSource(history.archive)
-    given = Given(
+    given = WaveInputs(
         config=runs[1],
         directory=history.archive,
         cut="",
@@ -103,7 +103,9 @@ def test_k18_k10_tasks_stage_what_one_process_stages(history: History, make_conf
     )
     tasks = [
         SegmentTask(journal=one.journal, start=one.start, stop=one.end)
-        for one in (survey(Look(path=str(history.archive / name)), config=runs[1]) for name in history.journals[4:7])
+        for one in (
+            survey(SurveyRange(path=str(history.archive / name)), config=runs[1]) for name in history.journals[4:7]
+        )
     ]
     results = [decode_segment(task, given) for task in tasks]
     assert not [result.refused for result in results if result.refused]
@@ -121,7 +123,7 @@ def test_k18_k10_tasks_stage_what_one_process_stages(history: History, make_conf
         (f"shop.{mode}" for mode in MODES), True
     )
     across = SegmentTask(journal=history.journals[3], start=4, stop=tasks[0].stop)
-    alter = survey(Look(path=str(history.archive / across.journal)), config=runs[1])
+    alter = survey(SurveyRange(path=str(history.archive / across.journal)), config=runs[1])
     refused = decode_segment(across.model_copy(update={"stop": alter.end}), given)
     assert "cannot be decoded separately" in refused.refused, "a DDL of a target"
 
@@ -178,7 +180,7 @@ def test_k5_k8_what_spans_journals_is_read_one_after_the_other(
     config = make_config(archive)
     side = BackfillLake(config, path=tmp_path / "side", tables=[ACCOUNT])
     files = sorted(archive.glob("binlog.0*"))
-    surveys = [survey(Look(path=str(file)), config=side.config) for file in files]
+    surveys = [survey(SurveyRange(path=str(file)), config=side.config) for file in files]
     assert [len(one.alone) for one in surveys] == [2, *[0] * (len(surveys) - 1)], "CREATE DATABASE and TABLE"
     assert [one.journal[-1] for one in surveys if one.prepared] == ["3"]
     assert [one.journal[-1] for one in surveys if one.ended] == ["4"]
@@ -213,7 +215,7 @@ def test_a_journal_that_cannot_be_looked_at_is_told(history: History, make_confi
     content = bytearray((history.archive / history.journals[1]).read_bytes())
     content[len(content) // 2] ^= 0xFF
     damaged.write_bytes(content)
-    found = survey(Look(path=str(damaged)), config=config)
+    found = survey(SurveyRange(path=str(damaged)), config=config)
     assert found.failed
     whole = JournalSurvey(journal="binlog.000002", start=4, end=1000, is_closed=True)
     assert not any(piece.segments for piece in pieces([found, whole], stretch_bytes_min=0))

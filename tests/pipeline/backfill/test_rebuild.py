@@ -1,4 +1,4 @@
-"""A table of the lake made anew from its history, and swapped in where the cursor stands."""
+"""A table of the lake made again from its history, and swapped in where the cursor stands."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
     ]
     assert set(shop.cuts()[-1].tables) == {shop.name("v")}
 
-    # Included with its old table in place it is suspended again; moved away, it begins anew, partial.
+    # Included with its old table in place it is suspended again; moved away, it begins again, partial.
     shop.config = _including(whole, include=tuple(shop.name(table) for table in COLUMNS))
     shutil.move(shop.folder("u"), shop.config.sink.lake_path / "old_u")
     shop.execute("UPDATE t SET d = '2026-03-03'", "UPDATE u SET d = '2026-03-03'")

@@ -11,7 +11,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.errors import TransactionError
 from cdc_pipeline.pipeline.decode.decoding import prepared_groups
-from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, Stated
+from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, DecidedStatement
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.store.positions import last_ackable_row
 from cdc_pipeline.transaction.buffer import TransactionBuffer
@@ -32,13 +32,13 @@ def slices_of(builder: JournalBuilder, *, slice_events_max: int = 1024) -> list[
     return taken
 
 
-def stated(piece: EventSlice) -> list[Stated]:
+def stated(piece: EventSlice) -> list[DecidedStatement]:
     found = []
     for row in range(piece.first, piece.stop):
         if piece.chunk.events["role"][row] == Role.STATEMENT:
             query = parse_query(piece.chunk, row)
             decision = decide(query.sql, "shop", captured=lambda *_: True, known=lambda *_: None)
-            found.append(Stated(piece, row, decision))
+            found.append(DecidedStatement(piece, row, decision))
     return found
 
 

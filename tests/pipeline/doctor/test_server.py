@@ -160,7 +160,7 @@ def test_without_a_server_the_rest_is_examined(tmp_path: Path) -> None:
 def test_a_refused_account_is_told_once(mysql_server: Server, tmp_path: Path) -> None:
     mysql_server.create_replication_user("known", password="right-Secret-1")
     found = diagnosis(pipeline(live(mysql_server, user="known", password=SECRET), tmp_path))
-    assert [finding.check for finding in found.of("error")] == ["reachable"]
+    assert [finding.check for finding in found.with_severity("error")] == ["reachable"]
     assert "source.password" in only(found, "reachable").what
     assert _local_is_examined(found)
     assert SECRET not in found.model_dump_json()
@@ -186,7 +186,7 @@ def test_a_standby_is_examined_too(mysql_server: Server, mariadb_server: Server,
 
 def test_another_reader_under_our_id_is_an_error(server: Server, tmp_path: Path) -> None:
     found = diagnosis(pipeline(live(server, replica_server_id=server.server_id), tmp_path), areas=["server"])
-    (told,) = [finding for finding in found.of("error") if finding.check == "replica id"]
+    (told,) = [finding for finding in found.with_severity("error") if finding.check == "replica id"]
     assert "source.replica_server_id" in told.what
     assert "set source.replica_server_id" in told.mend
 
@@ -200,8 +200,8 @@ def test_a_missing_grant_is_an_error_wherever_it_is_met_first(
     config = pipeline(live(mysql_server, user=user, password=password), tmp_path, include=[f"{mysql_database}.*"])
     found = diagnosis(config, areas=["retention"])
     assert found.exit_code == 2
-    assert "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%';" in found.of("error")[0].mend
+    assert "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%';" in found.with_severity("error")[0].mend
     whole = diagnosis(config)
-    assert not [one for one in whole.of("error") if one.area != "grants"]
+    assert not [one for one in whole.with_severity("error") if one.area != "grants"]
     (note,) = [one for one in troubles(whole, "not examined") if "required grants" in one.what]
     assert "expiry, needed, plan" in note.what

@@ -185,7 +185,7 @@ def test_a_good_archive_is_fine(journals: Path, tmp_path: Path) -> None:
     found = diagnosis(_config(tmp_path))
     for check in ("journals", "end", "GTIDs", "plan"):
         assert is_fine(found, check), troubles(found, check)
-    assert found.of("error") == ()
+    assert found.with_severity("error") == ()
 
 
 def test_gaps_damage_and_absence_of_an_archive_are_told(journals: Path, tmp_path: Path) -> None:

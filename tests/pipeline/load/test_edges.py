@@ -126,7 +126,7 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
             load(rules(6), cursors=cursors, tables=asked, **options)
         return list(status(rules(6), cursors=cursors).loads)
 
-    # The log that a stopped load needs is purged: it says so, and begins anew when it is told to.
+    # The log that a stopped load needs is purged: it says so, and begins again when it is told to.
     (first,) = begun()
     server.execute(f"UPDATE {database}.t_name SET n = 11 WHERE id = 1")
     server.flush_journal()

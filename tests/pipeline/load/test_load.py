@@ -22,7 +22,7 @@ from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.verify.reread import repair
-from cdc_pipeline.pipeline.verify.verify import Asked, verify
+from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.pipeline.load.writer import KEYS, Writer
 from tests.servers import Server
@@ -244,8 +244,8 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
     assert again.rows_written == len(server_rows(server, database, "a", ["id"], where="WHERE v = 'unseen'"))
     assert (again.rows_deleted, again.rows_left, len(again.batches)) == (0, 0, 1)
     assert (gone,) in lake.rows("a", ["id"])
-    asked = Asked(tables=(f"{database}.a",), repair=True)
-    found = verify(config, cursors=cursors, asked=asked).tables[f"{database}.a"]
+    asked = VerifyOptions(tables=(f"{database}.a",), repair=True)
+    found = verify(config, cursors=cursors, options=asked).tables[f"{database}.a"]
     assert (found.status, found.repaired) == ("equal", {"deleted": 1})
     lake.check("a", ["id", "v", "n", "m"])
     unlogged("UPDATE a SET v = 'twice' WHERE v = 'unseen'")

@@ -24,7 +24,7 @@ from cdc_pipeline.pipeline.load.read_ahead import Work, read_chunk
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.load.side import LoadLake, SideBatch
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.plan.needs_load import Chosen
+from cdc_pipeline.pipeline.plan.needs_load import LoadSelection
 from cdc_pipeline.pipeline.runs import DirectRuns
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
@@ -120,7 +120,7 @@ def test_k17_a_load_begins_when_all_before_its_low_mark_is_committed(
             commit()
 
         monkeypatch.setattr(marks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
-        with begin_of(config, source).start(Chosen(("d.t",), ("d.t",))) as started:
+        with begin_of(config, source).start(LoadSelection(("d.t",), ("d.t",))) as started:
             assert started.state.cursor.position.order == place_of(server).order
             assert waited == [0]
 
@@ -143,7 +143,7 @@ def test_k17_a_load_begins_behind_the_ddl_that_made_its_columns(
             return found
 
     name = f"{fresh_database}.t"
-    with Altering(config) as source, begin_of(config, source).start(Chosen((name,), (name,))) as started:
+    with Altering(config) as source, begin_of(config, source).start(LoadSelection((name,), (name,))) as started:
         assert started.schemas[name].column_names == ("id", "v")
         assert started.state.cursor.position.order >= ends[0].order
 
@@ -156,7 +156,9 @@ def test_k17_a_load_does_not_begin_while_prepared_transactions_are_open(
     prepared = XaSession(server, fresh_database, "'open'").run("INSERT INTO t VALUES (1)").prepare()
     try:
         with LoadSource(config) as source, pytest.raises(LoadError, match="prepared XA transactions") as caught:
-            begin_of(config, source).start(Chosen((f"{fresh_database}.t",), (f"{fresh_database}.t",))).__enter__()
+            begin_of(config, source).start(
+                LoadSelection((f"{fresh_database}.t",), (f"{fresh_database}.t",))
+            ).__enter__()
         assert "X'6f70656e'" in str(caught.value.got)
     finally:
         prepared.rollback()
@@ -179,7 +181,7 @@ def test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark(
     config = project(server, tmp_path / "lake", targets=rules)
     names = [f"{database}.{table}" for table in "ahk"]
     with LoadSource(config) as source:
-        with begin_of(config, source).start(Chosen(tuple(names), tuple(names))) as started:
+        with begin_of(config, source).start(LoadSelection(tuple(names), tuple(names))) as started:
             assert started.state.exact == tuple(names[1:])
             assert started.view is not None
             end, executed = place_of(server), server.gtid_set()
@@ -188,7 +190,7 @@ def test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark(
             # The server writes a checkpoint of its log behind a flush when it likes, in no transaction.
             assert (low.gtid_set, low.order <= end.order) == (executed, True)
             assert selected(started.view, started.schemas[names[2]])[0].num_rows == 2
-        with begin_of(config, source).start(Chosen((names[0],), (names[0],))) as started:
+        with begin_of(config, source).start(LoadSelection((names[0],), (names[0],))) as started:
             assert (started.state.exact, started.view) == ((), None)
 
 

@@ -24,7 +24,7 @@ from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
-# In the order in which a load meets them: a mirror's files are adopted, then a history's rows are written anew.
+# In the order in which a load meets them: a mirror's files are adopted, then a history's rows are written again.
 MOMENTS = [
     "load_swapping",
     "before_record",

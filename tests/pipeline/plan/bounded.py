@@ -10,7 +10,7 @@ import numpy as np
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.progress import Progress
 from cdc_pipeline.pipeline.capture.reader import Reader
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.plan.limits import Limit, make_limit
@@ -128,7 +128,7 @@ class Run:
     reader: Reader
     slices: list[EventSlice]
     delivered: list[Place_]  # journal and offset of every event that counts, in order
-    place: Place
+    place: Progress
     next_start: Position
     limit: Limit | None
 
@@ -182,7 +182,7 @@ def run_once(
     while not store.is_drained:
         slices += store.get(1 << 15).slices
     store.stop()
-    place = Place(start, flavor)
+    place = Progress(start, flavor)
     delivered: list[Place_] = []
     open_pieces: list[Place_] = []
     for piece in slices:

@@ -105,10 +105,10 @@ def test_k14_a_target_that_excludes_the_column_has_no_say() -> None:
 def test_k8_parked_rows_need_the_masks_of_now() -> None:
     rule = {"masks": {"email": HASH}}
     parked = masked(rule).schema
-    Masks(routes_of(rule).of).check_parked(parked)
+    Masks(routes_of(rule).of_table).check_parked(parked)
     for other in ({}, {"masks": {"email": {"hash": {"salt": SALT + "2"}}}}, {"masks": {"email": HASH, "raw": "drop"}}):
         with pytest.raises(StagingError, match="parked with masks"):
-            Masks(routes_of(other).of).check_parked(parked)
+            Masks(routes_of(other).of_table).check_parked(parked)
 
 
 def test_k14_a_fingerprint_tells_salts_apart_and_no_salt() -> None:

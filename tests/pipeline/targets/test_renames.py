@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import ContentUnknownError, MergeError, UnsupportedDdlError
-from cdc_pipeline.lake.column_defaults import given_after
+from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import (
     BatchRecord,
+    ColumnDefault,
     Cut,
     CutTable,
-    GivenValue,
     Interval,
     RecordedContent,
     RecordedTarget,
@@ -95,7 +95,7 @@ def test_k28_in_the_modes_that_keep_the_past_too(steps: list[tuple[str, str, str
     model = begun(targets=[{"tables": ["*.*"], "mode": mode, "name": "{schema}.{table}"}])
     for step in steps:
         if step[0] == "create" and step[1] in model.held:
-            continue  # stops for its own reason: what keeps the past is not made anew
+            continue  # stops for its own reason: what keeps the past is not made again
         do(model, *step)
         model.check()
     model.end()
@@ -360,12 +360,12 @@ def test_k28_a_record_names_table_and_version_of_the_rows_and_looks_at_nothing(t
 
 def test_k28_a_changelog_takes_what_is_known_of_added_columns_along() -> None:
     columns = (TargetColumn(name="c1", delta_type="int"), TargetColumn(name="q", delta_type="int"))
-    given = (GivenValue(column="c", delta_type="int", value="5", seq="7"),)
+    given = (ColumnDefault(column="c", delta_type="int", value="5", seq="7"),)
     content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a", given=given)
     target = RecordedTarget(table="d.b", app_id="new", spec=TargetSpec(mode="changelog", columns=columns),
         content=content, schema_steps=(AddColumn(name="q", delta_type="int"),
                       FillColumns(values=(("q", "int", "4"),), defaults=("q",), seq="9")))  # fmt: skip
-    assert [one.column for one in given_after(None, target)] == ["c", "q"]
+    assert [one.column for one in column_defaults_after(None, target)] == ["c", "q"]
 
 
 def test_k28_rows_that_wait_for_xa_commit_under_the_old_name_stop_the_table() -> None:

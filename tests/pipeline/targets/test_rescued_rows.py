@@ -83,7 +83,7 @@ def test_texts_stand_in_the_image_that_has_the_value_and_a_healed_value_clears_t
 
 
 def test_k10_a_partial_image_says_all_of_it_or_nothing() -> None:
-    """MINIMAL: an update without the column keeps what is there, one with it says it anew, one between is refused."""
+    """MINIMAL: an update without the column keeps what is there, one with it says it again, one between is refused."""
     silent = update({"id": 1}, {"n": "b"})
     heals = update({"id": 1}, {"d": 4})
     again = update({"id": 1}, {"d": None})
@@ -131,7 +131,7 @@ def test_the_strictest_of_a_tables_targets_counts_and_a_rule_wins_over_the_sink(
         config = PipelineConfig.model_validate(
             {"name": "s", "source": source, "sink": {"lake_path": "/l", **sink}, "targets": list(targets)}
         )
-        return RowPolicyTable(config, Routes(config).of).of(SCHEMA)
+        return RowPolicyTable(config, Routes(config).of_table).of_table(SCHEMA)
 
     assert policy({}) == RowPolicy("rescue", "rescue", "when_needed", "fail")
     assert policy({"on_invalid_value": "fail"}).zero_dates == "fail"

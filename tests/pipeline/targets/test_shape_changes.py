@@ -29,7 +29,7 @@ RULE: dict[str, Any] = {
 
 
 def known_before(rule: dict[str, Any], others: list[RecordedSource]) -> tuple[KnownTable, tuple[TargetColumn, ...]]:
-    (route,) = routes_of(rule).of("shop", "person")
+    (route,) = routes_of(rule).of_table("shop", "person")
     columns = shape_table(route, COLUMNS, ("id",)).columns
     source = RecordedSource(columns=COLUMNS, key=("id",))
     target = unshaped(columns, source, others, recorded_shape(route.rule))
@@ -53,7 +53,7 @@ def said(
         policy=lambda *_: SchemaChangePolicy(**policy),
     )
     (change,) = decision.changes
-    (route,) = routes_of(rule).of("shop", "person")
+    (route,) = routes_of(rule).of_table("shop", "person")
     return shaped_change(replace(change, before=known), route, columns, others or [])
 
 
@@ -66,7 +66,7 @@ def test_a_target_is_judged_as_if_it_had_the_sources_columns() -> None:
     assert known.target_columns == COLUMNS
     assert names(columns) == ["id", "Email", "amount", "born", "year"]
     kept = (*columns, TargetColumn(name="old", delta_type="int"))
-    (route,) = routes_of(RULE).of("shop", "person")
+    (route,) = routes_of(RULE).of_table("shop", "person")
     source = RecordedSource(columns=COLUMNS, key=("id",))
     assert names(unshaped(kept, source, [], recorded_shape(route.rule))) == [*names(COLUMNS), "old"]
 
@@ -177,7 +177,7 @@ def test_a_column_comes_with_the_first_shard_and_goes_with_the_last() -> None:
 
 
 def _person(rule: dict[str, Any]) -> tuple[Any, Any, Any]:
-    (route,) = routes_of(rule).of("shop", "person")
+    (route,) = routes_of(rule).of_table("shop", "person")
     return route, COLUMNS, ("id",)
 
 
@@ -189,7 +189,7 @@ def test_shards_are_not_renamed_and_their_columns_neither() -> None:
 
 
 def test_wider_types_under_masks_and_overrides() -> None:
-    (route,) = routes_of(RULE).of("shop", "person")
+    (route,) = routes_of(RULE).of_table("shop", "person")
     known, columns = known_before(RULE, [])
 
     def widened(name: str, delta_type: str) -> TableChange:

@@ -78,7 +78,7 @@ def test_k20_patterns_are_of_pairs(pattern: str, captured: list[str]) -> None:
     assert TableFilter(TablesConfig(include=(pattern,))).captured_names(names) == sorted(captured)
     rule = {"tables": [pattern], "mode": "history"}
     routes = Routes(config(tables={"include": ["*.*"]}, targets=[rule]))
-    led = [name for name in names if routes.of(*split_table_name(name))[0].rule.mode == "history"]
+    led = [name for name in names if routes.of_table(*split_table_name(name))[0].rule.mode == "history"]
     assert sorted(led) == sorted(captured)
 
 
@@ -92,7 +92,7 @@ def test_a_rule_names_the_parts_of_its_target() -> None:
     """Templates are filled part by part."""
     rules = [{"tables": ["*.*"], "name": "lake.{schema}_{table}"}, {"tables": ["*.*"], "mode": "changelog"}]
     routes = Routes(config(tables={"include": ["*.*"]}, targets=rules))
-    assert [route.target for route in routes.of("a.b", "c.d")] == ["lake.a.b_c.d", "`a.b`.c.d_changelog"]
+    assert [route.target for route in routes.of_table("a.b", "c.d")] == ["lake.a.b_c.d", "`a.b`.c.d_changelog"]
 
 
 def test_k20_names_are_split_and_joined_in_one_place() -> None:

@@ -14,7 +14,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.verify.report import Difference, TableVerified, VerifyReport
-from cdc_pipeline.pipeline.verify.verify import Asked, verify
+from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from tests.servers import Server
 from tests.support.captures import here, live
@@ -32,7 +32,7 @@ class Verified:
 
     def verify(self, *tables: str, **asked: Any) -> VerifyReport:
         names = tuple(f"{self._database}.{name}" for name in tables)
-        report = verify(self.config, cursors=self.cursors, asked=Asked(tables=names, **asked))
+        report = verify(self.config, cursors=self.cursors, options=VerifyOptions(tables=names, **asked))
         state = self.config.sink.lake_path / "_cdc" / self.config.name / "verify"
         assert not state.is_dir() or not list(state.iterdir())
         return report

@@ -13,7 +13,7 @@ from cdc_pipeline.pipeline.backfill.gap import GapReport
 from cdc_pipeline.pipeline.backfill.parallel import ParallelReport
 from cdc_pipeline.pipeline.backfill.rebuild import RebuildReport
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
-from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange, Intervals, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify.report import Difference, ExternalChange, Intervals, TableVerified, VerifyReport
 from cdc_pipeline.pipeline.verify.reread import RepairReport
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 @pytest.mark.parametrize(
     ("page", "models", "more"),
     [
-        ("verify.md", (VerifyReport, TableVerified, Difference, Intervals, ForeignChange), {"status", "exit_code"}),
+        ("verify.md", (VerifyReport, TableVerified, Difference, Intervals, ExternalChange), {"status", "exit_code"}),
         ("snapshot.md", (LoadReport, LoadedTarget, RepairReport), {"journal", "offset", "kind", "text"}),
         ("backfill.md", (BackfillReport, RebuildReport, GapReport, ParallelReport), set()),
     ],

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.verify.report import Step
-from cdc_pipeline.pipeline.verify.verify import Asked, verify
+from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
 from tests.pipeline.verify.test_end_to_end import Verified, keys
 from tests.servers import Server
 from tests.support.captures import here, live
@@ -72,7 +72,7 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
         *(f"INSERT INTO {name} VALUES (1,1),(2,NULL),(3,3)" for name in MEANWHILE),
     )
     meanwhile = Meanwhile(mysql_server, database)
-    report = verify(config, cursors=lake.cursors, asked=Asked(rows_per_range=1), on_step=meanwhile)
+    report = verify(config, cursors=lake.cursors, options=VerifyOptions(rows_per_range=1), on_step=meanwhile)
     assert not meanwhile.failed
     assert not meanwhile.left
     told = {name.partition(".")[2]: table for name, table in report.tables.items()}

@@ -17,15 +17,15 @@ from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.column_defaults import given_after
-from cdc_pipeline.lake.records import CutTable, GivenValue, RecordedContent, RecordedTarget
+from cdc_pipeline.lake.column_defaults import column_defaults_after
+from cdc_pipeline.lake.records import ColumnDefault, CutTable, RecordedContent, RecordedTarget
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.runs import DirectRuns
 from cdc_pipeline.pipeline.verify.captures import Captures
 from cdc_pipeline.pipeline.verify.checks import checks_of
 from cdc_pipeline.pipeline.verify.keys import KEYS_PER_STATEMENT, conditions, leads_back
 from cdc_pipeline.pipeline.verify.repair import _staged, repairable
-from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange, Status, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify.report import Difference, ExternalChange, Status, TableVerified, VerifyReport
 from cdc_pipeline.pipeline.verify.reread import RepairReport, _Reread
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.evolution.steps import (
@@ -179,15 +179,15 @@ def verified(status: Status = "equal", **more: Any) -> TableVerified:
 def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_columns() -> None:
     column = TargetColumn(name="id", delta_type="int")
 
-    def after(before: tuple[GivenValue, ...], *steps: Step, **more: Any) -> tuple[GivenValue, ...]:
+    def after(before: tuple[ColumnDefault, ...], *steps: Step, **more: Any) -> tuple[ColumnDefault, ...]:
         spec = TargetSpec(mode=more.pop("mode", "changelog"), columns=(column,))
         target = RecordedTarget(table="d.t", app_id="x", spec=spec, schema_steps=steps, **more)
-        return given_after(CutTable(table_version=1, given=before), target)
+        return column_defaults_after(CutTable(table_version=1, given=before), target)
 
     values = (("n", "int", "7"), ("made", "int", "`id` + 1"))
     steps = (AddColumn(name="n", delta_type="int"), FillColumns(values=values, defaults=("n",), seq="100"))
     (one,) = given = after((), *steps)
-    assert one == GivenValue(column="n", delta_type="int", value="7", seq="100")
+    assert one == ColumnDefault(column="n", delta_type="int", value="7", seq="100")
     assert after((), *steps, mode="mirror") == ()
     renamed = after(given, RenameColumn(name="n", new_name="m"), WidenColumn(name="m", delta_type="bigint"))
     assert renamed == (one.model_copy(update={"column": "m", "delta_type": "bigint"}),)
@@ -222,7 +222,7 @@ def test_the_exit_code_is_that_of_the_worst_table(statuses: tuple[Status, ...], 
 
 def test_lines_name_keys_and_what_others_did() -> None:
     one = Difference(kind="different", key={"id": "7", "b": None}, columns=("v",))
-    foreign = ForeignChange(versions={4: "UPDATE"}, what="changed", restorable=True, differences=(one,))
+    foreign = ExternalChange(versions={4: "UPDATE"}, what="changed", restorable=True, differences=(one,))
     lines = lines_of(verified("different", counts={"different": 1}, differences=(one,), foreign=foreign))
     assert "changed; versions written by others: 4 (UPDATE)" in lines
     assert "--repair restores it to the last cut" in lines

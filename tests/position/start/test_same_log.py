@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import DamagedJournalError, PositionError, ServerUnreachableError, SourceIdentityError
 from cdc_pipeline.pipeline.capture.commit import cursor_state
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.progress import Progress
 from cdc_pipeline.position.cursor import CursorState, parse_cursor
 from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
 from cdc_pipeline.position.start.same_log import LOGGED_BYTES_MAX, last_logged_event
@@ -163,8 +163,8 @@ def grouped(chunk: Chunk) -> Chunk:
     return chunk
 
 
-def place_after(*slices: EventSlice) -> Place:
-    place = Place(Position("binlog.000001", 4), "mysql")
+def place_after(*slices: EventSlice) -> Progress:
+    place = Progress(Position("binlog.000001", 4), "mysql")
     for piece in slices:
         place.advance([piece])
     return place
@@ -204,7 +204,7 @@ def test_k24_pieces_of_an_open_transaction_move_neither_the_place_nor_its_event(
     assert first.last_event == last_logged_event(whole)
     assert first.last_event is not None
     assert first.last_event.offset + first.last_event.size_bytes == first.offset
-    both = Place(Position("binlog.000001", 4), "mysql")
+    both = Progress(Position("binlog.000001", 4), "mysql")
     both.advance([whole, piece])
     assert both.full_position().last_event == first.last_event
     place.advance([EventSlice(chunk, 10, len(chunk.events), SliceKind.LAST_PIECE)])

@@ -13,7 +13,7 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl.create import create_columns
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPlace, TableState, decide
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPosition, TableState, decide
 from cdc_pipeline.schema.evolution.shadows import Shadow
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, TableChange
 from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
@@ -70,7 +70,7 @@ def said(
         catalog_after=lambda _database, _table: catalog,
         shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
         features=features,
-        place=RowPlace(77, 5, "g:1"),
+        place=RowPosition(77, 5, "g:1"),
     )
 
 

@@ -20,7 +20,7 @@ from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.changes import KnownTable
-from cdc_pipeline.schema.history.history import Place, SchemaHistory
+from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
 from cdc_pipeline.source.archive.files import read_journal
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
@@ -63,7 +63,7 @@ class Reading:
 
     def _history(self, start: Position, *, asks: bool) -> Schemas:
         source = live_source(self._server) if asks else None
-        history = self._file.read().up_to(Place(EPOCH, *start.order))
+        history = self._file.read().up_to(LogPosition(EPOCH, *start.order))
         captured = self._filter.captured
         return Schemas(
             history,

@@ -12,7 +12,7 @@ from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
-from cdc_pipeline.schema.history.history import DROPPED, Origin, Place, SchemaHistory, Version
+from cdc_pipeline.schema.history.history import DROPPED, LogPosition, Origin, SchemaHistory, Version
 from tests.servers import Server
 
 pytestmark = pytest.mark.timeout(60)
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.timeout(60)
 
 def version(offset: int, *names: str, epoch: int = 1, time_us: int = -1) -> Version:
     columns = tuple(Column(name, Kind.INT32, -1, 0, nullable=True) for name in names)
-    return Version(Place(epoch, 1, offset), Origin.DDL, TableSchema("d", "t", columns, (0,)), time_us=time_us)
+    return Version(LogPosition(epoch, 1, offset), Origin.DDL, TableSchema("d", "t", columns, (0,)), time_us=time_us)
 
 
 def names_at(history: SchemaHistory, offset: int, *, epoch: int = 1, table: str = "t") -> list[str] | None:
-    found = history.at("d", table, Place(epoch, 1, offset))
+    found = history.at("d", table, LogPosition(epoch, 1, offset))
     return None if found is None or found.schema is None else list(found.schema.column_names)
 
 
@@ -35,7 +35,7 @@ def test_the_latest_version_up_to_a_place_holds_whatever_the_order_of_adding(off
         history.add("d", "t", version(offset, f"c{offset}"))
     before = [offset for offset in offsets if offset <= asked]
     assert names_at(history, asked) == ([f"c{max(before)}"] if before else None)
-    kept = history.compacted(Place(1, 1, asked), keep_since_us=-1)
+    kept = history.compacted(LogPosition(1, 1, asked), keep_since_us=-1)
     assert SchemaHistory.from_json(kept.to_json()) == SchemaHistory(_versions=kept._versions)
     for later in range(asked, 61):
         assert names_at(kept, later) == names_at(history, later)
@@ -46,14 +46,14 @@ def test_k2_what_lies_behind_the_cursor_is_made_again() -> None:
     history = SchemaHistory()
     history.add("d", "t", version(10, "a"))
     history.add("d", "t", version(30, "a", "b"))
-    assert names_at(history.up_to(Place(1, 1, 20)), 40) == ["a"]
+    assert names_at(history.up_to(LogPosition(1, 1, 20)), 40) == ["a"]
 
 
 def test_k7_versions_of_the_fallback_interval_stay() -> None:
     history = SchemaHistory()
     for offset in (10, 20, 30, 40):
         history.add("d", "t", version(offset, f"c{offset}", time_us=offset * 1000))
-    kept = history.compacted(Place(1, 1, 40), keep_since_us=25_000)
+    kept = history.compacted(LogPosition(1, 1, 40), keep_since_us=25_000)
     assert [known.place.offset for known in kept.versions("d", "t")] == [20, 30, 40]
 
 
@@ -61,7 +61,7 @@ def test_k1_another_epoch_takes_over_only_where_it_begins_at_the_same_transactio
     history = SchemaHistory()
     history.add("d", "t", version(900, "a"))
     assert names_at(history, 5, epoch=2) is None
-    history.begin_epoch(Place(2, 1, 100))
+    history.begin_epoch(LogPosition(2, 1, 100))
     assert names_at(history, 99, epoch=2) is None
     assert names_at(history, 100, epoch=2) == ["a"]
     history.add("d", "t", version(50, "b", epoch=2))  # of its own log: no other server is asked
@@ -71,9 +71,9 @@ def test_k1_another_epoch_takes_over_only_where_it_begins_at_the_same_transactio
 def test_a_dropped_table_is_forgotten_once_nobody_stands_before_it() -> None:
     history = SchemaHistory()
     history.add("d", "t", version(10, "a"))
-    history.add("d", "t", Version(Place(1, 1, 20), Origin.DDL, None, why=DROPPED))
-    assert len(history.compacted(Place(1, 1, 15), keep_since_us=-1).versions("d", "t")) == 2
-    assert history.compacted(Place(1, 1, 25), keep_since_us=-1).versions("d", "t") == ()
+    history.add("d", "t", Version(LogPosition(1, 1, 20), Origin.DDL, None, why=DROPPED))
+    assert len(history.compacted(LogPosition(1, 1, 15), keep_since_us=-1).versions("d", "t")) == 2
+    assert history.compacted(LogPosition(1, 1, 25), keep_since_us=-1).versions("d", "t") == ()
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ UNCERTAIN = [
 def test_what_the_text_does_not_tell_is_unknown_from_there_on(sql: str) -> None:
     history = SchemaHistory()
     history.add("d", "t", version(10, "id", "a"))
-    apply(history, LoggedStatement(sql, "d", Place(1, 1, 20)), lambda _database, _table: True)
+    apply(history, LoggedStatement(sql, "d", LogPosition(1, 1, 20)), lambda _database, _table: True)
     assert names_at(history, 19) == ["id", "a"]
-    found = history.at("d", "t", Place(1, 1, 20))
+    found = history.at("d", "t", LogPosition(1, 1, 20))
     assert found is not None
     assert found.schema is None
     assert "cannot be read with certainty" in found.why
@@ -141,9 +141,9 @@ def test_the_order_of_columns_is_the_servers(server: Server, fresh_database: str
         server.execute(sql)
         history = SchemaHistory()
         for offset, said in ((1, create), (2, sql)):
-            logged = LoggedStatement(said, fresh_database, Place(1, 1, offset), is_mariadb=is_mariadb)
+            logged = LoggedStatement(said, fresh_database, LogPosition(1, 1, offset), is_mariadb=is_mariadb)
             apply(history, logged, lambda _database, _table: True)
-        found = history.at(fresh_database, "t", Place(1, 1, 3))
+        found = history.at(fresh_database, "t", LogPosition(1, 1, 3))
         assert found is not None, sql
         assert found.schema is not None, (sql, found.why)
         columns = server.query(
@@ -172,13 +172,13 @@ def test_k23_labels_that_their_charset_does_not_have_are_not_what_the_text_says(
     ]
     for sql, is_known in cases:
         history = SchemaHistory()
-        apply(history, LoggedStatement(sql, "d", Place(1, 1, 5)), lambda _database, _table: True)
-        version = history.at("d", "t", Place(1, 1, 9))
+        apply(history, LoggedStatement(sql, "d", LogPosition(1, 1, 5)), lambda _database, _table: True)
+        version = history.at("d", "t", LogPosition(1, 1, 9))
         assert version is not None
         assert (version.schema is not None) is is_known, sql
     convert = "ALTER TABLE t CONVERT TO CHARACTER SET ascii"
-    apply(history, LoggedStatement(convert, "d", Place(1, 1, 15)), lambda _database, _table: True)
-    version = history.at("d", "t", Place(1, 1, 19))
+    apply(history, LoggedStatement(convert, "d", LogPosition(1, 1, 15)), lambda _database, _table: True)
+    version = history.at("d", "t", LogPosition(1, 1, 19))
     assert version is not None
     assert version.schema is None
     assert "labels" in version.why

@@ -155,7 +155,7 @@ def follow_steps(sink: DeltaSink) -> None:
     sink.finish(good)
     assert is_applied(good, good.targets[0], paths=sink.paths)
 
-    # All rows go, once; and a table that is made anew begins with nothing, under an id of its own.
+    # All rows go, once; and a table that is made again begins with nothing, under an id of its own.
     gone = record_steps(sink, 5, wide, target.spec.columns, RemoveRows(op="truncate", seq="1", ts_us=1))
     sink.finish(gone)
     assert sink.count("shop.t") == 0

@@ -192,7 +192,7 @@ def test_a_file_changes_its_name_in_any_order_within_a_commit(table: Path, commi
 
 
 def test_an_add_of_a_file_that_the_checkpoint_has_counts_once(table: Path, commit: Commit) -> None:
-    """Statistics that were computed again: the same file, added anew."""
+    """Statistics that were computed again: the same file, added again."""
     for version in range(3):
         commit(version, add(f"f{version}", 10))
     vector = {"pathOrInlineDv": "x", "cardinality": 2}

@@ -39,7 +39,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     apply(lakes.side, loading, (ORDERS, [insert(id=n, total=10 * n) for n in range(3, 9)], 500), kind="load")
     changes = [update({"id": 4, "total": 40}, {"id": 4, "total": 41}), delete(id=5, total=50)]
     apply(lakes.side, loading, (ORDERS, changes, 600))
-    # RESTORE keeps transaction ids: such a table gets a new one and is loaded anew.
+    # RESTORE keeps transaction ids: such a table gets a new one and is loaded again.
     lakes.sql(f"RESTORE TABLE {lakes.table(ORDERS)} TO VERSION AS OF 0")
     assert list(lakes.main.failing_targets(first)) == ["shop.orders"]
     record = recorded_swap(lakes, loading)

@@ -17,7 +17,7 @@ from cdc_pipeline.errors import CdcError, MergeError, UnrepresentableValueError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink.apply.raw_decode import staged_of, told_by_executor
+from cdc_pipeline.sink.apply.raw_decode import executor_error, staged_of
 from cdc_pipeline.sink.modes.expand import expand
 from cdc_pipeline.sink.staging.raw_files import SCHEMA, raw_events, selections
 from tests.support.rows_events import (
@@ -127,12 +127,12 @@ def test_a_value_that_cannot_be_held_is_told_with_its_place() -> None:
 
 @pytest.mark.parametrize("kind", [UnrepresentableValueError, MergeError])
 def test_an_executors_error_comes_back_as_what_it_is(kind: type[CdcError]) -> None:
-    from cdc_pipeline.sink.apply.raw_decode import _told
+    from cdc_pipeline.sink.apply.raw_decode import _marked_text
 
     there = kind("a value\nin two lines {}", journal="binlog.000001", offset=7, table="a.b", expected="x", got="'}'")
-    text = f"PythonException: Traceback\n  RuntimeError: {_told(there)}\n\n  at org.apache.spark"
-    told = told_by_executor(RuntimeError(text))
+    text = f"PythonException: Traceback\n  RuntimeError: {_marked_text(there)}\n\n  at org.apache.spark"
+    told = executor_error(RuntimeError(text))
     assert told is not None
     assert told.as_dict() == there.as_dict()
-    assert told_by_executor(RuntimeError("Job aborted")) is None
+    assert executor_error(RuntimeError("Job aborted")) is None
     assert pa.types.is_large_binary(SCHEMA.field("event").type)

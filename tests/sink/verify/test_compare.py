@@ -15,7 +15,15 @@ from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE, StagedRows
 from cdc_pipeline.sink.verify.checks import duplicate_keys, history_intervals
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, Found, Wanted, compare, highest_seq, read_found
+from cdc_pipeline.sink.verify.compare import (
+    DIFFERENCES,
+    Changed,
+    ComparisonResult,
+    Wanted,
+    compare,
+    highest_seq,
+    read_differences,
+)
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 
@@ -40,13 +48,13 @@ def source(scratch: Scratch, target: RecordedTarget, rows: list[Row]) -> list[Pa
     return scratch.files("source")
 
 
-def told(sides: Sides, found: Found) -> list[tuple[Any, ...]]:
+def told(sides: Sides, found: ComparisonResult) -> list[tuple[Any, ...]]:
     """kind, key, columns that differ, rows."""
     if found.folder is None:
         return []
     kinds = (*DIFFERENCES, "left_out")
     keys = [f"c{at}" for at in sides.key_positions]
-    rows = read_found(sides, found, kinds, limit=100).to_pylist()
+    rows = read_differences(sides, found, kinds, limit=100).to_pylist()
     return [(row["_kind"], tuple(row[key] for key in keys), tuple(row["_columns"]), row["_more"]) for row in rows]
 
 
@@ -65,7 +73,7 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(spark: Any, tm
     rows: list[Row] = [(1, 1, None), (2, 1, None), (3, 3, 3), (4, 4, 4), (6, 6, 6), (7, 70, 7), (None, 8, 8), (9, 9, 9)]
     files = source(scratch, target, rows)
 
-    def compared(sides: Sides, changed: Changed, **more: Any) -> Found:
+    def compared(sides: Sides, changed: Changed, **more: Any) -> ComparisonResult:
         return compare(
             spark, sides, source_files=files, source_rows=len(rows), source_bytes=1000, folder=scratch.new_folder(),
             changed=changed, **more,

@@ -1,4 +1,4 @@
-"""A log that was reset: journals and GTIDs are numbered anew, and must never read as nothing
+"""A log that was reset: journals and GTIDs are numbered again, and must never read as nothing
 new.
 """
 
@@ -17,7 +17,7 @@ from tests.source.archive.conftest import Log
 
 
 def test_p5_a_reset_log_never_reads_as_nothing_new(log: Log) -> None:
-    """Journals and GTIDs are numbered anew: the old copies would fit, and the server has the cursor's set."""
+    """Journals and GTIDs are numbered again: the old copies would fit, and the server has the cursor's set."""
     log.keep(1, 2, 3, 4, 5)
     server = log.server
     cursor = cursor_state("shop", log.live().identity, log.start)
