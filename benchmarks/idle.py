@@ -2,7 +2,8 @@
 
     python -m benchmarks.idle [--json]
 
-The shop is captured into a lake of its own first; then `cdc-pipeline run shop` finds nothing, three times.
+The shop is captured into a lake of its own first; then `cdc-pipeline run shop` finds nothing, three
+times.
 """
 
 from __future__ import annotations
@@ -27,10 +28,18 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cdc-bench-idle-") as folder:
         root = Path(folder)
         shutil.copytree(ROOT / "jobs", root / "jobs")
-        shutil.copytree(ROOT / "dagster_home", root / "home", ignore=lambda _d, names: set(names) - {"dagster.yaml"})
+        shutil.copytree(
+            ROOT / "dagster_home",
+            root / "home",
+            ignore=lambda _d, names: set(names) - {"dagster.yaml"},
+        )
         job = root / "jobs" / "shop.yaml"
         journals = ROOT / "cdc_pipeline" / "demo" / "shop" / "journals"
-        job.write_text(job.read_text(encoding="utf-8").replace("../cdc_pipeline/demo/shop/journals", str(journals)))
+        job.write_text(
+            job.read_text(encoding="utf-8").replace(
+                "../cdc_pipeline/demo/shop/journals", str(journals)
+            )
+        )
         _run(root)
         figures = []
         for number in range(RUNS):
@@ -41,13 +50,22 @@ def main() -> int:
             if found["outcome"] != "nothing_new":
                 raise SystemExit(f"the run applied something: {found['reason']}")
             figures.append(Figure(f"run {number + 1}: CPU", cpu_s, "s", CPU_SECONDS_MAX))
-            figures.append(Figure(f"run {number + 1}: JVMs started", float(found["spark_started"]), "", 0.0))
+            figures.append(
+                Figure(f"run {number + 1}: JVMs started", float(found["spark_started"]), "", 0.0)
+            )
     return report("a run that finds nothing new", figures)
 
 
 def _run(root: Path) -> dict[str, object]:
     done = subprocess.run(
-        [Path(sys.executable).parent / "cdc-pipeline", "--jobs", root / "jobs", "run", "shop", "--json"],
+        [
+            Path(sys.executable).parent / "cdc-pipeline",
+            "--jobs",
+            root / "jobs",
+            "run",
+            "shop",
+            "--json",
+        ],
         env={**os.environ, "DAGSTER_HOME": str(root / "home")},
         cwd=root,
         capture_output=True,

@@ -1,12 +1,14 @@
-"""Events of a gigabyte: from the archive and live, with their lengths and hashes as the server tells them.
+"""Events of a gigabyte: from the archive and live, with their lengths and hashes as the server
+tells them.
 
     python -m benchmarks.large_events [--small]
 
-On each server one row with a LONGBLOB of nearly 1 GiB (the largest that max_allowed_packet lets through), and an update
-of a row of 600 MiB, whose event holds both images; the latter from the archive only, since no server sends an event of
-more than 1 GiB. Each is decoded in a process of its own. The bound of its peak memory, above that of an idle process:
-four times the largest event: the bytes as they arrive, their copy where the buffer grows, and the decoded images.
-``--small`` does the same with a thirty-second of the bytes.
+On each server one row with a LONGBLOB of nearly 1 GiB (the largest that max_allowed_packet lets
+through), and an update of a row of 600 MiB, whose event holds both images; the latter from the
+archive only, since no server sends an event of more than 1 GiB. Each is decoded in a process of its
+own. The bound of its peak memory, above that of an idle process: four times the largest event: the
+bytes as they arrive, their copy where the buffer grows, and the decoded images. ``--small`` does
+the same with a thirty-second of the bytes.
 """
 
 from __future__ import annotations
@@ -48,11 +50,13 @@ def main() -> int:
                  600 * (1 << 20) // scale, ("archive",)),
             ):  # fmt: skip
                 server.flush_journal()
-                journal = server.end_position()[0]  # a server goes on to the next by itself after a gigabyte
+                # a server goes on to the next by itself after a gigabyte
+                journal = server.end_position()[0]
                 for statement in statements:
                     server.execute(statement.format(n=size // 16))
                 length, digest = server.query(
-                    f"SELECT LENGTH(b), SHA2(b, 256) FROM big.t WHERE id = {1 if name == 'insert' else 2}"
+                    "SELECT LENGTH(b), SHA2(b, 256) FROM big.t WHERE id = "
+                    f"{1 if name == 'insert' else 2}"
                 )[0]
                 end_offset = (server.datadir / journal).stat().st_size
                 server.flush_journal()
@@ -63,7 +67,12 @@ def main() -> int:
                         "file": str(server.datadir / journal),
                     }
                     if way == "live":
-                        asked |= {"host": server.host, "port": server.port, "user": user, "password": password}
+                        asked |= {
+                            "host": server.host,
+                            "port": server.port,
+                            "user": user,
+                            "password": password,
+                        }
                     figures += _figures(f"{flavor} {name} {way}", asked, int(length), str(digest))
                 server.execute("TRUNCATE TABLE big.t")
     return report("events of a gigabyte", figures)
@@ -79,7 +88,8 @@ def _figures(name: str, asked: dict[str, Any], length: int, digest: str) -> list
         raise SystemExit(f"{name}: expected {length} bytes {digest}, got {found['values']}")
     event_mib = found["event_bytes"] / 2**20
     return [
-        Figure(f"{name}: {event_mib:,.0f} MiB event, peak above idle", found["peak_mib"] - found["idle_mib"], "MiB",
+        Figure(f"{name}: {event_mib:,.0f} MiB event, peak above idle",
+            found["peak_mib"] - found["idle_mib"], "MiB",
                TIMES_THE_EVENT * event_mib + 64),
         Figure(f"{name}: seconds", found["seconds"], "s", 120.0),
     ]  # fmt: skip
@@ -90,7 +100,8 @@ def _peak_mib() -> float:
 
 
 def _child(asked: dict[str, Any]) -> int:
-    """Decode a journal's rows; print the length and hash of every value of column b, and what it took."""
+    """Decode a journal's rows; print the length and hash of every value of column b, and what it
+    took."""
     from collections.abc import Iterator
 
     from cdc_pipeline.binlog.chunk import Chunk, EventSlice
@@ -107,16 +118,24 @@ def _child(asked: dict[str, Any]) -> int:
             yield from read_journal(Path(asked["file"]))
             return
         config = LiveSourceConfig(
-            kind="live", host=asked["host"], port=asked["port"], user=asked["user"], password=asked["password"]
+            kind="live",
+            host=asked["host"],
+            port=asked["port"],
+            user=asked["user"],
+            password=asked["password"],
         )
         source = LiveSource(config, pipeline_name="large")
-        yield from source.chunks(Position(asked["journal"], 4), Position(asked["journal"], asked["end"]))
+        yield from source.chunks(
+            Position(asked["journal"], 4), Position(asked["journal"], asked["end"])
+        )
         source.close()
 
     idle_mib, began_s = _peak_mib(), time.monotonic()
     taken: list[EventSlice] = []
     buffer = TransactionBuffer(
-        lambda slices: taken.extend(slices) is None, is_isolated=lambda _sql, _database: False, source=""
+        lambda slices: taken.extend(slices) is None,
+        is_isolated=lambda _sql, _database: False,
+        source="",
     )
     maps = TableMaps(lambda _database, _table: True)
     values, event_bytes = [], 0
@@ -128,7 +147,9 @@ def _child(asked: dict[str, Any]) -> int:
             for group in maps.resolve(piece):
                 assert group.schema is not None
                 for row in group.rows:
-                    rows = decode_rows([RowsSelection(piece.chunk, row.reshape(1))], group.schema, epoch=1)
+                    rows = decode_rows(
+                        [RowsSelection(piece.chunk, row.reshape(1))], group.schema, epoch=1
+                    )
                     for value in rows.after.column(1):
                         view = value.as_buffer()
                         values.append([view.size, hashlib.sha256(view).hexdigest()])

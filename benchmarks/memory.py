@@ -1,10 +1,12 @@
-"""Memory of a capture against its budget: the ring, one staging piece, and nothing that grows with the backlog.
+"""Memory of a capture against its budget: the ring, one staging piece, and nothing that grows with
+the backlog.
 
     python -m benchmarks.memory [--json]
 
-A backlog of two sizes (one of them a single transaction) is decoded and staged, without a merge, in a process each; the
-peak resident memory may exceed that of an idle process by the ring's budget and four times what one get takes (raw,
-decoded before and after, and the Parquet writer's row group), whatever the backlog.
+A backlog of two sizes (one of them a single transaction) is decoded and staged, without a merge, in
+a process each; the peak resident memory may exceed that of an idle process by the ring's budget and
+four times what one get takes (raw, decoded before and after, and the Parquet writer's row group),
+whatever the backlog.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from benchmarks.report import Figure, report
 RING_EVENTS = 16384
 MEMORY_UNIT_BYTES = 1024
 GET_BYTES = 8 << 20
-BUDGET_MIB = (RING_EVENTS * MEMORY_UNIT_BYTES + 4 * GET_BYTES) / 2**20 + 64  # 64 MiB: Arrow's and numpy's arenas
+# 64 MiB: Arrow's and numpy's arenas
+BUDGET_MIB = (RING_EVENTS * MEMORY_UNIT_BYTES + 4 * GET_BYTES) / 2**20 + 64
 SIZES_MIB = (64, 512)
 
 
@@ -42,7 +45,9 @@ def main() -> int:
                 raise SystemExit(done.stderr)
             found = json.loads(done.stdout.splitlines()[-1])
             peaks[shape, size_mib] = found["peak_mib"] - found["idle_mib"]
-            name = f"{size_mib} MiB in {'one transaction' if shape == 'one' else 'many transactions'}"
+            name = (
+                f"{size_mib} MiB in {'one transaction' if shape == 'one' else 'many transactions'}"
+            )
             figures.append(Figure(f"{name}: above idle", peaks[shape, size_mib], "MiB", BUDGET_MIB))
         growth = peaks[shape, SIZES_MIB[1]] - peaks[shape, SIZES_MIB[0]]
         figures.append(Figure(f"growth with the backlog, {shape}", growth, "MiB", 32.0))
@@ -75,7 +80,11 @@ def _child(size_mib: int, one_transaction: bool) -> int:
                 "name": "memory",
                 "source": {"kind": "archive", "directory": journals},
                 "store": {"ring_events": RING_EVENTS, "memory_unit_bytes": MEMORY_UNIT_BYTES},
-                "batch": {"get_bytes": GET_BYTES, "merge_staged_bytes": 1 << 40, "merge_rows": 1 << 40},
+                "batch": {
+                    "get_bytes": GET_BYTES,
+                    "merge_staged_bytes": 1 << 40,
+                    "merge_rows": 1 << 40,
+                },
                 "sink": {"lake_path": folder / "lake"},
             }
         )

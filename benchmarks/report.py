@@ -1,4 +1,5 @@
-"""Prints a benchmark's figures against their targets: one row each, exit code 1 when one falls short."""
+"""Prints a benchmark's figures against their targets: one row each, exit code 1 when one falls
+short."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure. `at_most` or `at_least` is the target; neither for a figure that is only reported."""
+    """One measured figure. `at_most` or `at_least` is the target; neither for a figure that is only
+    reported."""
 
     name: str
     value: float

@@ -2,7 +2,8 @@
 
     python -m benchmarks.search [--json]
 
-The journals are made by hand, a second apart; the one that holds the place has 64 MiB, and the place is near its end.
+The journals are made by hand, a second apart; the one that holds the place has 64 MiB, and the
+place is near its end.
 """
 
 from __future__ import annotations

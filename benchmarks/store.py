@@ -2,8 +2,8 @@
 
     python -m benchmarks.store [--json]
 
-Figures of one core are CPU-seconds of the whole process, all threads; what files take is elapsed time. The large
-transaction passes in a process of its own, whose peak resident memory is measured.
+Figures of one core are CPU-seconds of the whole process, all threads; what files take is elapsed
+time. The large transaction passes in a process of its own, whose peak resident memory is measured.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> int:
     return report("store and transactions, rows not decoded", figures)
 
 
-# -- from a journal to acked batches ----------------------------------------------------------------------------------
+# -- from a journal to acked batches ---------------------------------------------------------------
 
 
 def journal_rows() -> list[Figure]:
@@ -86,17 +86,26 @@ def journal_to_acks(config: PipelineConfig) -> None:
     """The archived journal through the store."""
     source = build_source(config)
     journal = source.journals()[-1]
-    passed = pass_through(config, source, source.earliest_position(), Position(journal.journal, journal.size_bytes))
+    passed = pass_through(
+        config, source, source.earliest_position(), Position(journal.journal, journal.size_bytes)
+    )
     # The format description and the STOP event are events of the journal, too.
-    assert (passed.events, passed.transactions) == (TRANSACTIONS * TRANSACTION_EVENTS + 2, TRANSACTIONS)
+    assert (passed.events, passed.transactions) == (
+        TRANSACTIONS * TRANSACTION_EVENTS + 2,
+        TRANSACTIONS,
+    )
 
 
-# -- the memory store -------------------------------------------------------------------------------------------------
+# -- the memory store ------------------------------------------------------------------------------
 
 
 def memory_rows() -> list[Figure]:
     lists = _lists_of(LIST_EVENTS, LISTS)
-    singles = [EventSlice(part.chunk, row, row + 1) for part in lists for row in range(part.first, part.stop)][:SINGLES]
+    singles = [
+        EventSlice(part.chunk, row, row + 1)
+        for part in lists
+        for row in range(part.first, part.stop)
+    ][:SINGLES]
 
     def through(store: EventStore, size: int) -> None:
         store.start()
@@ -119,11 +128,16 @@ def memory_rows() -> list[Figure]:
     for mode, size in (("itemsize", LIST_EVENTS), ("memsize", lists[0].event_bytes // 64)):
         seconds = _cpu_seconds(
             lambda mode=mode, size=size: through(  # type: ignore[misc]
-                MemoryEventStore(batch_mode=mode, memory_unit_bytes=1024 if mode == "itemsize" else 64), size
+                MemoryEventStore(
+                    batch_mode=mode, memory_unit_bytes=1024 if mode == "itemsize" else 64
+                ),
+                size,
             )
         )
         name = f"put, get and ack in lists of {LIST_EVENTS} events, {mode}"
-        figures.append(Figure(name, LISTS * LIST_EVENTS / seconds / 1e6, "M events/s", at_least=5.0))
+        figures.append(
+            Figure(name, LISTS * LIST_EVENTS / seconds / 1e6, "M events/s", at_least=5.0)
+        )
     seconds = _cpu_seconds(lambda: one_by_one(MemoryEventStore(batch_mode="itemsize")))
     figures.append(Figure(f"{SINGLES:,} single puts and gets", seconds * 1000, "ms", 60.0))
     return figures
@@ -144,14 +158,22 @@ def _lists_of(events: int, count: int) -> list[EventSlice]:
     rows["event_type"], rows["role"] = EventType.WRITE_ROWS_V2, 2
     rows["event_type"][::events], rows["role"][::events] = EventType.GTID, 1
     rows["event_type"][events - 1 :: events], rows["role"][events - 1 :: events] = EventType.XID, 3
-    chunk = Chunk("binlog.000001", _FORMAT, np.zeros(total * body, np.uint8), rows, int(rows["next_offset"][-1]))
-    return [EventSlice(chunk, first, first + events) for first in range(0, total, events)] * (count // 1000)
+    chunk = Chunk(
+        "binlog.000001",
+        _FORMAT,
+        np.zeros(total * body, np.uint8),
+        rows,
+        int(rows["next_offset"][-1]),
+    )
+    return [EventSlice(chunk, first, first + events) for first in range(0, total, events)] * (
+        count // 1000
+    )
 
 
 _FORMAT = JournalFormat(4, "9.7.4", False, 1_700_000_000, 7, 4, (13,) * 42, False)
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def file_rows() -> list[Figure]:
@@ -175,7 +197,9 @@ def file_rows() -> list[Figure]:
                 store.release(batch.last_sequence)
             rates.append(size_bytes / (time.perf_counter() - begin) / 1e6)
             store.stop()
-    return [Figure("file store: written and read back, elapsed", max(rates), "MB/s", at_least=300.0)]
+    return [
+        Figure("file store: written and read back, elapsed", max(rates), "MB/s", at_least=300.0)
+    ]
 
 
 def _rows_chunk(offset: int, size_bytes: int, event_bytes: int) -> Chunk:
@@ -197,19 +221,27 @@ def _chunk_of(data: np.ndarray, types: Sequence[int], offset: int) -> Chunk:
     return Chunk("binlog.000001", _FORMAT, data.reshape(-1), rows, int(rows["next_offset"][-1]))
 
 
-# -- a large transaction ----------------------------------------------------------------------------------------------
+# -- a large transaction ---------------------------------------------------------------------------
 
 
 def large_transaction_row() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="cdc-bench-store-") as folder:
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.store", "large", folder], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "benchmarks.store", "large", folder],
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if done.returncode:
         raise SystemExit(done.stderr)
     found = json.loads(done.stdout.splitlines()[-1])
     return [
-        Figure("a transaction of 2 GiB through the mixed store: peak memory", found["peak_bytes"] / 1e6, "MB", 600.0),
+        Figure(
+            "a transaction of 2 GiB through the mixed store: peak memory",
+            found["peak_bytes"] / 1e6,
+            "MB",
+            600.0,
+        ),
         Figure("... of it spilled to files", found["spilled_bytes"] / 1e9, "GB", at_least=0.5),
         Figure("... elapsed", found["seconds"], "s"),
     ]
@@ -264,17 +296,18 @@ def large_transaction(folder: Path) -> int:
 
 
 def _peak_bytes() -> int:
-    """Peak resident memory since this program began; `getrusage` would count what its parent had at the fork."""
+    """Peak resident memory since this program began; `getrusage` would count what its parent had at
+    the fork."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-# -- search by time ---------------------------------------------------------------------------------------------------
+# -- search by time --------------------------------------------------------------------------------
 
 
 def _cpu_seconds(work: Callable[[], None]) -> float:
-    """CPU-seconds of the process for `work`: the best of some runs after one that warms up, since what else the machine
-    does can only add to them."""
+    """CPU-seconds of the process for `work`: the best of some runs after one that warms up, since
+    what else the machine does can only add to them."""
     work()
     seconds = []
     for _ in range(RUNS):

@@ -23,8 +23,8 @@ _SOURCE_ID = bytes(range(16))
 
 
 def small_transactions(count: int) -> Path:
-    """A folder with one journal of `count` transactions of eight events each: GTID, BEGIN, table map, four row events,
-    XID; every event with its CRC32. Written where missing."""
+    """A folder with one journal of `count` transactions of eight events each: GTID, BEGIN, table
+    map, four row events, XID; every event with its CRC32. Written where missing."""
     folder = cache_folder() / f"small-transactions-1-{count}"
     if folder.is_dir():
         return folder
@@ -43,7 +43,9 @@ def small_transactions(count: int) -> Path:
 
 def _event(event_type: int, body: bytes, offset: int) -> bytes:
     length = 19 + len(body) + 4
-    header = struct.pack("<IBIIIH", _TIMESTAMP_S, event_type, _SERVER_ID, length, (offset + length) & 0xFFFFFFFF, 0)
+    header = struct.pack(
+        "<IBIIIH", _TIMESTAMP_S, event_type, _SERVER_ID, length, (offset + length) & 0xFFFFFFFF, 0
+    )
     event = header + body
     return event + struct.pack("<I", zlib.crc32(event))
 

@@ -1,4 +1,5 @@
-"""A source's events through the transaction buffer and the store, as a capture moves them, with nothing behind."""
+"""A source's events through the transaction buffer and the store, as a capture moves them, with
+nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Passed:
 
 
 def pass_through(config: PipelineConfig, source: Source, start: Position, end: Position) -> Passed:
-    """Source -> framing -> transaction buffer -> store, in the reader's thread; get, release and ack here."""
+    """Source -> framing -> transaction buffer -> store, in the reader's thread; get, release and
+    ack here."""
     store = build_store(config)
     store.start()
     buffer = TransactionBuffer(store.put, is_isolated=lambda _s, _d: False, source="bench")

@@ -30,7 +30,9 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "parking": "A prepared transaction's rows, complete, under a temporary name (K8).",
         "before_record": "All staged files of the batch; its record comes next.",
         "after_record": "The batch's record: from now on the batch is finished by any later run.",
-        "before_replaced": "All files of a target's new content; the commit that adopts them is next.",
+        "before_replaced": (
+            "All files of a target's new content; the commit that adopts them is next."
+        ),
         "between_merges": "One more target is merged; others may be at work.",
         "before_cut": "All targets are merged and on the disk; the cut comes next.",
         "before_cursor": "The cut; the cursor comes next.",

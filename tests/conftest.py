@@ -1,4 +1,5 @@
-"""Fixtures for real servers (see tests/servers/README.md). Nothing is started before a test asks for it."""
+"""Fixtures for real servers (see tests/servers/README.md). Nothing is started before a test asks
+for it."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files with the longest tests first, so that two workers end at about the same time.
 
-    A test of both servers that is expensive, because it starts Spark or a server of its own, runs on MySQL in
-    `make test`, and on MariaDB too in `make test-all`.
+    A test of both servers that is expensive, because it starts Spark or a server of its own, runs
+    on MySQL in `make test`, and on MariaDB too in `make test-all`.
     """
     for item in items:
         callspec = getattr(item, "callspec", None)
@@ -38,29 +39,32 @@ _database_numbers = itertools.count(1)
 
 @contextmanager
 def temporary_database(server: Server) -> Iterator[str]:
-    """A new, empty database on `server`, in a journal that no other test has written to, and a new session of the
-    server's own connection; dropped at the end."""
+    """A new, empty database on `server`, in a journal that no other test has written to, and a new
+    session of the server's own connection; dropped at the end."""
     name = f"test_{next(_database_numbers)}"
     server.new_session()
     server.flush_journal()
     server.execute(f"CREATE DATABASE `{name}`")
     yield name
     if server.running:
-        # A test that failed may leave a transaction open or prepared, which would hold this up for a year.
+        # A test that failed may leave a transaction open or prepared, which would hold this up for
+        # a year.
         server.execute("SET SESSION lock_wait_timeout = 30")
         server.execute(f"DROP DATABASE IF EXISTS `{name}`")
 
 
 @pytest.fixture(scope="session")
 def mysql_server() -> Iterator[Server]:
-    """One MySQL server for the whole run, shared: use a database of your own, and neither stop nor kill it."""
+    """One MySQL server for the whole run, shared: use a database of your own, and neither stop nor
+    kill it."""
     with watched(Server("mysql")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[Server]:
-    """One MariaDB server for the whole run, shared: use a database of your own, and neither stop nor kill it."""
+    """One MariaDB server for the whole run, shared: use a database of your own, and neither stop
+    nor kill it."""
     with watched(Server("mariadb")) as server:
         yield server
 
@@ -100,7 +104,8 @@ def mariadb_database(mariadb_server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def start_server() -> Iterator[Callable[..., Server]]:
-    """``start_server(flavor, **options)``: a server of the test's own; all are gone after the test."""
+    """``start_server(flavor, **options)``: a server of the test's own; all are gone after the
+    test."""
     with ExitStack() as stack:
 
         def start(flavor: Flavor, **options: str | int | bool | None) -> Server:

@@ -19,7 +19,11 @@ def test_each_point_of_the_table_is_reached_by_the_product_and_no_other() -> Non
     points = set()
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "reach"
+            ):
                 (point,) = node.args
                 assert isinstance(point, ast.Constant), f"{file}:{node.lineno}"
                 points.add(point.value)

@@ -1,4 +1,5 @@
-"""K26: the folder that rows are spilled to, and those of the lake's own files, are this user's alone."""
+"""K26: the folder that rows are spilled to, and those of the lake's own files, are this user's
+alone."""
 
 from __future__ import annotations
 

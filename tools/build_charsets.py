@@ -2,10 +2,11 @@
 
 Usage: python tools/build_charsets.py DIRECTORY
 
-DIRECTORY holds <flavor>_<charset>.json, each a map from the code's bytes in hex to its text, as a server's own
-CONVERT(... USING utf8mb4) gives it. A code that a server accepts without knowing its character maps to "?", and so it
-does here: that is what SELECT shows. The npz holds, per charset, arrays of uint16 named <charset>.one, .two, .three;
-a flavor whose table differs gets its own, named <flavor>_<charset>.
+DIRECTORY holds <flavor>_<charset>.json, each a map from the code's bytes in hex to its text, as a
+server's own CONVERT(... USING utf8mb4) gives it. A code that a server accepts without knowing its
+character maps to "?", and so it does here: that is what SELECT shows. The npz holds, per charset,
+arrays of uint16 named <charset>.one, .two, .three; a flavor whose table differs gets its own, named
+<flavor>_<charset>.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def tables(codes: dict[str, str]) -> dict[str, np.ndarray]:
     for code, text in codes.items():
         value = int(code, 16)
         if len(code) == 2:
-            # A lone lead byte is the beginning of a code, whatever a server makes of it at the end of a value.
+            # A lone lead byte is the beginning of a code, whatever a server makes of it at the end
+            # of a value.
             if value not in leads and text:
                 one[value] = ord(text)
         elif len(code) == 4:
@@ -48,17 +50,21 @@ def tables(codes: dict[str, str]) -> dict[str, np.ndarray]:
 
 
 def gb18030_four_bytes() -> np.ndarray:
-    """Codes of four bytes below U+10000, by their linear number: the standard's, as Python's codec has them.
+    """Codes of four bytes below U+10000, by their linear number: the standard's, as Python's codec
+    has them.
 
-    The server differs in two codes (found by CONVERT over all 39420): 8135F437 is U+E7C7, as in the standard of 2000,
-    and the last one, which Python leaves out, is U+FFFF. Here every number has a character.
+    The server differs in two codes (found by CONVERT over all 39420): 8135F437 is U+E7C7, as in the
+    standard of 2000, and the last one, which Python leaves out, is U+FFFF. Here every number has a
+    character.
     """
     linear = np.full(39420, 0xFFFF, np.uint16)
     for number in range(len(linear) - 1):
         rest, fourth = divmod(number, 10)
         rest, third = divmod(rest, 126)
         first, second = divmod(rest, 10)
-        linear[number] = ord(bytes((0x81 + first, 0x30 + second, 0x81 + third, 0x30 + fourth)).decode("gb18030"))
+        linear[number] = ord(
+            bytes((0x81 + first, 0x30 + second, 0x81 + third, 0x30 + fourth)).decode("gb18030")
+        )
     linear[7457] = 0xE7C7
     return linear
 

@@ -1,8 +1,8 @@
 """Record the shop again from a real MySQL server: ``python -m tools.record_demo``.
 
-The rows are drawn from a fixed seed; the server's clock is the only thing that differs between two recordings (it is in
-the journals, not in the rows). What counts as true afterwards is the server's own SELECT, never this program's idea of
-its rows: the counts, too, are the server's affected rows.
+The rows are drawn from a fixed seed; the server's clock is the only thing that differs between two
+recordings (it is in the journals, not in the rows). What counts as true afterwards is the server's
+own SELECT, never this program's idea of its rows: the counts, too, are the server's affected rows.
 
 Layout of the output: see `cdc_pipeline.demo`.
 """
@@ -34,7 +34,7 @@ _EXACT_SELECT = {
     "binary": "HEX(`{0}`)",
     "varbinary": "HEX(`{0}`)",
 }
-"""What is selected instead of the plain column: FLOAT is printed with six digits, bytes are not text."""
+"""What is selected instead of the plain column: FLOAT is printed with six digits, bytes are not text."""  # noqa: E501
 
 
 def read_table(server: Server, table: str) -> tuple[dict[str, Any], list[list[str | None]]]:
@@ -50,8 +50,8 @@ def read_table(server: Server, table: str) -> tuple[dict[str, Any], list[list[st
     key = [
         name
         for (name,) in server.query(
-            "SELECT COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = 'shop'"
-            " AND TABLE_NAME = %s AND CONSTRAINT_NAME = 'PRIMARY' ORDER BY ORDINAL_POSITION",
+            "SELECT COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = "
+            "'shop' AND TABLE_NAME = %s AND CONSTRAINT_NAME = 'PRIMARY' ORDER BY ORDINAL_POSITION",
             (table,),
         )
     ]
@@ -72,9 +72,13 @@ def write_expected(server: Server, folder: Path) -> dict[str, int]:
     for table in TABLES:
         header, rows = read_table(server, table)
         counts[table] = len(rows)
-        lines = [json.dumps(part, ensure_ascii=False, separators=(",", ":")) for part in (header, *rows)]
+        lines = [
+            json.dumps(part, ensure_ascii=False, separators=(",", ":")) for part in (header, *rows)
+        ]
         packed = io.BytesIO()
-        with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, compresslevel=9, filename="") as file:
+        with gzip.GzipFile(
+            fileobj=packed, mode="wb", mtime=0, compresslevel=9, filename=""
+        ) as file:
             file.write(("\n".join(lines) + "\n").encode())
         (folder / f"{table}.jsonl.gz").write_bytes(packed.getvalue())
     return counts
@@ -98,7 +102,9 @@ def record(output: Path) -> dict[str, Any]:
 
     server = Server("mysql", {"server_id": SERVER_ID, "default_time_zone": "+00:00"})
     server.prepare()
-    (server.datadir / "auto.cnf").write_text(f"[auto]\nserver-uuid={SERVER_UUID}\n", encoding="utf-8")
+    (server.datadir / "auto.cnf").write_text(
+        f"[auto]\nserver-uuid={SERVER_UUID}\n", encoding="utf-8"
+    )
     with server:
         recorder = Recorder(server)
         tell_the_story(recorder, at_middle=lambda: take("middle", "expected_middle"))
@@ -107,10 +113,18 @@ def record(output: Path) -> dict[str, Any]:
         server.stop()
         journals = server.copy_journals(output / "journals")
     recording = {
-        "server": {"flavor": server.flavor, "version": server.installation.version_text, "server_uuid": SERVER_UUID},
+        "server": {
+            "flavor": server.flavor,
+            "version": server.installation.version_text,
+            "server_uuid": SERVER_UUID,
+        },
         "tables": list(TABLES),
         "journals": [
-            {"name": j.name, "bytes": j.stat().st_size, "sha256": hashlib.sha256(j.read_bytes()).hexdigest()}
+            {
+                "name": j.name,
+                "bytes": j.stat().st_size,
+                "sha256": hashlib.sha256(j.read_bytes()).hexdigest(),
+            }
             for j in journals
         ],
         "transactions": int(points["end"]["gtid_set"].rpartition("-")[2]),

@@ -1,9 +1,10 @@
 """Record the golden journals again from real servers: ``python -m tools.record_golden [name ...]``.
 
-Each ``tests/golden/<name>.sql`` says its server and options at its head, then its statements. Out of it come
-``<name>.000001``, the journal that the server wrote, and ``<name>.expected.json``: the server's own SELECT of every
-table at the end, and the types of events that stand in the file. Nothing of our decoder takes part. The server's id and
-uuid are fixed; only its clock differs between two recordings.
+Each ``tests/golden/<name>.sql`` says its server and options at its head, then its statements. Out
+of it come ``<name>.000001``, the journal that the server wrote, and ``<name>.expected.json``: the
+server's own SELECT of every table at the end, and the types of events that stand in the file.
+Nothing of our decoder takes part. The server's id and uuid are fixed; only its clock differs
+between two recordings.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ SCHEMA: Final = "shop"
 SERVER_ID: Final = 23
 SERVER_UUID: Final = "601dc0de-0000-4000-8000-000000000001"
 
-# What is selected instead of the plain column: FLOAT is printed with six digits, bytes are not text.
+# What is selected instead of the plain column: FLOAT is printed with six digits, bytes are not
+# text.
 _SELECT: Final = {
     "float": "CAST(`{0}` AS DOUBLE)",
     "json": "CAST(`{0}` AS CHAR)",
     "bit": "CAST(`{0}` AS UNSIGNED)",
     "geometry": "LOWER(HEX(`{0}`))",
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "LOWER(HEX(`{0}`))"),
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), "LOWER(HEX(`{0}`))"
+    ),
 }
 
 
@@ -53,10 +57,13 @@ def raw_event_types(data: bytes) -> dict[str, int]:
 
 
 def selected(server: Server) -> dict[str, dict[str, Any]]:
-    """Every table of the schema: the kinds of its columns and its rows, as the server prints them."""
+    """Every table of the schema: the kinds of its columns and its rows, as the server prints
+    them."""
     tables = {}
     for (table,) in server.query(
-        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s ORDER BY TABLE_NAME", (SCHEMA,)
+        "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
+        "ORDER BY TABLE_NAME",
+        (SCHEMA,),
     ):
         kinds = dict(
             server.query(
@@ -82,7 +89,9 @@ def record(file: Path) -> None:
     server = Server(head["server"], {"server_id": SERVER_ID, **options})  # type: ignore[arg-type]
     server.prepare()
     if head["server"] == "mysql":
-        (server.datadir / "auto.cnf").write_text(f"[auto]\nserver-uuid={SERVER_UUID}\n", encoding="utf-8")
+        (server.datadir / "auto.cnf").write_text(
+            f"[auto]\nserver-uuid={SERVER_UUID}\n", encoding="utf-8"
+        )
     with server:
         server.flush_journal()
         connection = server.root_connection()
@@ -93,7 +102,10 @@ def record(file: Path) -> None:
         journal = server.journals()[-2]
         target = file.with_name(f"{file.stem}.000001")
         shutil.copyfile(journal, target)
-        expected = {"event_types": raw_event_types(journal.read_bytes()), "tables": selected(server)}
+        expected = {
+            "event_types": raw_event_types(journal.read_bytes()),
+            "tables": selected(server),
+        }
         text = json.dumps(expected, ensure_ascii=False, indent=1)
         file.with_name(f"{file.stem}.expected.json").write_text(text + "\n", encoding="utf-8")
     print(f"{target.name}: {target.stat().st_size:,} bytes, event types {expected['event_types']}")

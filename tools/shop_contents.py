@@ -1,4 +1,5 @@
-"""What is in the shop: its tables, and seeded values for them. The same seed gives the same rows, always."""
+"""What is in the shop: its tables, and seeded values for them. The same seed gives the same rows,
+always."""
 
 from __future__ import annotations
 
@@ -69,20 +70,81 @@ CREATE TABLE shop.stock_movements (
 }
 TABLES: Final = tuple(CREATE_TABLES)
 
-CREATE_INTERNAL: Final = "CREATE TABLE internal.jobs (id INT NOT NULL PRIMARY KEY, payload VARCHAR(60) NOT NULL)"
+CREATE_INTERNAL: Final = (
+    "CREATE TABLE internal.jobs (id INT NOT NULL PRIMARY KEY, payload VARCHAR(60) NOT NULL)"
+)
 
 FIRST_ORDER_ID: Final = 5_000_000_000
 LARGEST_ORDER_ID: Final = 2**64 - 1
 OPENING: Final = datetime(2024, 2, 26, 6, 0)  # noqa: DTZ001 - a wall clock, as DATETIME is
 
-_FIRST = ["Ada", "Björn", "Chloé", "Дмитрий", "Eun-ji", "Fatima", "Giulia", "花子", "Iñigo", "Jürgen", "Zoë", "Łukasz"]
-_LAST = ["O'Neil", "Nguyễn", "Smith", "Müller", "García", "山田", "Åkesson", "Papadopoulos", "de la Cruz", "Иванова"]
+_FIRST = [
+    "Ada",
+    "Björn",
+    "Chloé",
+    "Дмитрий",
+    "Eun-ji",
+    "Fatima",
+    "Giulia",
+    "花子",
+    "Iñigo",
+    "Jürgen",
+    "Zoë",
+    "Łukasz",
+]
+_LAST = [
+    "O'Neil",
+    "Nguyễn",
+    "Smith",
+    "Müller",
+    "García",
+    "山田",
+    "Åkesson",
+    "Papadopoulos",
+    "de la Cruz",
+    "Иванова",
+]
 _EMOJI = ["🙂", "🫖", "👩‍🚀", "🇫🇷", "☕️", "🀄"]
-_GOODS = ["Assam", "Sencha", "Lapsang", "Espresso", "Filter", "Kettle", "Mug", "茶碗", "Guide", "Box"]
-_REMARKS = ["ring twice", "à côté de la porte", 'no bag; "thanks"', "左のドア", "leave it with 👵", "50% \\ off?", ""]
-_ODD_DOUBLES = [0.1, -0.0, 1e-300, 1.7976931348623157e308, 5e-324, 123456789.123456789, 2.0**53, -2.5]
+_GOODS = [
+    "Assam",
+    "Sencha",
+    "Lapsang",
+    "Espresso",
+    "Filter",
+    "Kettle",
+    "Mug",
+    "茶碗",
+    "Guide",
+    "Box",
+]
+_REMARKS = [
+    "ring twice",
+    "à côté de la porte",
+    'no bag; "thanks"',
+    "左のドア",
+    "leave it with 👵",
+    "50% \\ off?",
+    "",
+]
+_ODD_DOUBLES = [
+    0.1,
+    -0.0,
+    1e-300,
+    1.7976931348623157e308,
+    5e-324,
+    123456789.123456789,
+    2.0**53,
+    -2.5,
+]
 _ODD_FLOATS = [0.1, 3.4028234663852886e38, 1.401298464324817e-45, 16777216.0, -0.75]
-_ODD_BIRTHDAYS = ["1000-01-01", "1582-10-15", "1899-12-31", "1970-01-01", "2000-02-29", "9999-12-31"]
+_ODD_BIRTHDAYS = [
+    "1000-01-01",
+    "1582-10-15",
+    "1899-12-31",
+    "1970-01-01",
+    "2000-02-29",
+    "9999-12-31",
+]
 
 
 class Contents:
@@ -109,7 +171,9 @@ class Contents:
             None if r.random() < 0.6 else json.dumps(self._profile(number), ensure_ascii=False),
             # every 50th ends with zero bytes, which the log does not store
             r.randbytes(16) if number % 50 else r.randbytes(11) + bytes(5),
-            Decimal("9999999999.99") if number == 7 else Decimal(r.randrange(-50_000, 200_000)) / 100,
+            Decimal("9999999999.99")
+            if number == 7
+            else Decimal(r.randrange(-50_000, 200_000)) / 100,
             None if r.random() < 0.9 else r.choice(_REMARKS) * r.randrange(1, 4),
         )
 
@@ -123,7 +187,9 @@ class Contents:
             f"{r.choice(_GOODS)} № {number}",
             r.choice(["tea", "coffee", "café accessory", "書籍", "gift 🎁"]),
             Decimal(r.randrange(1, 30_000)) / 100,
-            None if r.random() < 0.2 else (_ODD_FLOATS[number % 5] if odd else round(r.uniform(0.05, 9), 3)),
+            None
+            if r.random() < 0.2
+            else (_ODD_FLOATS[number % 5] if odd else round(r.uniform(0.05, 9), 3)),
             None if r.random() < 0.2 else (_ODD_DOUBLES[number % 8] if odd else r.uniform(1, 5)),
             json.dumps(self._labels(), ensure_ascii=False),
             None if r.random() < 0.3 else r.randbytes(r.randrange(0, 20)),
@@ -190,11 +256,16 @@ class Contents:
             "lang": r.choice(["de", "fr", "ja"]),
             "visits": r.choice([0, -1, 40_000, 3_000_000_000, r.randrange(100)]),
             "score": r.choice([0.5, 3.0, 1e20, 0.1]),
-            "näher": {"tags": r.sample(["a", "b", "ç", "🫖"], k=r.randrange(3)), "opt": r.choice([True, False, None])},
+            "näher": {
+                "tags": r.sample(["a", "b", "ç", "🫖"], k=r.randrange(3)),
+                "opt": r.choice([True, False, None]),
+            },
         }
 
     def _labels(self) -> list[object]:
-        return self.random.sample(["organic", "fair", "neu", "vegan", 2024, 0.5, None, {"eco": True}], k=2)
+        return self.random.sample(
+            ["organic", "fair", "neu", "vegan", 2024, 0.5, None, {"eco": True}], k=2
+        )
 
 
 def _text(at: datetime, *, digits: int) -> str:

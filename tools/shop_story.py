@@ -1,4 +1,5 @@
-"""What happens in the shop, statement by statement, and the counting of what the server says it changed."""
+"""What happens in the shop, statement by statement, and the counting of what the server says it
+changed."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ROUNDS: Final = 200
 ORDERS_PER_ROUND: Final = 40
 MOVEMENTS_PER_ROUND: Final = 60
 SINGLE_ROW_UPDATES: Final = 8000
-"""Statements of the one large transaction; each is a table map and a row event, so it holds twice as many events."""
+"""Statements of the one large transaction; each is a table map and a row event, so it holds twice as many events."""  # noqa: E501
 
 MIDDLE_AFTER_ROUND: Final = 100
 FLUSH_AFTER_ROUNDS: Final = (50, 120)
@@ -75,7 +76,9 @@ class Recorder:
             if table in self.counts:
                 self.counts[table][op] += rows
 
-    def insert(self, table: str, rows: list[Row], *, columns: str = "", schema: str = "shop") -> None:
+    def insert(
+        self, table: str, rows: list[Row], *, columns: str = "", schema: str = "shop"
+    ) -> None:
         """One multi-row INSERT."""
         marks = "(" + ", ".join(["%s"] * len(rows[0])) + ")"
         names = f" ({columns})" if columns else ""
@@ -128,8 +131,8 @@ class Scene(NamedTuple):
 
 
 def tell_the_story(recorder: Recorder, *, at_middle: Callable[[], None]) -> None:
-    """Everything that happens in the shop, from CREATE DATABASE to the last commit. `at_middle` is called while nothing
-    else happens."""
+    """Everything that happens in the shop, from CREATE DATABASE to the last commit. `at_middle` is
+    called while nothing else happens."""
     contents = Contents(SEED)
     _open_shop(recorder, contents)
     for round_number in range(1, ROUNDS + 1):
@@ -159,18 +162,24 @@ def _open_shop(recorder: Recorder, contents: Contents) -> None:
     for first in range(1, CUSTOMERS + 1, 300):
         with recorder.transaction():
             for start in range(first, first + 300, 100):
-                recorder.insert("customers", [contents.customer(n) for n in range(start, start + 100)])
+                recorder.insert(
+                    "customers", [contents.customer(n) for n in range(start, start + 100)]
+                )
 
 
 def _new_orders(recorder: Recorder, contents: Contents, *, round_number: int, first: int) -> None:
     """One transaction over three tables."""
     at = OPENING + timedelta(hours=3 * round_number)
     ids = range(first, first + ORDERS_PER_ROUND)
-    orders = [contents.order(n, customer_id=contents.random.randrange(1, CUSTOMERS + 1), at=at) for n in ids]
+    orders = [
+        contents.order(n, customer_id=contents.random.randrange(1, CUSTOMERS + 1), at=at)
+        for n in ids
+    ]
     items = [item for n in ids for item in contents.items(n, products=PRODUCTS)]
     start = (round_number - 1) * MOVEMENTS_PER_ROUND + 1
     movements = [
-        contents.movement(n, products=PRODUCTS, day=at.date()) for n in range(start, start + MOVEMENTS_PER_ROUND)
+        contents.movement(n, products=PRODUCTS, day=at.date())
+        for n in range(start, start + MOVEMENTS_PER_ROUND)
     ]
     with recorder.transaction():
         recorder.insert("orders", orders, columns=_ORDER_COLUMNS)
@@ -179,7 +188,8 @@ def _new_orders(recorder: Recorder, contents: Contents, *, round_number: int, fi
 
 
 def _follow_up(recorder: Recorder, contents: Contents, *, round_number: int, first: int) -> None:
-    """What every round does to earlier rows: payments, shipping, returns, credit, prices, and jobs nobody captures."""
+    """What every round does to earlier rows: payments, shipping, returns, credit, prices, and jobs
+    nobody captures."""
     r = contents.random
     earlier = first - ORDERS_PER_ROUND
     with recorder.transaction():
@@ -194,36 +204,57 @@ def _follow_up(recorder: Recorder, contents: Contents, *, round_number: int, fir
         with recorder.transaction():
             recorder.update(
                 "orders",
-                "SET status = 'shipped', late_by = IF(id MOD 7 = 0, NULL, late_by) WHERE id BETWEEN %s AND %s",
+                "SET status = 'shipped', late_by = IF(id MOD 7 = 0, NULL, late_by) WHERE id "
+                "BETWEEN %s AND %s",
                 earlier - ORDERS_PER_ROUND,
                 earlier - 10,
             )
             returned = earlier - r.randrange(1, 30)
-            recorder.delete("order_items", "WHERE order_id BETWEEN %s AND %s", returned - 6, returned)
+            recorder.delete(
+                "order_items", "WHERE order_id BETWEEN %s AND %s", returned - 6, returned
+            )
             recorder.delete("orders", "WHERE id BETWEEN %s AND %s", returned - 6, returned)
     if round_number % 10 == 0:
         start = r.randrange(1, CUSTOMERS - 30)
         with recorder.transaction():
             recorder.update(
-                "customers", "SET credit = credit - 1.25, vip = id MOD 2 WHERE id BETWEEN %s AND %s AND id <> 7",
+                "customers",
+                "SET credit = credit - 1.25, vip = id MOD 2 WHERE id BETWEEN %s AND %s AND id <> 7",
                 start, start + 30,
             )  # fmt: skip
             if round_number % 40 == 0:
-                change = "SET price = ROUND(price * 1.05, 2), changed_at = changed_at + INTERVAL %s SECOND"
-                recorder.update("products", f"{change} WHERE category = %s", round_number, r.choice(["tea", "coffee"]))
+                change = (
+                    "SET price = ROUND(price * 1.05, 2), changed_at = changed_at + "
+                    "INTERVAL %s SECOND"
+                )
+                recorder.update(
+                    "products",
+                    f"{change} WHERE category = %s",
+                    round_number,
+                    r.choice(["tea", "coffee"]),
+                )
         with recorder.transaction():
             recorder.insert(
-                "jobs", [(round_number, f"nightly {round_number}")], columns="id, payload", schema="internal"
+                "jobs",
+                [(round_number, f"nightly {round_number}")],
+                columns="id, payload",
+                schema="internal",
             )
     if round_number % 25 == 0:
         day = (OPENING + timedelta(hours=3 * round_number)).date() - timedelta(days=4)
         with recorder.transaction():
             recorder.delete("stock_movements", "WHERE day < %s AND id MOD 3 = 0", day)
-            recorder.update("order_items", "SET discount = 0.0500 WHERE order_id BETWEEN %s AND %s", earlier, first)
+            recorder.update(
+                "order_items",
+                "SET discount = 0.0500 WHERE order_id BETWEEN %s AND %s",
+                earlier,
+                first,
+            )
 
 
 def _keys_change(scene: Scene) -> None:
-    """Primary keys that change: one, a pair that swaps through a temporary value, and a chain within one statement."""
+    """Primary keys that change: one, a pair that swaps through a temporary value, and a chain
+    within one statement."""
     with scene.recorder.transaction():
         scene.recorder.update("products", "SET id = 100017 WHERE id = 17")
         scene.recorder.update("customers", "SET id = 4000000000 WHERE id = 5")
@@ -232,48 +263,70 @@ def _keys_change(scene: Scene) -> None:
         scene.recorder.update("products", "SET id = 21 WHERE id = 22")
         scene.recorder.update("products", "SET id = 22 WHERE id = -1")
     with scene.recorder.transaction():
-        # from the last line upward, so that each row takes the key that the row before it has just left
-        scene.recorder.update("order_items", "SET line = line + 1 WHERE order_id = %s ORDER BY line DESC", scene.first)
-        scene.recorder.update("order_items", "SET order_id = order_id + 1000000 WHERE order_id = %s", scene.first + 1)
+        # from the last line upward, so that each row takes the key that the row before it has just
+        # left
+        scene.recorder.update(
+            "order_items", "SET line = line + 1 WHERE order_id = %s ORDER BY line DESC", scene.first
+        )
+        scene.recorder.update(
+            "order_items", "SET order_id = order_id + 1000000 WHERE order_id = %s", scene.first + 1
+        )
 
 
 def _more_keys_change(scene: Scene) -> None:
-    """A swap after the restart, between the first and the last key, and keys that move and are deleted."""
+    """A swap after the restart, between the first and the last key, and keys that move and are
+    deleted."""
     with scene.recorder.transaction():
         scene.recorder.update("customers", "SET id = 0 WHERE id = 1")
         scene.recorder.update("customers", "SET id = 1 WHERE id = 2040")
         scene.recorder.update("customers", "SET id = 2040 WHERE id = 0")
-        scene.recorder.update("orders", "SET id = id + 500000 WHERE id BETWEEN %s AND %s", scene.first, scene.first + 5)
+        scene.recorder.update(
+            "orders",
+            "SET id = id + 500000 WHERE id BETWEEN %s AND %s",
+            scene.first,
+            scene.first + 5,
+        )
         scene.recorder.delete("orders", "WHERE id = %s", scene.first + 500_000)
 
 
 def _one_key_many_times(scene: Scene) -> None:
-    """A key that is deleted and comes back, one that comes and goes, and a row changed over and over."""
+    """A key that is deleted and comes back, one that comes and goes, and a row changed over and
+    over."""
     with scene.recorder.transaction():
         scene.recorder.delete("customers", "WHERE id = 30")
         scene.recorder.insert("customers", [scene.contents.customer(30)], columns=_CUSTOMER_COLUMNS)
-        scene.recorder.insert("customers", [scene.contents.customer(900_001)], columns=_CUSTOMER_COLUMNS)
+        scene.recorder.insert(
+            "customers", [scene.contents.customer(900_001)], columns=_CUSTOMER_COLUMNS
+        )
         scene.recorder.update("customers", "SET notes = 'short stay' WHERE id = 900001")
         scene.recorder.delete("customers", "WHERE id = 900001")
     with scene.recorder.transaction():
         for step in range(12):
             scene.recorder.update(
-                "products", "SET price = %s, labels = %s WHERE id = 3", Decimal(step + 1), f"[{step}]"
+                "products",
+                "SET price = %s, labels = %s WHERE id = 3",
+                Decimal(step + 1),
+                f"[{step}]",
             )
 
 
 _CUSTOMER_COLUMNS = (
-    "id, email, name, country, birthday, registered_at, newsletter, vip, channels, profile, token, credit, notes"
+    "id, email, name, country, birthday, registered_at, newsletter, vip, channels, profile, "
+    "token, credit, notes"
 )
 
 
 def _rolled_back(scene: Scene) -> None:
     """A transaction that never was, and one of which a part never was."""
     with scene.recorder.transaction(commit=False):
-        scene.recorder.delete("orders", "WHERE id BETWEEN %s AND %s", scene.first - 2000, scene.first)
+        scene.recorder.delete(
+            "orders", "WHERE id BETWEEN %s AND %s", scene.first - 2000, scene.first
+        )
         scene.recorder.update("customers", "SET credit = 0")
     with scene.recorder.transaction():
-        scene.recorder.update("customers", "SET newsletter = 1 - newsletter WHERE id BETWEEN 100 AND 110")
+        scene.recorder.update(
+            "customers", "SET newsletter = 1 - newsletter WHERE id BETWEEN 100 AND 110"
+        )
         scene.recorder.mark()
         scene.recorder.delete("customers", "WHERE id BETWEEN 100 AND 110")
         scene.recorder.undo_to_mark()
@@ -293,12 +346,19 @@ def _coupons(scene: Scene) -> None:
 
 
 def _loyalty(scene: Scene) -> None:
-    """ADD COLUMN, NOT NULL with a constant default: it changes every old row, and no row event tells."""
-    scene.recorder.ddl("ALTER TABLE shop.customers ADD COLUMN loyalty_points INT NOT NULL DEFAULT 100")
+    """ADD COLUMN, NOT NULL with a constant default: it changes every old row, and no row event
+    tells."""
+    scene.recorder.ddl(
+        "ALTER TABLE shop.customers ADD COLUMN loyalty_points INT NOT NULL DEFAULT 100"
+    )
     with scene.recorder.transaction():
-        scene.recorder.update("customers", "SET loyalty_points = id * 3 WHERE id MOD 5 = 0 AND id < 4000000000")
+        scene.recorder.update(
+            "customers", "SET loyalty_points = id * 3 WHERE id MOD 5 = 0 AND id < 4000000000"
+        )
         scene.recorder.insert(
-            "customers", [scene.contents.customer(n) for n in range(2001, 2041)], columns=_CUSTOMER_COLUMNS
+            "customers",
+            [scene.contents.customer(n) for n in range(2001, 2041)],
+            columns=_CUSTOMER_COLUMNS,
         )
 
 
@@ -309,7 +369,9 @@ def _index(scene: Scene) -> None:
 
 def _internal_changes(scene: Scene) -> None:
     """DDL of tables that nobody captures."""
-    scene.recorder.ddl("ALTER TABLE internal.jobs ADD COLUMN state SET('done','late') NULL, ADD INDEX (payload)")
+    scene.recorder.ddl(
+        "ALTER TABLE internal.jobs ADD COLUMN state SET('done','late') NULL, ADD INDEX (payload)"
+    )
     scene.recorder.ddl("CREATE TABLE internal.scratch (a INT) AS SELECT id AS a FROM internal.jobs")
     scene.recorder.ddl("RENAME TABLE internal.scratch TO internal.scratch_old")
     scene.recorder.ddl("DROP TABLE internal.scratch_old")
@@ -338,7 +400,10 @@ def _imported_orders(scene: Scene) -> None:
     orders = [scene.contents.order(n, customer_id=n % CUSTOMERS + 1, at=OPENING) for n in ids]
     with scene.recorder.transaction():
         scene.recorder.insert("orders", orders, columns=_ORDER_COLUMNS)
-        scene.recorder.insert("order_items", [item for n in ids for item in scene.contents.items(n, products=PRODUCTS)])
+        scene.recorder.insert(
+            "order_items",
+            [item for n in ids for item in scene.contents.items(n, products=PRODUCTS)],
+        )
 
 
 _EPISODES: Final[dict[int, Callable[[Scene], None]]] = {

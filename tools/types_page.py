@@ -13,7 +13,9 @@ END = "<!-- end of the table -->\n"
 
 def _delta(spec: TypeSpec) -> str:
     """Return the Delta types of a source type as people read them."""
-    return spec.delta_note or ", ".join(f"`{delta}`" for delta in dict.fromkeys(one.delta for one in spec.examples))
+    return spec.delta_note or ", ".join(
+        f"`{delta}`" for delta in dict.fromkeys(one.delta for one in spec.examples)
+    )
 
 
 def _table() -> str:

@@ -1,9 +1,10 @@
-"""Eight archived journals into a side lake: with ``--parallel`` beside one after the other, in one run.
+"""Eight archived journals into a side lake: with ``--parallel`` beside one after the other, in one
+run.
 
     python -m benchmarks.backfill [--json]          CHANGES=1000000 by default
 
-CPU-seconds of each way's process tree, JVM and Python workers with their start included; each way in a process of its
-own. What both made is compared row by row.
+CPU-seconds of each way's process tree, JVM and Python workers with their start included; each way
+in a process of its own. What both made is compared row by row.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def measured(way: str, archive: Path, side: Path) -> Spent:
 
 def main() -> int:
     if sys.argv[1:2] == ["way"]:
-        print(json.dumps(fill(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])).plain()), flush=True)
+        print(
+            json.dumps(fill(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])).plain()), flush=True
+        )
         return 0
     if sys.argv[1:2] == ["same"]:
         print(json.dumps(same(Path(sys.argv[2]))), flush=True)
@@ -57,9 +60,18 @@ def main() -> int:
         raise SystemExit(f"the two ways differ in {differing:,} of {rows:,} rows")
     share = parallel.bytes_parallel / (1 << 20) / size_mib
     figures = [
-        Figure(f"{CHANGES / 1e6:g} M changes in {size_mib:,.0f} MiB, one after the other", in_order.cpu_s, "CPU-s"),
+        Figure(
+            f"{CHANGES / 1e6:g} M changes in {size_mib:,.0f} MiB, one after the other",
+            in_order.cpu_s,
+            "CPU-s",
+        ),
         Figure("... in parallel", parallel.cpu_s, "CPU-s"),
-        Figure("... beside one after the other", parallel.cpu_s / in_order.cpu_s, "times", at_most=CPU_TIMES_MAX),
+        Figure(
+            "... beside one after the other",
+            parallel.cpu_s / in_order.cpu_s,
+            "times",
+            at_most=CPU_TIMES_MAX,
+        ),
         Figure("... of the journals, decoded by tasks", 100 * share, "percent", at_least=90),
         Figure("one after the other", in_order.wall_s, "s"),
         Figure("... in parallel", parallel.wall_s, "s"),

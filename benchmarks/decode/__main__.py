@@ -1,4 +1,5 @@
-"""The decoder beside its peers, and what else it promises: figures, targets, verdicts; exit code 1 when one is missed.
+"""The decoder beside its peers, and what else it promises: figures, targets, verdicts; exit code 1
+when one is missed.
 
 python -m benchmarks.decode [--json] [--runs N] [--only TEXT]... [--ours]
 """
@@ -26,7 +27,9 @@ from benchmarks.report import Figure, report
 START_MAX_S = 1.5
 LIVE_RATIO_MAX = 1.3
 PEAK_MAX_MIB = (
-    192.0  # twelve blocks of 16 MiB: raw, what a block leaves over, both images in Arrow, the allocator's own
+    # twelve blocks of 16 MiB: raw, what a block leaves over, both images in Arrow, the allocator's
+    # own
+    192.0
 )
 GROWTH_MAX_MIB = 64.0
 
@@ -60,11 +63,19 @@ class Cell:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
-    parser.add_argument("--runs", type=int, default=1, help="processes of each decoder; the median counts")
-    parser.add_argument("--only", action="append", default=[], help="only peers whose name holds this text")
+    parser.add_argument(
+        "--runs", type=int, default=1, help="processes of each decoder; the median counts"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], help="only peers whose name holds this text"
+    )
     parser.add_argument("--ours", action="store_true", help="no peers")
     options = parser.parse_args()
-    peers = [peer for peer in PEERS if not options.only or any(text in peer.name for text in options.only)]
+    peers = [
+        peer
+        for peer in PEERS
+        if not options.only or any(text in peer.name for text in options.only)
+    ]
     recorded = list(journals())
     cells = decode_cells(recorded, [] if options.ours else peers, options.runs)
     figures = [start_figure(recorded), *live_figures(recorded), *memory_figures(recorded)]
@@ -82,16 +93,20 @@ def main() -> int:
     return 0 if targets_met and exit_code == 0 else 1
 
 
-# -- decoders ---------------------------------------------------------------------------------------------------------
+# -- decoders --------------------------------------------------------------------------------------
 
 
-def decode_cells(recorded: Sequence[tuple[Workload, Path]], peers: Sequence[Peer], runs: int) -> list[Cell]:
+def decode_cells(
+    recorded: Sequence[tuple[Workload, Path]], peers: Sequence[Peer], runs: int
+) -> list[Cell]:
     """Every decoder on every workload; ours first, since it says what the others must find."""
     cells = []
     for workload, path in recorded:
         done = [Decoded(**_own("decode", path)) for _ in range(max(runs, 3))]  # type: ignore[arg-type]
         ours = sorted(done, key=lambda one: one.cpu_s)[len(done) // 2]
-        assert ours.changes == workload.changes, f"{path.name} does not hold what its workload says: remove it"
+        assert ours.changes == workload.changes, (
+            f"{path.name} does not hold what its workload says: remove it"
+        )
         cells.append(Cell(workload.name, OURS, ours, [one.per_million_s for one in done]))
         for peer in peers:
             _say(f"{workload.name}: {peer.name}")
@@ -102,7 +117,9 @@ def decode_cells(recorded: Sequence[tuple[Workload, Path]], peers: Sequence[Peer
                 continue
             found = sorted(done, key=lambda one: one.cpu_s)[len(done) // 2]
             agrees = all(one.agrees_with(ours) for one in done)
-            cells.append(Cell(workload.name, peer.name, found, [one.per_million_s for one in done], agrees))
+            cells.append(
+                Cell(workload.name, peer.name, found, [one.per_million_s for one in done], agrees)
+            )
     return cells
 
 
@@ -125,7 +142,7 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-# -- what else is promised --------------------------------------------------------------------------------------------
+# -- what else is promised -------------------------------------------------------------------------
 
 
 def start_figure(recorded: Sequence[tuple[Workload, Path]]) -> Figure:
@@ -164,17 +181,23 @@ def memory_figures(recorded: Sequence[tuple[Workload, Path]]) -> list[Figure]:
             peaks.append(found["peak_mib"] - found["idle_mib"])
             name = f"memory, {workload.name}, {size_bytes / 1e6:.0f} MB: above idle"
             figures.append(Figure(name, peaks[-1], "MiB", PEAK_MAX_MIB))
-        figures.append(Figure(f"memory, {workload.name}: growth", peaks[1] - peaks[0], "MiB", GROWTH_MAX_MIB))
+        figures.append(
+            Figure(f"memory, {workload.name}: growth", peaks[1] - peaks[0], "MiB", GROWTH_MAX_MIB)
+        )
     return figures
 
 
-# -- output -----------------------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
-def print_table(recorded: Sequence[tuple[Workload, Path]], cells: Sequence[Cell], peers: Sequence[Peer]) -> None:
+def print_table(
+    recorded: Sequence[tuple[Workload, Path]], cells: Sequence[Cell], peers: Sequence[Peer]
+) -> None:
     by_name = {(cell.decoder, cell.workload): cell for cell in cells}
     console = Console()
-    table = Table(title="a journal to values: CPU-seconds per million row changes; x: how many times ours")
+    table = Table(
+        title="a journal to values: CPU-seconds per million row changes; x: how many times ours"
+    )
     table.add_column("decoder", no_wrap=True)
     for workload, _ in recorded:
         table.add_column(workload.name[:2].upper(), justify="right", no_wrap=True)
@@ -191,7 +214,9 @@ def print_table(recorded: Sequence[tuple[Workload, Path]], cells: Sequence[Cell]
     table.add_section()
     table.add_row(OURS, *_spread(f"{value:.3g}" for value in ours), "text", "yes", style="bold")
     table.add_row("target: at most", *_spread(f"{target:g}" for target in targets), "", "")
-    verdicts = ("met" if value <= target else "MISSED" for value, target in zip(ours, targets, strict=True))
+    verdicts = (
+        "met" if value <= target else "MISSED" for value, target in zip(ours, targets, strict=True)
+    )
     table.add_row("verdict", *_spread(verdicts), "", "")
     console.print(table)
     for workload, path in recorded:
@@ -202,9 +227,13 @@ def print_table(recorded: Sequence[tuple[Workload, Path]], cells: Sequence[Cell]
             console.print(f"{peer.name}: {peer.note}", highlight=False)
     for cell in cells:
         if cell.not_run:
-            console.print(f"not run: {cell.decoder} on {cell.workload}: {cell.not_run}", highlight=False)
+            console.print(
+                f"not run: {cell.decoder} on {cell.workload}: {cell.not_run}", highlight=False
+            )
         if not cell.agrees:
-            console.print(f"DIFFERS: {cell.decoder} on {cell.workload} found {cell.decoded}", highlight=False)
+            console.print(
+                f"DIFFERS: {cell.decoder} on {cell.workload} found {cell.decoded}", highlight=False
+            )
 
 
 def _measured(cell: Cell | None, ours: Cell) -> tuple[str, str]:
@@ -219,7 +248,9 @@ def _spread(texts: Any) -> list[str]:
     return [cell for text in texts for cell in (text, "")]
 
 
-def print_json(recorded: Sequence[tuple[Workload, Path]], cells: Sequence[Cell], figures: Sequence[Figure]) -> None:
+def print_json(
+    recorded: Sequence[tuple[Workload, Path]], cells: Sequence[Cell], figures: Sequence[Figure]
+) -> None:
     document = {
         "workloads": [
             {"name": workload.name, "changes": workload.changes, "bytes": path.stat().st_size,

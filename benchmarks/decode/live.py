@@ -1,11 +1,13 @@
-"""Reading a live server's log into the store, and dropping the same packets: prints CPU seconds of each, run by run.
+"""Reading a live server's log into the store, and dropping the same packets: prints CPU seconds of
+each, run by run.
 
     python -m benchmarks.decode.live JOURNAL
 
-A MySQL server is started with the journal as its first. All ways use the same connection, handed over as the capture
-does it, and the same end. Dropping: `recv_into` a block of a MiB, nothing else. Dropping packets: the same, and a
-compiled walk over the packets' headers, so that it ends with the last packet. Reading: packets and events framed,
-CRC verified, transactions grouped and put into the mixed store, from which another thread takes and acks them.
+A MySQL server is started with the journal as its first. All ways use the same connection, handed
+over as the capture does it, and the same end. Dropping: `recv_into` a block of a MiB, nothing else.
+Dropping packets: the same, and a compiled walk over the packets' headers, so that it ends with the
+last packet. Reading: packets and events framed, CRC verified, transactions grouped and put into the
+mixed store, from which another thread takes and acks them.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ RUNS = 7
 BLOCK_BYTES = 1 << 20
 _JOURNAL = "binlog.000001"
 
-# Fields of the state of `_drop_packets`: payload bytes so far, and those that are left of the packet; bytes of the next
-# header that have come, and its length so far.
+# Fields of the state of `_drop_packets`: payload bytes so far, and those that are left of the
+# packet; bytes of the next header that have come, and its length so far.
 _PAYLOAD_BYTES, _LEFT, _HEADER, _LENGTH = range(4)
 _STATE_FIELDS = 4
 

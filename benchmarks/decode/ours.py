@@ -1,9 +1,9 @@
 """Our decoder in a process of its own: prints one JSON object.
 
-python -m benchmarks.decode.ours decode JOURNAL            # counted once, which warms up; then measured
-python -m benchmarks.decode.ours start JOURNAL...          # the process's CPU seconds to its first decoded rows
-python -m benchmarks.decode.ours memory JOURNAL BYTES      # resident memory of decoding its first BYTES
-"""
+python -m benchmarks.decode.ours decode JOURNAL         # counted once, which warms up; then measured
+python -m benchmarks.decode.ours start JOURNAL...       # CPU seconds to the first decoded rows
+python -m benchmarks.decode.ours memory JOURNAL BYTES   # resident memory of its first BYTES
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def count(path: Path) -> dict[str, int]:
             images = len(rows) - absent
             found["images"] += images
             found["cells"] += images * image.num_columns
-            found["nulls"] += sum(column.null_count for column in image.columns) - absent * image.num_columns
+            found["nulls"] += (
+                sum(column.null_count for column in image.columns) - absent * image.num_columns
+            )
     return found
 
 
@@ -86,7 +88,8 @@ def _memory(path: Path, bytes_max: int) -> dict[str, float]:
 
 
 def _status_mib(name: str) -> float:
-    """A figure of this process since its program began; `getrusage` would count what its parent had at the fork."""
+    """A figure of this process since its program began; `getrusage` would count what its parent had
+    at the fork."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition(f"{name}:")[2].split()[0]) / 1024
 

@@ -35,8 +35,14 @@ class Decoded:
         return self.cpu_s * 1e6 / self.changes
 
     def agrees_with(self, other: Decoded) -> bool:
-        """Whether both have found the same; of a part only the width of the images can be compared."""
+        """Whether both have found the same; of a part only the width of the images can be
+        compared."""
         if not (self.is_whole and other.is_whole):
             return self.cells * other.images == other.cells * self.images
-        mine, theirs = (self.changes, self.images, self.cells), (other.changes, other.images, other.cells)
-        return mine == theirs and (self.nulls is None or other.nulls is None or self.nulls == other.nulls)
+        mine, theirs = (
+            (self.changes, self.images, self.cells),
+            (other.changes, other.images, other.cells),
+        )
+        return mine == theirs and (
+            self.nulls is None or other.nulls is None or self.nulls == other.nulls
+        )

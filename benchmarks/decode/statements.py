@@ -1,4 +1,5 @@
-"""The statements of the three workloads. What they write differs between two recordings only in random digits."""
+"""The statements of the three workloads. What they write differs between two recordings only in
+random digits."""
 
 from __future__ import annotations
 
@@ -18,61 +19,67 @@ def _prepare_numbers(cursor: Cursor, count: int) -> None:
     cursor.execute(f"SET cte_max_recursion_depth = {count}")
     cursor.execute("CREATE TABLE numbers (n INT NOT NULL PRIMARY KEY)")
     cursor.execute(
-        "INSERT INTO numbers WITH RECURSIVE counted AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM counted"
-        f" WHERE n < {count}) SELECT n FROM counted"
+        "INSERT INTO numbers WITH RECURSIVE counted AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM "
+        f"counted WHERE n < {count}) SELECT n FROM counted"
     )
 
 
-# -- bulk -------------------------------------------------------------------------------------------------------------
+# -- bulk ------------------------------------------------------------------------------------------
 
 
 def prepare_bulk(cursor: Cursor) -> None:
     _prepare_numbers(cursor, _BULK_STATEMENT_ROWS)
     cursor.execute(
-        "CREATE TABLE bulk (id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL)"
+        "CREATE TABLE bulk (id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad "
+        "CHAR(60) NOT NULL)"
     )
 
 
 def write_bulk(cursor: Cursor) -> None:
     c, pad = _digit_groups(10), _digit_groups(5)
     for first in range(0, BULK_ROWS, _BULK_STATEMENT_ROWS):
-        cursor.execute(f"INSERT INTO bulk SELECT {first} + n, FLOOR(RAND() * 1000000), {c}, {pad} FROM numbers")
+        cursor.execute(
+            f"INSERT INTO bulk SELECT {first} + n, FLOOR(RAND() * 1000000), {c}, {pad} FROM numbers"
+        )
 
 
 def _digit_groups(count: int) -> str:
-    """Groups of eleven digits; 10 of them fill 119 characters of CHAR(120), 5 fill 59 of CHAR(60)."""
+    """Groups of eleven digits; 10 of them fill 119 characters of CHAR(120), 5 fill 59 of
+    CHAR(60)."""
     groups = ", ".join(["LPAD(FLOOR(RAND() * 99999999999), 11, '0')"] * count)
     return f"CONCAT_WS('-', {groups})"
 
 
-# -- oltp -------------------------------------------------------------------------------------------------------------
+# -- oltp ------------------------------------------------------------------------------------------
 
 OLTP_TABLES = ("customers", "orders", "items", "payments", "parcels")
 
 _OLTP_COLUMNS = (
-    "id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(80) NOT NULL, amount DECIMAL(12,2), made DATETIME(6) NOT NULL,"
-    " seen TIMESTAMP NULL, flag TINYINT NOT NULL, state ENUM('new','paid','sent','gone') NOT NULL, doc JSON,"
-    " ratio DOUBLE, day DATE, note TEXT, code VARCHAR(20)"
+    "id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(80) NOT NULL, amount DECIMAL(12,2), made "
+    "DATETIME(6) NOT NULL, seen TIMESTAMP NULL, flag TINYINT NOT NULL, state "
+    "ENUM('new','paid','sent','gone') NOT NULL, doc JSON, ratio DOUBLE, day DATE, note TEXT, "
+    "code VARCHAR(20)"
 )
 _OLTP_ROW = (
-    "row_id, CONCAT('customer ', row_id * 7919), row_id * 0.37, '2024-01-01' + INTERVAL row_id * 1234567 MICROSECOND,"
-    " FROM_UNIXTIME(1700000000 + row_id), row_id % 100, 1 + row_id % 4,"
-    " JSON_OBJECT('number', row_id, 'tags', JSON_ARRAY('red', 'blue', row_id % 7), 'price', row_id / 8,"
-    " 'weight', row_id * 0.5e0, 'buyer', JSON_OBJECT('level', row_id % 5, 'active', TRUE, 'left', NULL)),"
-    " row_id / 7e0, '2000-01-01' + INTERVAL row_id % 9000 DAY, REPEAT('a note ', row_id % 7),"
-    " IF(row_id % 5, CONCAT('code ', row_id), NULL)"
+    "row_id, CONCAT('customer ', row_id * 7919), row_id * 0.37, '2024-01-01' + INTERVAL row_id * "
+    "1234567 MICROSECOND, FROM_UNIXTIME(1700000000 + row_id), row_id % 100, 1 + row_id % 4, "
+    "JSON_OBJECT('number', row_id, 'tags', JSON_ARRAY('red', 'blue', row_id % 7), 'price', row_id "
+    "/ 8, 'weight', row_id * 0.5e0, 'buyer', JSON_OBJECT('level', row_id % 5, 'active', TRUE, "
+    "'left', NULL)), row_id / 7e0, '2000-01-01' + INTERVAL row_id % 9000 DAY, REPEAT('a note ', "
+    "row_id % 7), IF(row_id % 5, CONCAT('code ', row_id), NULL)"
 )
 _OLTP_UPDATE = (
-    "amount = amount + 1.25, seen = seen + INTERVAL 1 DAY, flag = (flag + 1) % 100, state = 1 + flag % 4,"
-    " doc = JSON_SET(doc, '$.revision', flag), note = LEFT(CONCAT(note, '!'), 100)"
+    "amount = amount + 1.25, seen = seen + INTERVAL 1 DAY, flag = (flag + 1) % 100, state = 1 + "
+    "flag % 4, doc = JSON_SET(doc, '$.revision', flag), note = LEFT(CONCAT(note, '!'), 100)"
 )
 
 
 def prepare_oltp(cursor: Cursor) -> None:
     """Five tables and the procedure that writes to them.
 
-    Changes go to the tables in turn. In each ten of one table's changes the first four insert, four update and two
-    delete, so that in its ten number b the rows from 2b + 1 to 4b are there before, and each change changes one row.
+    Changes go to the tables in turn. In each ten of one table's changes the first four insert, four
+    update and two delete, so that in its ten number b the rows from 2b + 1 to 4b are there before,
+    and each change changes one row.
     """
     branches = []
     for number, table in enumerate(OLTP_TABLES):
@@ -123,7 +130,7 @@ def write_oltp(cursor: Cursor) -> None:
     cursor.execute("CALL write_oltp()")
 
 
-# -- wide -------------------------------------------------------------------------------------------------------------
+# -- wide ------------------------------------------------------------------------------------------
 
 _WIDE_KINDS = (
     # name, type, expression of the row's number
@@ -151,26 +158,38 @@ _WIDE_COPIES = 3
 
 
 def _wide_columns() -> list[tuple[str, str, str]]:
-    """Name, type and expression of the 60 columns; of each kind the third column is NULL in each fourth row."""
+    """Name, type and expression of the 60 columns; of each kind the third column is NULL in each
+    fourth row."""
     columns = [("id", "BIGINT UNSIGNED NOT NULL PRIMARY KEY", "id")]
     for copy in range(1, _WIDE_COPIES + 1):
         for name, kind, value in _WIDE_KINDS:
             expression = f"IF(id % 4, {value}, NULL)" if copy == _WIDE_COPIES else value
             columns.append((f"{name}{copy}", f"{kind} NULL", expression))
-    columns.append(("doc1", "JSON", "JSON_OBJECT('id', id, 'half', id * 0.5e0, 'tags', JSON_ARRAY('x', id % 9))"))
+    columns.append(
+        (
+            "doc1",
+            "JSON",
+            "JSON_OBJECT('id', id, 'half', id * 0.5e0, 'tags', JSON_ARRAY('x', id % 9))",
+        )
+    )
     columns.append(("doc2", "JSON", "IF(id % 2, JSON_ARRAY(id, 'two', NULL, TRUE), NULL)"))
     return columns
 
 
 def prepare_wide(cursor: Cursor) -> None:
     _prepare_numbers(cursor, _WIDE_STATEMENT_ROWS)
-    cursor.execute(f"CREATE TABLE wide ({', '.join(f'{name} {kind}' for name, kind, _ in _wide_columns())})")
+    cursor.execute(
+        f"CREATE TABLE wide ({', '.join(f'{name} {kind}' for name, kind, _ in _wide_columns())})"
+    )
 
 
 def write_wide(cursor: Cursor) -> None:
     row = ", ".join(expression for _, _, expression in _wide_columns())
     for first in range(0, WIDE_ROWS, _WIDE_STATEMENT_ROWS):
-        cursor.execute(f"INSERT INTO wide SELECT {row} FROM (SELECT {first} + n AS id FROM numbers) AS numbered")
+        cursor.execute(
+            f"INSERT INTO wide SELECT {row} FROM (SELECT {first} + n AS id FROM "
+            "numbers) AS numbered"
+        )
         cursor.execute(
             "UPDATE wide SET tiny1 = tiny1 + 1, whole2 = whole2 + 1, exact1 = exact1 + 1.5,"
             " named2 = CONCAT('!', named2), wall1 = wall1 + INTERVAL 1 DAY,"

@@ -1,8 +1,10 @@
 """The journals that are decoded: written once by a real server, then kept in the cache folder.
 
 Rules:
-- One journal per workload, full row image, full row metadata, CRC32; it holds the changes and no DDL.
-- A journal of the cache folder is complete or absent: it is written under another name and renamed at the end.
+- One journal per workload, full row image, full row metadata, CRC32; it holds the changes and no
+  DDL.
+- A journal of the cache folder is complete or absent: it is written under another name and renamed
+  at the end.
 - A change of the statements needs a new name of the workload, or old journals would be measured.
 """
 
@@ -59,7 +61,8 @@ W1 = Workload(
 )
 W2 = Workload(
     name="w2-oltp",
-    about="200,000 transactions of two or three inserts, updates and deletes of single rows of 12 columns in 5 tables",
+    about="200,000 transactions of two or three inserts, updates and deletes of single rows of 12 "
+    "columns in 5 tables",
     changes=statements.OLTP_CHANGES,
     prepare=statements.prepare_oltp,
     write=statements.write_oltp,
@@ -81,7 +84,11 @@ def cache_folder() -> Path:
     base = os.environ.get("CDC_PIPELINE_CACHE")
     if base:
         return Path(base) / "benchmarks"
-    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "cdc_pipeline" / "benchmarks"
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        / "cdc_pipeline"
+        / "benchmarks"
+    )
 
 
 def journals() -> Iterator[tuple[Workload, Path]]:

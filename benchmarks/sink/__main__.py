@@ -1,9 +1,10 @@
-"""What merging costs, beside a plain MERGE in the same run: figures, targets, verdicts; exit code 1 when one is missed.
+"""What merging costs, beside a plain MERGE in the same run: figures, targets, verdicts; exit code 1
+when one is missed.
 
     python -m benchmarks.sink [--json] [--small]
 
-Each side has a JVM of its own; they take turns case by case, so that a busy phase of the machine hits both. `--small`
-leaves out the table of 10 million rows and the two million inserts.
+Each side has a JVM of its own; they take turns case by case, so that a busy phase of the machine
+hits both. `--small` leaves out the table of 10 million rows and the two million inserts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Side:
 
     def __init__(self, name: str, folder: str) -> None:
         command = [sys.executable, "-m", "benchmarks.sink", "side", name, folder]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         assert self._process.stdin is not None
@@ -83,7 +86,11 @@ def main() -> int:
         tuned.stop()
         add("... plain", statistics.median(plain.call("warm", WARM_MERGES)[-5:]))
         add("... ours", statistics.median(ours.call("warm", WARM_MERGES)[-5:]))
-        add("20 tables, 500 changes each, ours", ours.median_s("twenty", 2), floor_s * TABLES * SLACK)
+        add(
+            "20 tables, 500 changes each, ours",
+            ours.median_s("twenty", 2),
+            floor_s * TABLES * SLACK,
+        )
         add("... plain", plain.median_s("twenty", 1))
         found = {}
         for millions in (1,) if small else (1, 10):
@@ -91,14 +98,24 @@ def main() -> int:
                 recent, rows = kind == "recent", millions * MILLION
                 found[kind, millions] = ours.median_s("onto", rows, recent=recent, repeats=REPEATS)
                 limit = LIMITS_S[kind, millions]
-                add(f"10,000 {kind} keys onto {millions} M rows, ours", found[kind, millions], limit)
-                add("... plain, deletion vectors", plain.median_s("onto", rows, recent=recent, repeats=1))
+                add(
+                    f"10,000 {kind} keys onto {millions} M rows, ours", found[kind, millions], limit
+                )
+                add(
+                    "... plain, deletion vectors",
+                    plain.median_s("onto", rows, recent=recent, repeats=1),
+                )
                 add(
                     "... plain, copy on write",
                     plain.median_s("onto", rows, recent=recent, repeats=1, deletion_vectors=False),
                 )
         if not small:
-            add("recent keys: 10 M rows against 1 M", found["recent", 10] / found["recent", 1], GROWTH_MAX, "times")
+            add(
+                "recent keys: 10 M rows against 1 M",
+                found["recent", 10] / found["recent", 1],
+                GROWTH_MAX,
+                "times",
+            )
             bulk = ours.call("bulk")
             add("2 M inserts of W1, journal to table, ours: the JVM", bulk["jvm"])
             add("... and this side's process with it", bulk["jvm"] + bulk["python"], BULK_MAX_S)

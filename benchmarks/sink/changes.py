@@ -15,8 +15,8 @@ JOURNAL = 7
 
 
 class Changes:
-    """Batches of changes of one table that holds the ids 0 to `rows` - 1: eight of ten are updates, one is an insert of
-    a new id, one a delete; every key once.
+    """Batches of changes of one table that holds the ids 0 to `rows` - 1: eight of ten are updates,
+    one is an insert of a new id, one a delete; every key once.
 
     Args:
         recent: updates and deletes are of the newest fiftieth of a million ids and not of all.
@@ -64,7 +64,8 @@ class Changes:
             pa.array(digits / 1000),
         ]
         image = pa.record_batch(
-            [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema
+            [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)],
+            schema=schema,
         )
         self._offset += 1000
         rows = np.arange(count)

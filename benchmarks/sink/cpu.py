@@ -23,7 +23,8 @@ def cpu_s(pid: int) -> float:
 
 
 def spent_s(pid: int, work: Callable[[], object]) -> float:
-    """CPU-seconds of a JVM and of this process, which has started it, while `work` runs in this one."""
+    """CPU-seconds of a JVM and of this process, which has started it, while `work` runs in this
+    one."""
     before = cpu_s(pid) + time.process_time()
     work()
     return cpu_s(pid) + time.process_time() - before

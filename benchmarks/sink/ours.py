@@ -29,7 +29,8 @@ SPARK = SparkConfig(master="local[2]", driver_memory="2g")
 
 
 class Ours:
-    """Sinks on lakes in `folder`, all in one warm session. Figures are CPU-seconds of the JVM and of this process."""
+    """Sinks on lakes in `folder`, all in one warm session. Figures are CPU-seconds of the JVM and
+    of this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -46,7 +47,8 @@ class Ours:
             return [sink.apply({"bench.tiny": changes.batch(100)}) for _ in range(merges)]
 
     def onto(self, rows: int, *, recent: bool, repeats: int) -> list[float]:
-        """10,000 changes onto a table of `rows` rows, one batch after the other; one more before them to warm up."""
+        """10,000 changes onto a table of `rows` rows, one batch after the other; one more before
+        them to warm up."""
         with self._sink() as sink:
             link_table(base_table(self.session, rows), sink.paths.table(TABLE))
             sink.apply({TABLE: None})
@@ -91,7 +93,9 @@ class Ours:
     @contextmanager
     def _sink(self) -> Iterator[_Batches]:
         folder = self._new_folder()
-        sink = DeltaSink(source="bench", config=SinkConfig(lake_path=folder, spark=SPARK), spark=self._spark)
+        sink = DeltaSink(
+            source="bench", config=SinkConfig(lake_path=folder, spark=SPARK), spark=self._spark
+        )
         with sink.lock():
             yield _Batches(sink, self.pid)
         shutil.rmtree(folder)
@@ -126,7 +130,10 @@ class _Batches:
                 batch.add(rows, target)
         start = 1000 * self._number
         interval = Interval(
-            start_journal="b.000007", start_offset=start, end_journal="b.000007", end_offset=start + 1000
+            start_journal="b.000007",
+            start_offset=start,
+            end_journal="b.000007",
+            end_offset=start + 1000,
         )
         cursor = CursorState(
             source="bench",
@@ -136,5 +143,7 @@ class _Batches:
             journal="b.000007",
             offset=start + 1000,
         )
-        head = BatchRecord(source=cursor.source, batch_number=self._number, interval=interval, cursor_after=cursor)
+        head = BatchRecord(
+            source=cursor.source, batch_number=self._number, interval=interval, cursor_after=cursor
+        )
         return batch.record(head)

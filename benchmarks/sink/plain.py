@@ -1,7 +1,9 @@
-"""The other side: a plain MERGE of the same changes, one row a key, from a Parquet file of the table's own columns.
+"""The other side: a plain MERGE of the same changes, one row a key, from a Parquet file of the
+table's own columns.
 
-Delta's defaults but for two partitions of shuffles and snapshots (200 and 50 would cost more than the
-work), and Java as Spark starts it. `tuned` merges with every setting that ours has, to know the floor of a MERGE.
+Delta's defaults but for two partitions of shuffles and snapshots (200 and 50 would cost more than
+the work), and Java as Spark starts it. `tuned` merges with every setting that ours has, to know the
+floor of a MERGE.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Plain:
     def __init__(self, folder: Path, *, tuned: bool = False) -> None:
         self._folder = folder
         settings = {} if tuned else DEFAULTS
-        self._spark = SparkProvider(SparkConfig(master="local[2]", driver_memory="2g", settings=settings))
+        self._spark = SparkProvider(
+            SparkConfig(master="local[2]", driver_memory="2g", settings=settings)
+        )
         self.session: Any = self._spark.session()
         self.pid = jvm_pid(self.session)
         self._tuned = tuned
@@ -58,7 +62,9 @@ class Plain:
         shutil.rmtree(path)
         return found
 
-    def onto(self, rows: int, *, recent: bool, repeats: int, deletion_vectors: bool = True) -> list[float]:
+    def onto(
+        self, rows: int, *, recent: bool, repeats: int, deletion_vectors: bool = True
+    ) -> list[float]:
         path = self._folder / "onto"
         link_table(base_table(self.session, rows, deletion_vectors=deletion_vectors), path)
         changes = Changes(TABLE, rows, recent=recent, seed=rows + recent)
@@ -67,11 +73,15 @@ class Plain:
         return found[1:]
 
     def twenty(self, repeats: int) -> list[float]:
-        each = [(self._empty(f"bench.t{at}"), Changes(f"bench.t{at}", 0, seed=at)) for at in range(TABLES)]
+        each = [
+            (self._empty(f"bench.t{at}"), Changes(f"bench.t{at}", 0, seed=at))
+            for at in range(TABLES)
+        ]
         for path, changes in each:
             self._merge(path, changes.inserts(1000))
         found = [
-            sum(self._merge(path, changes.batch(SMALL_CHANGES)) for path, changes in each) for _ in range(repeats + 1)
+            sum(self._merge(path, changes.batch(SMALL_CHANGES)) for path, changes in each)
+            for _ in range(repeats + 1)
         ]
         for path, _ in each:
             shutil.rmtree(path)
@@ -80,15 +90,22 @@ class Plain:
     def bulk(self) -> dict[str, float]:
         """The MERGE alone, of rows like W1's, into an empty table."""
         path, source = self._folder / "bulk", str(self._folder / "bulk-source")
-        digits = "concat_ws('-', {})".format(", ".join(["lpad(CAST(abs(xxhash64(id, {0})) AS STRING), 11, '0')"] * 5))
+        digits = "concat_ws('-', {})".format(
+            ", ".join(["lpad(CAST(abs(xxhash64(id, {0})) AS STRING), 11, '0')"] * 5)
+        )
         self.session.range(0, W1.changes, 1, 2).selectExpr(
-            "CAST(id AS INT) AS id", "CAST(id % 1000000 AS INT) AS k", digits.format(1), f"{digits.format(2)}"
+            "CAST(id AS INT) AS id",
+            "CAST(id % 1000000 AS INT) AS k",
+            digits.format(1),
+            f"{digits.format(2)}",
         ).toDF("id", "k", "c", "pad").write.parquet(source)
-        self.session.sql(f"CREATE TABLE delta.`{path}` (id INT, k INT, c STRING, pad STRING) USING delta")
+        self.session.sql(
+            f"CREATE TABLE delta.`{path}` (id INT, k INT, c STRING, pad STRING) USING delta"
+        )
         self.session.read.parquet(source).createOrReplaceTempView("bulk")
         statement = (
-            f"MERGE INTO delta.`{path}` t USING bulk s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
-            " WHEN NOT MATCHED THEN INSERT *"
+            f"MERGE INTO delta.`{path}` t USING bulk s ON t.id = s.id WHEN MATCHED THEN UPDATE SET "
+            "* WHEN NOT MATCHED THEN INSERT *"
         )
         found = spent_s(self.pid, lambda: self.session.sql(statement).collect())
         shutil.rmtree(path)
@@ -105,11 +122,16 @@ class Plain:
         file = self._folder / f"changes-{self._files}.parquet"
         table = pa.Table.from_batches([rows.after])
         stamp = pa.array(rows.commit_ts_us).cast(pa.timestamp("us", "UTC"))
-        table = table.append_column("_cdc_op", pa.array(["delete" if op == DELETE else "update" for op in rows.op]))
-        pq.write_table(table.append_column("_cdc_seq", rows.seq).append_column("_cdc_ts", stamp), file)
+        table = table.append_column(
+            "_cdc_op", pa.array(["delete" if op == DELETE else "update" for op in rows.op])
+        )
+        pq.write_table(
+            table.append_column("_cdc_seq", rows.seq).append_column("_cdc_ts", stamp), file
+        )
         statement = (
-            f"MERGE INTO delta.`{path}` t USING changed s ON t.id = s.id WHEN MATCHED AND s._cdc_op = 'delete' THEN"
-            " DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND s._cdc_op != 'delete' THEN INSERT *"
+            f"MERGE INTO delta.`{path}` t USING changed s ON t.id = s.id WHEN MATCHED AND "
+            "s._cdc_op = 'delete' THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND "
+            "s._cdc_op != 'delete' THEN INSERT *"
         )
 
         def work() -> None:

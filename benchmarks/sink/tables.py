@@ -1,7 +1,9 @@
-"""Tables of a million rows and more: made once by Spark, kept in the cache folder, linked into lakes of their own.
+"""Tables of a million rows and more: made once by Spark, kept in the cache folder, linked into
+lakes of their own.
 
 Rules:
-- A table of the cache folder is complete or absent: it is made under another name and renamed at the end.
+- A table of the cache folder is complete or absent: it is made under another name and renamed at
+  the end.
 - A change of its rows needs a new `_VERSION`, or old tables would be measured.
 - Data files are linked, the log is copied: a lake that is measured never writes into the cache.
 """
@@ -47,7 +49,9 @@ def schema_of(table: str) -> TableSchema:
 
 def target_of(table: str) -> Target:
     schema = schema_of(table)
-    state = TargetState(table=table, app_id=f"cdc_pipeline/bench/{table}", table_version=-1, applied_batch=-1)
+    state = TargetState(
+        table=table, app_id=f"cdc_pipeline/bench/{table}", table_version=-1, applied_batch=-1
+    )
     return Target(state, TargetSpec(columns=target_columns(schema), key=schema.key_names))
 
 
@@ -67,7 +71,10 @@ def base_table(session: Any, rows: int, *, deletion_vectors: bool = True) -> Pat
     own = session.newSession()
     create_table(own, partial, recorded_of(TABLE), source="bench")
     if not deletion_vectors:
-        own.sql(f"ALTER TABLE delta.`{partial}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
+        own.sql(
+            f"ALTER TABLE delta.`{partial}` SET TBLPROPERTIES "
+            "('delta.enableDeletionVectors' = 'false')"
+        )
     files = max(2, rows // ROWS_PER_FILE)
     own.range(0, rows, 1, files).selectExpr(
         "id",

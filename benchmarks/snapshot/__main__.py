@@ -2,7 +2,8 @@
 
     python -m benchmarks.snapshot [--json]          ROWS=5000000 by default
 
-CPU-seconds of the client's process tree, JVM included, server excluded; each way in a process of its own.
+CPU-seconds of the client's process tree, JVM included, server excluded; each way in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def measured(name: str, work: Work) -> Spent:
     line = next(line for line in done.stdout.splitlines() if line.startswith("SPENT "))
     spent = Spent(**json.loads(line.removeprefix("SPENT ")))
     print(
-        f"{name}: {spent.rows:,} rows, {spent.cpu_s:.2f} CPU-s, {spent.peak_mib:.0f} MiB", file=sys.stderr, flush=True
+        f"{name}: {spent.rows:,} rows, {spent.cpu_s:.2f} CPU-s, {spent.peak_mib:.0f} MiB",
+        file=sys.stderr,
+        flush=True,
     )
     return spent
 
@@ -50,7 +53,8 @@ def main() -> int:
     with served(ROWS) as server:
         server.create_replication_user()
         work = Work(server.port, Path(), ROWS)
-        measured("reading", replace(work, rows=min(ROWS, 1000)))  # kernels that are not compiled yet
+        # kernels that are not compiled yet
+        measured("reading", replace(work, rows=min(ROWS, 1000)))
         spent = {name: measured(name, work) for name in WAYS}
         tenth = measured("reading", replace(work, rows=ROWS // 10))
     for name, one in spent.items():
@@ -61,17 +65,23 @@ def main() -> int:
     millions = ROWS / MILLION
     peak_mib = spent["reading"].peak_mib
     figures = [
-        Figure(f"{millions:g} M rows into Delta, a row loop (a slice, scaled)", loop_delta_s, "CPU-s"),
+        Figure(
+            f"{millions:g} M rows into Delta, a row loop (a slice, scaled)", loop_delta_s, "CPU-s"
+        ),
         Figure("... spark.read.jdbc over the same ranges", jdbc_s, "CPU-s"),
         Figure("... ours", ours_s, "CPU-s"),
-        Figure("... the row loop beside it", loop_delta_s / ours_s, "times", at_least=LOOP_TIMES_MIN),
+        Figure(
+            "... the row loop beside it", loop_delta_s / ours_s, "times", at_least=LOOP_TIMES_MIN
+        ),
         Figure("... it beside spark.read.jdbc", ours_s / jdbc_s, "times", at_most=JDBC_TIMES_MAX),
         Figure("the same into Parquet, a row loop (a slice, scaled)", loop_s, "CPU-s"),
         Figure("... ours", reading_s, "CPU-s", at_most=READING_MAX_S * millions),
         Figure("... the row loop beside it", loop_s / reading_s, "times", at_least=LOOP_TIMES_MIN),
         Figure("... ours, to Arrow alone", arrow_s, "CPU-s"),
         Figure("... resident memory at its largest", peak_mib, "MiB"),
-        Figure("... beside a tenth of the rows", peak_mib / tenth.peak_mib, "times", at_most=GROWTH_MAX),
+        Figure(
+            "... beside a tenth of the rows", peak_mib / tenth.peak_mib, "times", at_most=GROWTH_MAX
+        ),
     ]
     return report("loading a table", figures)
 

@@ -10,7 +10,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu_s() -> float:
-    """User and system time of this process and its descendants, those that ended and were waited for included."""
+    """User and system time of this process and its descendants, those that ended and were waited
+    for included."""
     parents: dict[int, tuple[int, int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

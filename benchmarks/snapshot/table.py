@@ -41,8 +41,9 @@ def _fill(cursor: Cursor, rows: int) -> None:
     first = min(rows, _FIRST_ROWS)
     cursor.execute(f"SET SESSION cte_max_recursion_depth = {first}")
     cursor.execute(
-        f"INSERT INTO {TABLE} WITH RECURSIVE counted AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM counted "
-        f"WHERE n < {first}) SELECT n, FLOOR(RAND() * 1000000), {_digit_groups(10)}, {_digit_groups(5)} FROM counted"
+        f"INSERT INTO {TABLE} WITH RECURSIVE counted AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM "
+        f"counted WHERE n < {first}) SELECT n, FLOOR(RAND() * 1000000), {_digit_groups(10)}, "
+        f"{_digit_groups(5)} FROM counted"
     )
     done = first
     while done < rows:

@@ -1,6 +1,7 @@
 """The ways from a table of a server to files: each in a process of its own, measured by itself.
 
-A way gives its CPU-seconds, JVM included, server excluded; what stands for all rows where it read a slice.
+A way gives its CPU-seconds, JVM included, server excluded; what stands for all rows where it read a
+slice.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a way took: rows that it read, CPU-seconds (of all rows of the table), largest resident memory."""
+    """What a way took: rows that it read, CPU-seconds (of all rows of the table), largest resident
+    memory."""
 
     rows: int
     cpu_s: float
@@ -45,14 +47,23 @@ class Spent:
 
 
 def _source(work: Work) -> dict[str, Any]:
-    return {"kind": "live", "host": "127.0.0.1", "port": work.port, "user": USER, "password": PASSWORD}
+    return {
+        "kind": "live",
+        "host": "127.0.0.1",
+        "port": work.port,
+        "user": USER,
+        "password": PASSWORD,
+    }
 
 
 LOOP_BATCH_ROWS = 50_000
 
 
-def _row_loop(work: Work, write: Callable[[list[tuple[Any, ...]]], object], before_s: float) -> Spent:
-    """A plain script: pymysql's streaming cursor, row by row, written batch by batch. A slice, scaled up.
+def _row_loop(
+    work: Work, write: Callable[[list[tuple[Any, ...]]], object], before_s: float
+) -> Spent:
+    """A plain script: pymysql's streaming cursor, row by row, written batch by batch. A slice,
+    scaled up.
 
     Args:
         before_s: CPU-seconds so far, which are spent once however many rows there are.
@@ -62,12 +73,15 @@ def _row_loop(work: Work, write: Callable[[list[tuple[Any, ...]]], object], befo
 
     slice_rows = min(work.rows, SLICE_ROWS)
     connection = pymysql.connect(
-        host="127.0.0.1", port=work.port, user=USER, password=PASSWORD, database=DATABASE, ssl_disabled=True,
+        host="127.0.0.1", port=work.port, user=USER, password=PASSWORD, database=DATABASE,
+        ssl_disabled=True,
         cursorclass=SSCursor,
     )  # fmt: skip
     read = 0
     with closing(connection), connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(COLUMNS)} FROM {TABLE} WHERE id <= {slice_rows} ORDER BY id")
+        cursor.execute(
+            f"SELECT {', '.join(COLUMNS)} FROM {TABLE} WHERE id <= {slice_rows} ORDER BY id"
+        )
         rows: list[tuple[Any, ...]] = []
         for row in cursor:
             rows.append(row)
@@ -86,11 +100,16 @@ def row_loop(work: Work) -> Spent:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = pa.schema([("id", pa.int32()), ("k", pa.int32()), ("c", pa.string()), ("pad", pa.string())])
+    kinds = pa.schema(
+        [("id", pa.int32()), ("k", pa.int32()), ("c", pa.string()), ("pad", pa.string())]
+    )
     with pq.ParquetWriter(work.folder / "rows.parquet", kinds, compression="zstd") as file:
 
         def write(rows: list[tuple[Any, ...]]) -> None:
-            columns = [pa.array(values, kind.type) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+            columns = [
+                pa.array(values, kind.type)
+                for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)
+            ]
             file.write_table(pa.Table.from_arrays(columns, schema=kinds))
 
         return _row_loop(work, write, tree_cpu_s())
@@ -129,7 +148,9 @@ def _schema(work: Work) -> Any:
     from cdc_pipeline.source.live.connection import ServerConnection
 
     with closing(ServerConnection(LiveSourceConfig(**_source(work)))) as server:
-        return read_catalog(server, lambda *name: name == (DATABASE, TABLE)).tables[DATABASE, TABLE][0]
+        return read_catalog(server, lambda *name: name == (DATABASE, TABLE)).tables[
+            DATABASE, TABLE
+        ][0]
 
 
 def spark_jdbc(work: Work) -> Spent:
@@ -152,7 +173,9 @@ def connector() -> Path:
     """The JDBC driver's jar, fetched as Spark's other jars are."""
     from cdc_pipeline.sink.spark import jars
 
-    jars.JAR_SETS["jdbc"] = jars.JarSet("the JDBC driver of MySQL", CONNECTOR, "", "com.mysql_mysql-connector-j")
+    jars.JAR_SETS["jdbc"] = jars.JarSet(
+        "the JDBC driver of MySQL", CONNECTOR, "", "com.mysql_mysql-connector-j"
+    )
     return next(jar for jar in jars.jar_paths("jdbc") if "mysql-connector" in jar.name)
 
 
@@ -168,7 +191,9 @@ def reading(work: Work) -> Spent:
     schema, read = _schema(work), 0
     with (
         TableReader(LiveSourceConfig(**_source(work))) as reader,
-        pq.ParquetWriter(work.folder / "ours.parquet", arrow_schema(schema), compression="zstd") as file,
+        pq.ParquetWriter(
+            work.folder / "ours.parquet", arrow_schema(schema), compression="zstd"
+        ) as file,
     ):
         for bounds in plan_ranges(reader, schema, ("id",), RANGE_ROWS):
             for batch in reader.select(schema, bounds=bounds, where=f"id <= {work.rows}"):

@@ -42,7 +42,8 @@ def arrow_type(column: Column) -> pa.DataType:
 
 @lru_cache(maxsize=4096)
 def arrow_of_delta(delta_type: str) -> pa.DataType | None:
-    """Arrow type that holds the values of a Delta type (DDL text); None for one that no column has."""
+    """Arrow type that holds the values of a Delta type (DDL text); None for one that no column
+    has."""
     found = _DECIMAL.fullmatch(delta_type)
     return pa.decimal128(int(found[1]), int(found[2])) if found else _ARROW_BY_DELTA.get(delta_type)
 
@@ -62,7 +63,9 @@ def label_array(labels: tuple[str, ...]) -> pa.StringArray:
     texts = [b"", *(label.encode("utf-8") for label in labels)]
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
-    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(texts)))
+    return pa.StringArray.from_buffers(
+        len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))
+    )
 
 
 def check_column_bytes(column: Column, rows: int, total_bytes: int) -> int:

@@ -195,10 +195,24 @@ class TypeSpec:
     not_held_text: Literal["hex", "moment", "document"] = "hex"
     is_date: bool = False
     default: str = "none"
-    change: Literal["whole", "decimal", "real", "text", "labels", "bytes", "fraction", "fixed", "unknown"] = "unknown"
+    change: Literal[
+        "whole", "decimal", "real", "text", "labels", "bytes", "fraction", "fixed", "unknown"
+    ] = "unknown"
     text_chars_max: int = 0
     expressions_see: Literal["sizes", "signed sizes", "more"] = "more"
-    key: Literal["number", "bits", "labels", "real", "date", "datetime", "time", "text", "bytes", "address", ""] = ""
+    key: Literal[
+        "number",
+        "bits",
+        "labels",
+        "real",
+        "date",
+        "datetime",
+        "time",
+        "text",
+        "bytes",
+        "address",
+        "",
+    ] = ""
     compared: Literal["value", "text"] = "value"
     integer_bits: int = 0
     has_sign: bool = False
@@ -299,7 +313,9 @@ def _address(name: str, fixed_bytes: int, text_chars_max: int = 0) -> TypeSpec:
 
 _TINYINT: Final = _integer(8, _W.TINY, "tinyint", "smallint", "TINYINT", "INT1", "BOOL", "BOOLEAN")
 _BIGINT: Final = _integer(64, _W.LONGLONG, "bigint", "decimal(20,0)", "BIGINT", "INT8")
-_REAL_NOTE: Final = "FLOAT(p) with p above 24 is a DOUBLE; REAL is one unless sql_mode has REAL_AS_FLOAT"
+_REAL_NOTE: Final = (
+    "FLOAT(p) with p above 24 is a DOUBLE; REAL is one unless sql_mode has REAL_AS_FLOAT"
+)
 
 TYPES: Final[dict[Kind, TypeSpec]] = {
     Kind.INT8: replace(
@@ -496,7 +512,9 @@ TYPES: Final[dict[Kind, TypeSpec]] = {
                 "LONGTEXT",
                 "VARCHAR(5) CHARACTER SET latin1",
             ),
-            *_each("string", "JSON", "VARCHAR(100) COMPRESSED", "TEXT COMPRESSED", flavor="mariadb"),
+            *_each(
+                "string", "JSON", "VARCHAR(100) COMPRESSED", "TEXT COMPRESSED", flavor="mariadb"
+            ),
         ),
         ddl=(
             *_names("char", "CHAR", "CHARACTER"),
@@ -643,8 +661,12 @@ TYPES: Final[dict[Kind, TypeSpec]] = {
     Kind.INET6: _address("INET6", 16),
 }
 
-KIND_BY_CODE: Final[dict[int, Kind]] = {code: kind for kind, spec in TYPES.items() for code in spec.wire}
-FIXED_WIDTHS_BYTES: Final = frozenset(spec.fixed_bytes for spec in TYPES.values() if spec.fixed_bytes)
+KIND_BY_CODE: Final[dict[int, Kind]] = {
+    code: kind for kind, spec in TYPES.items() for code in spec.wire
+}
+FIXED_WIDTHS_BYTES: Final = frozenset(
+    spec.fixed_bytes for spec in TYPES.values() if spec.fixed_bytes
+)
 # Values that Spark's ``=`` does not tell apart, by their Delta types.
 DELTA_TYPES_COMPARED_AS_TEXT: Final = frozenset(
     example.delta for spec in TYPES.values() if spec.compared == "text" for example in spec.examples

@@ -83,7 +83,11 @@ class DecodedRows:
             before_present=self.before_present[first:stop],
             after_present=self.after_present[first:stop],
             all_present=self.all_present,
-            invalid=[value._replace(row=value.row - first) for value in self.invalid if first <= value.row < stop],
+            invalid=[
+                value._replace(row=value.row - first)
+                for value in self.invalid
+                if first <= value.row < stop
+            ],
         )
 
     def where(self, wanted: NDArray[np.bool_]) -> DecodedRows:
@@ -100,7 +104,11 @@ class DecodedRows:
             before_present=self.before_present[wanted],
             after_present=self.after_present[wanted],
             all_present=self.all_present,
-            invalid=[value._replace(row=int(new_row[value.row])) for value in self.invalid if wanted[value.row]],
+            invalid=[
+                value._replace(row=int(new_row[value.row]))
+                for value in self.invalid
+                if wanted[value.row]
+            ],
         )
 
 

@@ -109,24 +109,52 @@ PACKED_TYPES: Final[dict[EventType, EventType]] = {
     _T.MARIADB_DELETE_ROWS_COMPRESSED: _T.DELETE_ROWS_V2,
 }
 
-HANDLED: Final = ROWS_TYPES | PACKED_TYPES.keys() | {
-    _T.QUERY, _T.STOP, _T.ROTATE, _T.FORMAT_DESCRIPTION, _T.XID, _T.TABLE_MAP, _T.HEARTBEAT, _T.HEARTBEAT_V2,
-    _T.GTID, _T.ANONYMOUS_GTID, _T.GTID_TAGGED, _T.PREVIOUS_GTIDS, _T.MARIADB_GTID, _T.MARIADB_GTID_LIST,
-    _T.XA_PREPARE, _T.EXECUTE_LOAD_QUERY,
-}  # fmt: skip
+HANDLED: Final = (
+    ROWS_TYPES
+    | PACKED_TYPES.keys()
+    | {
+        _T.QUERY,
+        _T.STOP,
+        _T.ROTATE,
+        _T.FORMAT_DESCRIPTION,
+        _T.XID,
+        _T.TABLE_MAP,
+        _T.HEARTBEAT,
+        _T.HEARTBEAT_V2,
+        _T.GTID,
+        _T.ANONYMOUS_GTID,
+        _T.GTID_TAGGED,
+        _T.PREVIOUS_GTIDS,
+        _T.MARIADB_GTID,
+        _T.MARIADB_GTID_LIST,
+        _T.XA_PREPARE,
+        _T.EXECUTE_LOAD_QUERY,
+    }
+)
 
 # Change no row of any table: comments, checkpoints, group replication's bookkeeping; variables and
 # file blocks of statements (the statement itself, LOAD DATA's EXECUTE_LOAD_QUERY too, is classified
 # by its text).
 HARMLESS: Final = frozenset(
     {
-        _T.IGNORABLE, _T.ROWS_QUERY, _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE, _T.MARIADB_ANNOTATE_ROWS,
-        _T.MARIADB_BINLOG_CHECKPOINT, _T.INTVAR, _T.RAND, _T.USER_VAR, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK,
+        _T.IGNORABLE,
+        _T.ROWS_QUERY,
+        _T.TRANSACTION_CONTEXT,
+        _T.VIEW_CHANGE,
+        _T.MARIADB_ANNOTATE_ROWS,
+        _T.MARIADB_BINLOG_CHECKPOINT,
+        _T.INTVAR,
+        _T.RAND,
+        _T.USER_VAR,
+        _T.BEGIN_LOAD_QUERY,
+        _T.APPEND_BLOCK,
         _T.DELETE_FILE,
     }
-)  # fmt: skip
+)
 
-_STATEMENTS = "statement-format changes carry no rows: SET GLOBAL binlog_format = 'ROW' and start after them"
+_STATEMENTS = (
+    "statement-format changes carry no rows: SET GLOBAL binlog_format = 'ROW' and start after them"
+)
 
 STOP_REASONS: Final[dict[EventType, str]] = {
     _T.UNKNOWN: "the journal is damaged or was written by an unknown program",
@@ -137,10 +165,19 @@ STOP_REASONS: Final[dict[EventType, str]] = {
     _T.EXEC_LOAD: _STATEMENTS,
     _T.NEW_LOAD: _STATEMENTS,
     _T.PRE_GA_WRITE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
-    _T.PRE_GA_UPDATE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
-    _T.PRE_GA_DELETE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
-    _T.INCIDENT: "the server lost events here (see its error log); reload the tables and start after the incident",
-    _T.MARIADB_START_ENCRYPTION: "an encrypted journal: read it from the running server, which sends it unencrypted",
+    _T.PRE_GA_UPDATE_ROWS: (
+        "rows events of MySQL 5.1 before its release; the journal cannot be read"
+    ),
+    _T.PRE_GA_DELETE_ROWS: (
+        "rows events of MySQL 5.1 before its release; the journal cannot be read"
+    ),
+    _T.INCIDENT: (
+        "the server lost events here (see its error log); reload the tables and start "
+        "after the incident"
+    ),
+    _T.MARIADB_START_ENCRYPTION: (
+        "an encrypted journal: read it from the running server, which sends it unencrypted"
+    ),
     _T.MARIADB_PARTIAL_ROW_DATA: "a fragmented rows event (MariaDB 12.3 and newer): SET "
     "GLOBAL binlog_row_event_fragment_threshold above the "
     "largest row, and start after these events",

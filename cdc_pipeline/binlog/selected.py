@@ -64,9 +64,13 @@ class SelectedRows:
         start = _row_number(seq_first)
         # Event and row ordinal are adjacent in the seq: count them as one number, but not into
         # another event.
-        row_numbers = np.minimum(np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_SEQS - 1))
+        row_numbers = np.minimum(
+            np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_SEQS - 1)
+        )
         words = np.empty((count, 2), np.uint64)
-        words[:, 0] = np.uint64((seq_first - 2 * start) & (1 << 64) - 1) + (row_numbers << np.uint64(1))
+        words[:, 0] = np.uint64((seq_first - 2 * start) & (1 << 64) - 1) + (
+            row_numbers << np.uint64(1)
+        )
         words[:, 1] = np.uint64(seq_first >> 64)
         nothing = [pa.nulls(count, arrow_type(column)) for column in self.schema.columns]
         full = np.packbits(np.ones(columns, np.uint8), bitorder="little")
@@ -99,5 +103,8 @@ def _row_number(seq_first: int) -> int:
     """Return which row of a load the seq means."""
     number = seq_first >> 1 & (1 << EVENT_BITS + ROW_BITS) - 1
     if seq_first & 1 or number >= LOAD_SEQS:
-        raise ValueError(f"{seq_first} is not the seq of a loaded row: its event ordinal is not below {LOAD_EVENTS}")
+        raise ValueError(
+            f"{seq_first} is not the seq of a loaded row: its event ordinal is not "
+            f"below {LOAD_EVENTS}"
+        )
     return number

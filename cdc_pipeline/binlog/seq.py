@@ -58,7 +58,12 @@ def journal_number(journal: str) -> int:
 
 
 def pack_seq(
-    epoch: int, journal: int, tx_offset: int, event_ordinal: int = 0, row_ordinal: int = 0, image: int = 0
+    epoch: int,
+    journal: int,
+    tx_offset: int,
+    event_ordinal: int = 0,
+    row_ordinal: int = 0,
+    image: int = 0,
 ) -> int:
     """Return one seq as a Python integer. `image` is 0 for before, 1 for after."""
     _check("epoch", epoch, EPOCH_BITS)
@@ -129,7 +134,9 @@ def ordinals(seq: pa.Array) -> NDArray[np.int64]:
 def transactions(seq: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return journal number and transaction offset of each seq: int64 (n,) each."""
     words = _words(seq)
-    journal = (words[:, 1] >> np.uint64(OFFSET_BITS - LOW_OFFSET_BITS)) & np.uint64((1 << JOURNAL_BITS) - 1)
+    journal = (words[:, 1] >> np.uint64(OFFSET_BITS - LOW_OFFSET_BITS)) & np.uint64(
+        (1 << JOURNAL_BITS) - 1
+    )
     high = words[:, 1] & np.uint64((1 << OFFSET_BITS - LOW_OFFSET_BITS) - 1)
     offset = high << np.uint64(LOW_OFFSET_BITS) | words[:, 0] >> np.uint64(64 - LOW_OFFSET_BITS)
     return journal.astype(np.int64), offset.astype(np.int64)

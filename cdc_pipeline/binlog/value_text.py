@@ -6,7 +6,7 @@
 | DECIMAL | as the server prints it, all digits of its scale: ``-0.50`` |
 | FLOAT, DOUBLE | the shortest digits that read back as the value; 0 for both zeros |
 | DATE | ``2026-01-31`` |
-| DATETIME, TIMESTAMP | ``2026-01-31 08:00:00``, with the column's count of fraction digits; TIMESTAMP in UTC |
+| DATETIME, TIMESTAMP | ``2026-01-31 08:00:00``, with the column's fraction digits; TIMESTAMP: UTC |
 | text, ENUM, SET, TIME, JSON, UUID, INET | unchanged |
 | BINARY, BLOB | the bytes themselves |
 
@@ -54,7 +54,9 @@ def text_of(array: pa.Array, *, fraction_digits: int = 6, canonical: bool = Fals
     return array.cast(pa.string())
 
 
-def hashed(array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]]) -> pa.StringArray:
+def hashed(
+    array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]]
+) -> pa.StringArray:
     """Return the HMAC-SHA-256 of the canonical texts of n values as 64 hex digits; NULL stays NULL.
 
     Args:
@@ -71,7 +73,11 @@ def hashed(array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]
     if count * HEX_BYTES > np.iinfo(np.int32).max:
         raise ValueError("too many values for one array")
     _, offsets, data = text.buffers()
-    ends = np.frombuffer(offsets, np.int64)[text.offset : text.offset + count + 1] if count else np.zeros(1, np.int64)
+    ends = (
+        np.frombuffer(offsets, np.int64)[text.offset : text.offset + count + 1]
+        if count
+        else np.zeros(1, np.int64)
+    )
     values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     hexes = hmac_hex(values, ends, states)
     starts = pa.py_buffer(np.arange(0, (count + 1) * HEX_BYTES, HEX_BYTES, dtype=np.int32))
@@ -81,7 +87,9 @@ def hashed(array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]
 def _decimal_text(array: pa.Array, scale: int, *, canonical: bool) -> pa.Array:
     # Arrow prints a small decimal as 1E-7, so take the digits without the point and insert it here.
     buffers = array.buffers()
-    digits = pa.Array.from_buffers(pa.decimal128(38, 0), len(array), buffers, offset=array.offset).cast(pa.string())
+    digits = pa.Array.from_buffers(
+        pa.decimal128(38, 0), len(array), buffers, offset=array.offset
+    ).cast(pa.string())
     if not scale:
         return digits
     sign = pc.if_else(pc.starts_with(digits, "-"), "-", "")
@@ -90,7 +98,9 @@ def _decimal_text(array: pa.Array, scale: int, *, canonical: bool) -> pa.Array:
     if canonical:
         fraction = pc.utf8_rtrim(fraction, "0")
     point = pc.if_else(pc.equal(pc.utf8_length(fraction), 0), "", ".")
-    return pc.binary_join_element_wise(sign, pc.utf8_slice_codeunits(padded, 0, -scale), point, fraction, "")
+    return pc.binary_join_element_wise(
+        sign, pc.utf8_slice_codeunits(padded, 0, -scale), point, fraction, ""
+    )
 
 
 def _time_text(array: pa.Array, fraction_digits: int, *, canonical: bool) -> pa.Array:

@@ -102,7 +102,11 @@ def _number(width_bytes: int, *, metadata_bytes: int = 0) -> WireSpec:
 
 def _text(width: Width, metadata_bytes: int, *, is_compressed: bool = False) -> WireSpec:
     return WireSpec(
-        width, metadata_bytes=metadata_bytes, is_text=True, charset_listed_by=_BOTH, is_compressed=is_compressed
+        width,
+        metadata_bytes=metadata_bytes,
+        is_text=True,
+        charset_listed_by=_BOTH,
+        is_compressed=is_compressed,
     )
 
 
@@ -129,7 +133,9 @@ WIRE_TYPES: Final[dict[int, WireSpec]] = {
     _W.BLOB_COMPRESSED: _text(Width.BY_METADATA, 1, is_compressed=True),
     _W.VARCHAR_COMPRESSED: _text(Width.BY_LENGTH, 2, is_compressed=True),
     # MySQL lists VECTOR among the texts and MariaDB GEOMETRY, both with charset binary.
-    _W.VECTOR: WireSpec(Width.BY_METADATA, metadata_bytes=1, charset_listed_by=frozenset({"mysql"})),
+    _W.VECTOR: WireSpec(
+        Width.BY_METADATA, metadata_bytes=1, charset_listed_by=frozenset({"mysql"})
+    ),
     _W.JSON: WireSpec(Width.BY_METADATA, metadata_bytes=1),
     _W.NEWDECIMAL: WireSpec(Width.DECIMAL, metadata_bytes=2, has_sign_bit=True),
     _W.ENUM: WireSpec(Width.METADATA, metadata_bytes=2),
@@ -140,10 +146,14 @@ WIRE_TYPES: Final[dict[int, WireSpec]] = {
     _W.BLOB: _text(Width.BY_METADATA, 1),
     _W.VAR_STRING: _text(Width.BY_LENGTH, 2),
     _W.STRING: _text(Width.BY_LENGTH, 2),
-    _W.GEOMETRY: WireSpec(Width.BY_METADATA, metadata_bytes=1, charset_listed_by=frozenset({"mariadb"})),
+    _W.GEOMETRY: WireSpec(
+        Width.BY_METADATA, metadata_bytes=1, charset_listed_by=frozenset({"mariadb"})
+    ),
 }
 
-OLD_TEMPORAL: Final = frozenset(code for code, wire in WIRE_TYPES.items() if wire.old_fraction_bytes)
+OLD_TEMPORAL: Final = frozenset(
+    code for code, wire in WIRE_TYPES.items() if wire.old_fraction_bytes
+)
 COMPRESSED: Final = frozenset(code for code, wire in WIRE_TYPES.items() if wire.is_compressed)
 
 

@@ -25,7 +25,9 @@ COMMANDS: Final = {
     "status": "Show the state of sources.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
-    "backfill": "Replay old journals for some tables, into a separate lake or to rebuild the tables.",
+    "backfill": (
+        "Replay old journals for some tables, into a separate lake or to rebuild the tables."
+    ),
     "snapshot": "Load or reload tables from the server's rows.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
@@ -73,7 +75,10 @@ class _LazyGroup(click.Group):
                 error = file_failure(error) or error
             show_error(error, as_json=settings.as_json)
             if not isinstance(error, CdcError):
-                click.echo("an unexpected error; run `cdc-pipeline --debug ...` to see the traceback", err=True)
+                click.echo(
+                    "an unexpected error; run `cdc-pipeline --debug ...` to see the traceback",
+                    err=True,
+                )
             ctx.exit(2 if isinstance(error, ConfigError) else 1)
 
 

@@ -23,22 +23,56 @@ if TYPE_CHECKING:
 @click.command("backfill")
 @click.argument("source")
 @click.option(
-    "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="Can be given more than once."
+    "--table",
+    "tables",
+    multiple=True,
+    required=True,
+    metavar="SCHEMA.TABLE",
+    help="Can be given more than once.",
 )
 @click.option("--into", metavar="PATH", help="Into a side lake: a folder or an object store URL.")
-@click.option("--rebuild", "is_rebuild", is_flag=True, help="Rebuild the tables of the lake, up to the cursor.")
 @click.option(
-    "--gap", "is_gap", is_flag=True, help="Into the changelog of one table, which must have no change in the range."
+    "--rebuild",
+    "is_rebuild",
+    is_flag=True,
+    help="Rebuild the tables of the lake, up to the cursor.",
 )
-@click.option("--from", "begin", default="", metavar="POSITION", help="Where to begin; default: the oldest journal.")
-@click.option("--to", "end", default="", metavar="POSITION", help="Where to end; default: the current end of the log.")
+@click.option(
+    "--gap",
+    "is_gap",
+    is_flag=True,
+    help="Into the changelog of one table, which must have no change in the range.",
+)
+@click.option(
+    "--from",
+    "begin",
+    default="",
+    metavar="POSITION",
+    help="Where to begin; default: the oldest journal.",
+)
+@click.option(
+    "--to",
+    "end",
+    default="",
+    metavar="POSITION",
+    help="Where to end; default: the current end of the log.",
+)
 @click.option(
     "--archive",
     type=click.Path(path_type=Path, file_okay=False),
-    help="A directory of journals. With --into it is read instead of the source, with --rebuild before the source.",
+    help="A directory of journals. With --into it is read instead of the source, with --rebuild "
+    "before the source.",
 )
-@click.option("--parallel", is_flag=True, help="Decode an archive's journals in parallel on Spark's executors.")
-@click.option("--restart", is_flag=True, help="With --rebuild: start again even if a rebuild is unfinished or done.")
+@click.option(
+    "--parallel",
+    is_flag=True,
+    help="Decode an archive's journals in parallel on Spark's executors.",
+)
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="With --rebuild: start again even if a rebuild is unfinished or done.",
+)
 @with_json
 def command(
     settings: Settings,
@@ -75,7 +109,9 @@ def command(
     if is_rebuild and end:
         raise click.UsageError("--to cannot be used with --rebuild, which ends at the cursor")
     if restart and not is_rebuild:
-        raise click.UsageError("--restart works only with --rebuild; to backfill another range, give another --into")
+        raise click.UsageError(
+            "--restart works only with --rebuild; to backfill another range, give another --into"
+        )
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     from cdc_pipeline.pipeline.backfill.range import end_of, start_of
 
@@ -90,12 +126,22 @@ def command(
         if settings.as_json:
             emit_json(filled.model_dump(mode="json"))
         else:
-            counts = ", ".join(f"{name} {count_of(rows, 'change')}" for name, rows in filled.rows.items())
-            results().print(f"{filled.source}: {filled.reason}: {counts}", markup=False, soft_wrap=True)
+            counts = ", ".join(
+                f"{name} {count_of(rows, 'change')}" for name, rows in filled.rows.items()
+            )
+            results().print(
+                f"{filled.source}: {filled.reason}: {counts}", markup=False, soft_wrap=True
+            )
         return
     if into is None:
         rebuilt = _rebuild(
-            settings, config, tables, start=first, archive=archive, parallel=side_by_side, restart=restart
+            settings,
+            config,
+            tables,
+            start=first,
+            archive=archive,
+            parallel=side_by_side,
+            restart=restart,
         )
         if settings.as_json:
             emit_json(rebuilt.model_dump(mode="json"))
@@ -162,7 +208,13 @@ def _rebuild(
 
 
 def _fill_gap(
-    settings: Settings, config: PipelineConfig, table_name: str, *, start: Start, end: Bound, archive: Path | None
+    settings: Settings,
+    config: PipelineConfig,
+    table_name: str,
+    *,
+    start: Start,
+    end: Bound,
+    archive: Path | None,
 ) -> GapReport:
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
@@ -177,7 +229,12 @@ def _fill_gap(
     ):
         level = "DEBUG" if settings.debug else "CRITICAL"
         runs = SourceRuns(
-            loaded, config, instance=instance, kind="replay", log_level=level, on_waiting=progress.waiting
+            loaded,
+            config,
+            instance=instance,
+            kind="replay",
+            log_level=level,
+            on_waiting=progress.waiting,
         )
         return fill_gap(
             config,
@@ -200,7 +257,9 @@ def _show(report: BackfillReport) -> None:
     rows.add_row("tables", ", ".join(report.tables))
     rows.add_row("range", f"{report.start} - {report.end}")
     if report.partial:
-        rows.add_row("partial", f"{', '.join(report.partial)}: rows from before the range are missing")
+        rows.add_row(
+            "partial", f"{', '.join(report.partial)}: rows from before the range are missing"
+        )
     if report.capture is not None:
         rows.add_row("batches", f"{report.batches:,}")
     _add_parallel(rows, report.parallel)
@@ -220,7 +279,9 @@ def _show_rebuilt(report: RebuildReport) -> None:
     rows.add_row("tables", ", ".join(report.tables))
     for name, target in report.targets.items():
         count = "" if target.rows < 0 else f"{count_of(target.rows, 'row')}, "
-        rows.add_row("rebuilt", f"{name}: {count}Delta version {target.delta_version}, cut {target.cut}")
+        rows.add_row(
+            "rebuilt", f"{name}: {count}Delta version {target.delta_version}, cut {target.cut}"
+        )
     _add_parallel(rows, report.parallel)
     out.print(rows)
     for note in report.notes:

@@ -43,7 +43,9 @@ Examples:
 """
 
 
-def _paths(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[Path, ...]:
+def _paths(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[Path, ...]:
     paths = tuple(map(Path, value))
     for path in paths:
         if path != _STDIN and not path.exists():
@@ -68,7 +70,9 @@ def _time_us(context: click.Context, parameter: click.Parameter, value: str | No
     return round(moment.timestamp() * 1_000_000)
 
 
-def _journal_position(context: click.Context, parameter: click.Parameter, value: str | None) -> JournalPosition | None:
+def _journal_position(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> JournalPosition | None:
     """JOURNAL:OFFSET."""
     if value is None:
         return None
@@ -95,25 +99,42 @@ def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> st
     return value
 
 
-def _operations(context: click.Context, parameter: click.Parameter, value: str | None) -> frozenset[str]:
+def _operations(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> frozenset[str]:
     if value is None:
         return frozenset(_OPERATIONS)
     found = frozenset(part.strip() for part in value.split(","))
     if not found <= set(_OPERATIONS):
-        raise click.BadParameter(f"{value!r} is not one of {', '.join(_OPERATIONS)}", context, parameter)
+        raise click.BadParameter(
+            f"{value!r} is not one of {', '.join(_OPERATIONS)}", context, parameter
+        )
     return found
 
 
 @click.command("binlog", epilog=_EPILOG)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", callback=_paths)
 @click.option(
-    "--format", "form", type=click.Choice(["summary", "jsonl", "parquet"]), default="summary", show_default=True,
+    "--format",
+    "form",
+    type=click.Choice(["summary", "jsonl", "parquet"]),
+    default="summary",
+    show_default=True,
     help="A summary; every change as a line of JSON; or Parquet files, one or more per table.",
-)  # fmt: skip
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Directory for --format parquet."
 )
-@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables, such as 'shop.*'.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory for --format parquet.",
+)
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only these tables, such as 'shop.*'.",
+)
 @click.option(
     "--op",
     "operations",
@@ -131,8 +152,16 @@ def _operations(context: click.Context, parameter: click.Parameter, value: str |
     "--annotations/--no-annotations", default=False, show_default=True,
     help="With jsonl: the SQL text behind each change, if the log holds it.",
 )  # fmt: skip
-@click.option("--from-time", "from_us", metavar="TIME", callback=_time_us, help="Committed at or after this time.")
-@click.option("--to-time", "to_us", metavar="TIME", callback=_time_us, help="Committed before this time.")
+@click.option(
+    "--from-time",
+    "from_us",
+    metavar="TIME",
+    callback=_time_us,
+    help="Committed at or after this time.",
+)
+@click.option(
+    "--to-time", "to_us", metavar="TIME", callback=_time_us, help="Committed before this time."
+)
 @click.option(
     "--from-position", "from_place", metavar="JOURNAL:OFFSET", callback=_journal_position,
     help="Transactions that begin here or later.",
@@ -144,7 +173,14 @@ def _operations(context: click.Context, parameter: click.Parameter, value: str |
     callback=_journal_position,
     help="Transactions that begin before this position.",
 )
-@click.option("--gtid", "gtids", metavar="SET", default="", callback=_gtids, help="Transactions in this GTID set.")
+@click.option(
+    "--gtid",
+    "gtids",
+    metavar="SET",
+    default="",
+    callback=_gtids,
+    help="Transactions in this GTID set.",
+)
 @click.option(
     "--exclude-gtid",
     "exclude_gtids",
@@ -159,12 +195,19 @@ def _operations(context: click.Context, parameter: click.Parameter, value: str |
          "shows them as hex.",
 )  # fmt: skip
 @click.option(
-    "--follow", is_flag=True, help="With jsonl: keep reading as the log grows, in this journal and the following ones."
+    "--follow",
+    is_flag=True,
+    help="With jsonl: keep reading as the log grows, in this journal and the following ones.",
 )
 @click.option(
-    "--poll-interval", "poll_s", type=click.FloatRange(min=0.01), default=0.5, show_default=True, metavar="S",
+    "--poll-interval",
+    "poll_s",
+    type=click.FloatRange(min=0.01),
+    default=0.5,
+    show_default=True,
+    metavar="S",
     help="How often --follow looks for new events.",
-)  # fmt: skip
+)
 @with_json
 def command(
     settings: Settings,
@@ -193,7 +236,9 @@ def command(
     from cdc_pipeline.pipeline.inspect.selection import Selection
 
     selection = Selection(
-        tables=tables, operations=operations if statements else operations - {"statement"}, **transactions
+        tables=tables,
+        operations=operations if statements else operations - {"statement"},
+        **transactions,
     )
     inspection = Inspection(selection, unknown_charset=charset, annotations=annotations)
     inspection.bare_tables.on_new = _note_bare
@@ -209,10 +254,13 @@ def command(
     _note_rest(inspection)
 
 
-def _check_usage(settings: Settings, paths: tuple[Path, ...], form: str, output: Path | None, follow: bool) -> None:
+def _check_usage(
+    settings: Settings, paths: tuple[Path, ...], form: str, output: Path | None, follow: bool
+) -> None:
     if form == "jsonl" and settings.as_json:
         raise click.UsageError(
-            "--json asks for one document and --format jsonl for one per line; give only one of them"
+            "--json asks for one document and --format jsonl for one per line; give "
+            "only one of them"
         )
     if (form == "parquet") != (output is not None):
         raise click.UsageError("--format parquet and --output DIR must be given together")
@@ -250,7 +298,9 @@ def _until_stopped(*, is_on: bool) -> Iterator[Callable[[float], bool]]:
 
     def ask(number: int, _frame: object) -> None:
         stop.set()
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+        signal.signal(
+            number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
+        )
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -268,7 +318,9 @@ def _write_lines(inspection: Inspection, chunks: Iterable[FileChunk]) -> None:
         out.flush()
 
 
-def _write_files(settings: Settings, inspection: Inspection, chunks: Iterable[FileChunk], output: Path) -> None:
+def _write_files(
+    settings: Settings, inspection: Inspection, chunks: Iterable[FileChunk], output: Path
+) -> None:
     from cdc_pipeline.pipeline.inspect.change_files import ChangeFiles
 
     failure: CdcError | None = None
@@ -314,12 +366,21 @@ def _note_rest(inspection: Inspection) -> None:
     log = inspection.log
     if log.filter.moved_from is not None:
         click.echo(
-            f"note: no transaction begins at the given position; it was moved to {log.filter.moved_from}", err=True
+            "note: no transaction begins at the given position; it was moved to "
+            f"{log.filter.moved_from}",
+            err=True,
         )
     if log.counts.abandoned:
-        click.echo(f"note: not shown: {log.counts.abandoned} transactions that their journal left unfinished", err=True)
+        click.echo(
+            f"note: not shown: {log.counts.abandoned} transactions that their "
+            "journal left unfinished",
+            err=True,
+        )
     if log.counts.unfinished:
-        click.echo(f"note: not shown: the transaction at {log.counts.unfinished}, which has not ended", err=True)
+        click.echo(
+            f"note: not shown: the transaction at {log.counts.unfinished}, which has not ended",
+            err=True,
+        )
     if log.counts.shown_too_early:
         click.echo(
             f"note: {log.counts.shown_too_early} large transactions were shown before they "

@@ -69,7 +69,10 @@ def _described(info: JournalInfo) -> str:
         parts.append("no checksums")
     if info.packed_bytes:
         ratio = info.unpacked_bytes / info.packed_bytes
-        parts.append(f"compressed from {info.unpacked_bytes:,} to {info.packed_bytes:,} bytes, {ratio:.1f} to 1")
+        parts.append(
+            f"compressed from {info.unpacked_bytes:,} to {info.packed_bytes:,} bytes, "
+            f"{ratio:.1f} to 1"
+        )
     lines = [", ".join(parts)]
     if info.events:
         lines.append(f"  events from {_time(info.first_time_s)} to {_time(info.last_time_s)} UTC")
@@ -89,4 +92,8 @@ def _show_error(error: dict[str, object]) -> None:
 
 
 def _time(timestamp_s: int) -> str:
-    return datetime.fromtimestamp(timestamp_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S") if timestamp_s else ""
+    return (
+        datetime.fromtimestamp(timestamp_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+        if timestamp_s
+        else ""
+    )

@@ -28,7 +28,7 @@ def command() -> None:
     """
 
 
-# -- show, history ----------------------------------------------------------------------------------------------------
+# -- show, history ---------------------------------------------------------------------------------
 
 
 @command.command("show")
@@ -57,7 +57,13 @@ def show(settings: Settings, *, source: str) -> None:
 
 @command.command("history")
 @click.argument("source")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many, newest first.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="How many, newest first.",
+)
 @with_json
 def history(settings: Settings, *, source: str, limit: int) -> None:
     """Show the newest cursors of SOURCE: when and by which run each was written, what it covered,
@@ -74,14 +80,17 @@ def history(settings: Settings, *, source: str, limit: int) -> None:
         _show_history(source, entries)
 
 
-# -- set, rebuild -----------------------------------------------------------------------------------------------------
+# -- set, rebuild ----------------------------------------------------------------------------------
 
 
 @command.command("set")
 @click.argument("source")
 @click.option("--journal", metavar="JOURNAL", help="Continue in this journal, at --offset.")
 @click.option(
-    "--offset", type=click.IntRange(min=4), metavar="BYTES", help="Must lie between two transactions; default 4."
+    "--offset",
+    type=click.IntRange(min=4),
+    metavar="BYTES",
+    help="Must lie between two transactions; default 4.",
 )
 @click.option("--gtid-set", metavar="SET", help="Continue after this set of transactions.")
 @click.option("--earliest", is_flag=True, help="Continue at the beginning of the oldest journal.")
@@ -174,7 +183,9 @@ def _change(
                 instance=instance,
                 work=lambda cursors, run_id: work(cursors, change, run_id),
                 log_level="DEBUG" if settings.debug else "CRITICAL",
-                on_waiting=lambda runs: waiting.print(f"waiting for the runs that hold this source: {', '.join(runs)}"),
+                on_waiting=lambda runs: waiting.print(
+                    f"waiting for the runs that hold this source: {', '.join(runs)}"
+                ),
             )
     _report(settings, change, run_id=run_id)
 
@@ -195,9 +206,13 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-def _place_of(journal: str | None, offset: int | None, gtid_set: str | None, *, earliest: bool, latest: bool) -> Start:
+def _place_of(
+    journal: str | None, offset: int | None, gtid_set: str | None, *, earliest: bool, latest: bool
+) -> Start:
     if (journal is not None) + (gtid_set is not None) + earliest + latest != 1:
-        raise click.UsageError("give exactly one of --journal (with --offset), --gtid-set, --earliest and --latest")
+        raise click.UsageError(
+            "give exactly one of --journal (with --offset), --gtid-set, --earliest and --latest"
+        )
     if offset is not None and journal is None:
         raise click.UsageError("--offset needs --journal")
     from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
@@ -206,7 +221,9 @@ def _place_of(journal: str | None, offset: int | None, gtid_set: str | None, *, 
         return PositionConfig(journal=journal, offset=4 if offset is None else offset)
     if gtid_set is not None:
         if not gtid_set.strip():
-            raise click.UsageError("--gtid-set is empty; use --earliest to start before all transactions")
+            raise click.UsageError(
+                "--gtid-set is empty; use --earliest to start before all transactions"
+            )
         return GtidConfig(gtid_set=gtid_set)
     return "earliest" if earliest else "latest"
 
@@ -223,7 +240,7 @@ def _operator() -> str:
         return f"user id {os.getuid()}"
 
 
-# -- output -----------------------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
 def _report(settings: Settings, change: CursorChange, *, run_id: str) -> None:
@@ -235,7 +252,8 @@ def _report(settings: Settings, change: CursorChange, *, run_id: str) -> None:
         out.print(f"nothing to do: {'; '.join(change.reasons)}", soft_wrap=True)
     elif change.new is not None:
         out.print(
-            f"the cursor of {change.source} is now {_described(change.new)} (Dagster run {run_id})", soft_wrap=True
+            f"the cursor of {change.source} is now {_described(change.new)} (Dagster run {run_id})",
+            soft_wrap=True,
         )
 
 
@@ -268,20 +286,30 @@ def _show_view(view: CursorView, skipped: tuple[str, ...]) -> None:
     else:
         rows.add_row("last cut", "none")
     rows.add_row("they agree", "yes" if view.agrees else "no")
-    rows.add_row("will stop: {view.next_run}", f"stops: {view.next_run}" if view.stops else view.next_run)
+    rows.add_row(
+        "will stop: {view.next_run}", f"stops: {view.next_run}" if view.stops else view.next_run
+    )
     if view.oldest_needed is not None:
-        rows.add_row("needed", f"the log from {view.oldest_needed} on, by {view.oldest_needed.consumer}")
+        rows.add_row(
+            "needed", f"the log from {view.oldest_needed} on, by {view.oldest_needed.consumer}"
+        )
     for number, event in enumerate(skipped):
         rows.add_row("ignored" if number == 0 else "", event)
     results().print(rows)
 
 
 def _show_history(source: str, entries: list[CursorEntry]) -> None:
-    rows = table(f"Cursors of {source}", "written", "batch", "interval", "run", "notes", numbers=("batch",))
+    rows = table(
+        f"Cursors of {source}", "written", "batch", "interval", "run", "notes", numbers=("batch",)
+    )
     for entry in entries:
         interval = entry.metadata.get("interval", f"at {entry.cursor.position}")
         rows.add_row(
-            _when(entry.at_us), str(entry.cursor.batch_number), str(interval), entry.run_id[:8], _notes_of(entry)
+            _when(entry.at_us),
+            str(entry.cursor.batch_number),
+            str(interval),
+            entry.run_id[:8],
+            _notes_of(entry),
         )
     if not entries:
         notes().print(f"{source} has no cursor yet")

@@ -32,7 +32,13 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("source")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many, newest first.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="How many, newest first.",
+)
 @with_json
 def list_(settings: Settings, *, source: str, limit: int) -> None:
     """List the newest cuts of SOURCE. Asks no server and starts no JVM."""
@@ -45,9 +51,16 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
         emit_json([cut.model_dump(mode="json") for cut in shown])
         return
     rows = table(
-        f"Cuts of {source}", "cut", "published", "source time", "place", "tables", "changes", "suspended",
+        f"Cuts of {source}",
+        "cut",
+        "published",
+        "source time",
+        "place",
+        "tables",
+        "changes",
+        "suspended",
         numbers=("cut", "tables", "changes"),
-    )  # fmt: skip
+    )
     for cut in shown:
         rows.add_row(
             str(cut.number),
@@ -60,7 +73,10 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
         )
     results().print(rows)
     if len(found) > len(shown):
-        notes().print(f"{count_of(len(found) - len(shown), 'older cut')} not shown; to see all: --limit {len(found)}")
+        notes().print(
+            f"{count_of(len(found) - len(shown), 'older cut')} not shown; to see all: "
+            f"--limit {len(found)}"
+        )
 
 
 @command.command("show")
@@ -82,7 +98,11 @@ def show(settings: Settings, *, source: str, cut: str | None) -> None:
 @command.command("sql")
 @click.argument("source")
 @click.option("--as-of", metavar="CUT", help=_AS_OF)
-@click.option("--schema", metavar="NAME", help="Create permanent views in this schema instead of temporary views.")
+@click.option(
+    "--schema",
+    metavar="NAME",
+    help="Create permanent views in this schema instead of temporary views.",
+)
 @with_json
 def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | None) -> None:
     """Print Spark SQL that creates a view of every table of SOURCE as of one cut. Runs nothing."""
@@ -91,7 +111,13 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
 
     statements = view_statements(paths, found, schema=schema)
     if settings.as_json:
-        emit_json({"cut": found.batch_number, "statements": statements, "suspended": sorted(found.cursor.suspended)})
+        emit_json(
+            {
+                "cut": found.batch_number,
+                "statements": statements,
+                "suspended": sorted(found.cursor.suspended),
+            }
+        )
         return
     click.echo(f"-- cut {found.batch_number} of {source}, at {found.cursor.position}")
     for name in sorted(found.cursor.suspended):
@@ -104,11 +130,15 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
 @click.argument("source")
 @click.argument("cut")
 @click.option(
-    "--to", metavar="FOLDER", required=True, help="Folder or object store URL of the copy, which is a lake of its own."
+    "--to",
+    metavar="FOLDER",
+    required=True,
+    help="Folder or object store URL of the copy, which is a lake of its own.",
 )
 @with_json
 def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
-    """Copy all tables of SOURCE as of CUT, to keep them for longer than sink.cut_retention. Starts Spark."""
+    """Copy all tables of SOURCE as of CUT, to keep them for longer than sink.cut_retention. Starts
+    Spark."""
     config = settings.config_of(source)
     paths, found = _cut(config, cut)
     from cdc_pipeline.sink.maintain.materialize import materialize as copy_cut
@@ -118,7 +148,13 @@ def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
     try:
         with quiet_streams(quiet=not settings.debug) as stream:
             progress = notes(stream)
-            copy = copy_cut(spark.session(), paths, found, to, on_table=lambda name: progress.print(f"copying {name}"))
+            copy = copy_cut(
+                spark.session(),
+                paths,
+                found,
+                to,
+                on_table=lambda name: progress.print(f"copying {name}"),
+            )
     finally:
         spark.stop()
     if settings.as_json:
@@ -142,7 +178,9 @@ def _show(cut: Cut) -> None:
     rows.add_row("position", f"{cut.cursor.journal}:{cut.cursor.offset}, epoch {cut.cursor.epoch}")
     if cut.cursor.gtid_set:
         rows.add_row("executed", cut.cursor.gtid_set)
-    rows.add_row("source time", _when(None if cut.source_time_us < 0 else time_of(cut.source_time_us)))
+    rows.add_row(
+        "source time", _when(None if cut.source_time_us < 0 else time_of(cut.source_time_us))
+    )
     rows.add_row("published", _when(time_of(cut.published_at_us)))
     rows.add_row("kind", cut.kind)
     for note in cut.notes:
@@ -157,7 +195,13 @@ def _show(cut: Cut) -> None:
         counts = ["", "", "", ""]
         if there is not None:
             counts = [
-                f"{n:,}" for n in (there.table_version, there.rows_inserted, there.rows_updated, there.rows_deleted)
+                f"{n:,}"
+                for n in (
+                    there.table_version,
+                    there.rows_inserted,
+                    there.rows_updated,
+                    there.rows_deleted,
+                )
             ]
         listed.add_row(name, *counts, "" if held is None else f"suspended at {held.position}")
     out.print(listed)

@@ -19,8 +19,21 @@ if TYPE_CHECKING:
     from cdc_pipeline.pipeline.doctor.diagnosis import Area, Diagnosis, Finding
 
 # Copied from `pipeline.doctor.diagnosis`, which is not loaded for --help.
-_AREAS: Final[tuple[Area, ...]] = ("server", "grants", "retention", "tables", "state", "lake", "local")
-_SIGNS: Final = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "error": ("✗", "red")}
+_AREAS: Final[tuple[Area, ...]] = (
+    "server",
+    "grants",
+    "retention",
+    "tables",
+    "state",
+    "lake",
+    "local",
+)
+_SIGNS: Final = {
+    "ok": ("✓", "green"),
+    "note": ("·", "cyan"),
+    "warning": ("!", "yellow"),
+    "error": ("✗", "red"),
+}
 _SHORT: Final = 90
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -30,7 +43,9 @@ class _Every(click.ParamType[float]):
 
     name = "duration"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         match = re.fullmatch(r"(\d+)([mhd])", str(value).strip())
         if match is None or int(match[1]) == 0:
             self.fail(f"{value!r} is not a duration such as 15m, 6h or 1d", param, ctx)
@@ -40,11 +55,24 @@ class _Every(click.ParamType[float]):
 @click.command("doctor")
 @click.argument("source")
 @click.option(
-    "--spark", "with_spark", is_flag=True, help="Also start Spark, and write and read a scratch table in the lake."
+    "--spark",
+    "with_spark",
+    is_flag=True,
+    help="Also start Spark, and write and read a scratch table in the lake.",
 )
-@click.option("--every", "every_s", type=_Every(), metavar="TIME", help="Longest time between two runs, such as 6h.")
 @click.option(
-    "--area", "areas", multiple=True, type=click.Choice(_AREAS), help="Only this area; can be given more than once."
+    "--every",
+    "every_s",
+    type=_Every(),
+    metavar="TIME",
+    help="Longest time between two runs, such as 6h.",
+)
+@click.option(
+    "--area",
+    "areas",
+    multiple=True,
+    type=click.Choice(_AREAS),
+    help="Only this area; can be given more than once.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Also list what is fine, line by line.")
 @with_json
@@ -71,7 +99,11 @@ def command(
     with quiet_streams(quiet=not settings.debug) as stream:
         from cdc_pipeline.orchestration.doctor import diagnose
 
-        status = notes(stream).status(f"examining {source} ...") if stream.isatty() and not settings.as_json else None
+        status = (
+            notes(stream).status(f"examining {source} ...")
+            if stream.isatty() and not settings.as_json
+            else None
+        )
         if status is not None:
             status.start()
         try:
@@ -86,7 +118,9 @@ def command(
             if status is not None:
                 status.stop()
     if settings.as_json:
-        emit_json({**made.model_dump(mode="json"), "worst": made.worst, "exit_code": made.exit_code})
+        emit_json(
+            {**made.model_dump(mode="json"), "worst": made.worst, "exit_code": made.exit_code}
+        )
     else:
         _show(made, show_all=show_all, shown=("Spark",) if with_spark else ())
     if made.exit_code:
@@ -109,7 +143,9 @@ def _show(made: Diagnosis, *, show_all: bool, shown: Sequence[str] = ()) -> None
             troubled = {finding.check for finding in of_area if finding.severity != "ok"}
             names = [name for name in fine if name not in troubled and name not in shown]
             if names:
-                rows.add_row(styled(("✓", "green")), "", styled((f"fine: {', '.join(names)}", "dim")))
+                rows.add_row(
+                    styled(("✓", "green")), "", styled((f"fine: {', '.join(names)}", "dim"))
+                )
         if rows.row_count:
             out.print(styled("\n", (area, "bold")))
             out.print(rows)
@@ -134,8 +170,16 @@ def _add(rows: Table, finding: Finding) -> None:
     text = Text()
     text.append(finding.what, style="bold" if finding.severity == "error" else "")
     if finding.severity != "ok":
-        lines = [f"{title}: {part}" for title, part in (("expected", finding.expected), ("got", finding.got)) if part]
-        between = "; " if sum(map(len, lines)) <= _SHORT and not any("; " in part for part in lines) else "\n"
+        lines = [
+            f"{title}: {part}"
+            for title, part in (("expected", finding.expected), ("got", finding.got))
+            if part
+        ]
+        between = (
+            "; "
+            if sum(map(len, lines)) <= _SHORT and not any("; " in part for part in lines)
+            else "\n"
+        )
         if lines:
             text.append("\n" + between.join(lines), style="dim")
         if finding.mend:
@@ -145,9 +189,14 @@ def _add(rows: Table, finding: Finding) -> None:
 
 
 def _summary(made: Diagnosis) -> Text:
-    counts = {severity: len(made.with_severity(severity)) for severity in ("error", "warning", "note", "ok")}
+    counts = {
+        severity: len(made.with_severity(severity))
+        for severity in ("error", "warning", "note", "ok")
+    }
     parts: list[str | tuple[str, str]] = []
     for severity, count in counts.items():
         if count and severity != "ok":
             parts += [(count_of(count, severity), _SIGNS[severity][1]), ", "]
-    return styled(f"{made.source}: ", *parts, f"{counts['ok']} fine; examined in {made.seconds:.1f} s")
+    return styled(
+        f"{made.source}: ", *parts, f"{counts['ok']} fine; examined in {made.seconds:.1f} s"
+    )

@@ -32,7 +32,9 @@ class LoadProgress(Bars, RunObserver):
             self._progress.remove_task(task)
         self._tasks, self._first = {}, {}
         goes_on = "continues" if resumed else "begins"
-        self._console.print(f"load {state.load_id} {goes_on}: {', '.join(state.sources)}", soft_wrap=True)
+        self._console.print(
+            f"load {state.load_id} {goes_on}: {', '.join(state.sources)}", soft_wrap=True
+        )
 
     def load_stepped(self, text: str) -> None:
         if text != self._last_step:
@@ -54,5 +56,6 @@ class LoadProgress(Bars, RunObserver):
                 self._tasks[name],
                 completed=rows,
                 total=max(rows, 1) if is_done else max(rows + 1, state.rows_estimated.get(name, 0)),
-                counts=f"{count_of(rows, 'row')}, {a_second:,.0f} per second, {count_of(chunks, 'chunk')}",
+                counts=f"{count_of(rows, 'row')}, {a_second:,.0f} per second, "
+                f"{count_of(chunks, 'chunk')}",
             )

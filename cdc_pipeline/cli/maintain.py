@@ -60,7 +60,9 @@ def said(done: TableMaintenance) -> str:
     if done.optimized:
         parts.append(f"compacted {count_of(done.files_removed, 'file')} into {done.files_added}")
     if done.vacuum:
-        found = "" if done.files_deleted < 0 else f", {count_of(done.files_deleted, 'file')} deleted"
+        found = (
+            "" if done.files_deleted < 0 else f", {count_of(done.files_deleted, 'file')} deleted"
+        )
         parts.append(f"vacuumed ({done.vacuum}{found})")
     if done.skipped:
         parts.append(done.skipped)
@@ -73,7 +75,13 @@ def _show(report: MaintenanceReport) -> None:
         numbers=("files", "small", "deleted rows"),
     )  # fmt: skip
     for done in report.tables:
-        rows.add_row(done.table, f"{done.files:,}", f"{done.small_files:,}", f"{done.deleted_share:.1%}", said(done))
+        rows.add_row(
+            done.table,
+            f"{done.files:,}",
+            f"{done.small_files:,}",
+            f"{done.deleted_share:.1%}",
+            said(done),
+        )
     out = results()
     out.print(rows)
     if report.cuts_removed:

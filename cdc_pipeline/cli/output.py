@@ -64,11 +64,15 @@ def notes(stream: TextIO | None = None) -> Console:
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
-    """Return a text of parts, each plain or with a style: ``styled(("shop", "bold"), ": ready")``."""
+    """Return a text of parts, each plain or with a style:
+    ``styled(("shop", "bold"), ": ready")``."""
     from rich.text import Text
 
     return Text.assemble(
-        *(printable_lines(one) if isinstance(one, str) else (printable_lines(one[0]), one[1]) for one in parts)
+        *(
+            printable_lines(one) if isinstance(one, str) else (printable_lines(one[0]), one[1])
+            for one in parts
+        )
     )
 
 
@@ -76,8 +80,14 @@ def xa_line(xa: OpenXa) -> str:
     """Describe a prepared XA transaction on one line: xid, position, time, waiting rows."""
     since = ""
     if xa.prepared_at_us >= 0:
-        since = f" since {datetime.fromtimestamp(xa.prepared_at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return f"{xa.xid}{since}, {xa.prepared_journal}:{xa.prepared_offset}, {count_of(xa.rows, 'row')} parked"
+        since = (
+            " since "
+            f"{datetime.fromtimestamp(xa.prepared_at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+        )
+    return (
+        f"{xa.xid}{since}, {xa.prepared_journal}:{xa.prepared_offset}, "
+        f"{count_of(xa.rows, 'row')} parked"
+    )
 
 
 def load_line(load: LoadStatus) -> str:
@@ -86,9 +96,16 @@ def load_line(load: LoadStatus) -> str:
         return f"{load.load_id}: {load.damaged}"
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
     command = "cdc-pipeline snapshot" if load.kind == "load" else "cdc-pipeline backfill --rebuild"
-    state = "under way" if load.is_running else f"stopped; run the same `{command}` again to continue it"
+    state = (
+        "under way"
+        if load.is_running
+        else f"stopped; run the same `{command}` again to continue it"
+    )
     if load.kind == "rebuild":
-        return f"{load.load_id} of {', '.join(load.tables)}: rebuilt from {load.journal}:{load.offset}; {state}"
+        return (
+            f"{load.load_id} of {', '.join(load.tables)}: rebuilt from "
+            f"{load.journal}:{load.offset}; {state}"
+        )
     return (
         f"{load.load_id} of {', '.join(load.tables)}: {count_of(load.rows, 'row')} in "
         f"{count_of(load.chunks, 'chunk')}{percent}, from {load.journal}:{load.offset}; {state}"
@@ -111,7 +128,9 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     for column in columns:
         # Numbers are never broken: on a narrow terminal, texts are folded instead.
         is_number = column in numbers
-        made.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
+        made.add_column(
+            column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
+        )
     return made
 
 

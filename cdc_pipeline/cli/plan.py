@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import by_reason, count_of, emit_json, listed, load_line, results, table, xa_line
+from cdc_pipeline.cli.output import (
+    by_reason,
+    count_of,
+    emit_json,
+    listed,
+    load_line,
+    results,
+    table,
+    xa_line,
+)
 from cdc_pipeline.cli.settings import Settings, with_bound, with_json
 
 if TYPE_CHECKING:
@@ -24,7 +33,8 @@ if TYPE_CHECKING:
 def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     """Show where a run of SOURCE would start and why, where it would end, and what it would read.
 
-    Reads the cursor, the lake's state and the source's list of journals. Writes nothing and starts no JVM.
+    Reads the cursor, the lake's state and the source's list of journals. Writes nothing and starts
+    no JVM.
 
     Exit codes: 0 a run can start; 1 it cannot, with the reason; 2 wrong usage or configuration.
     """
@@ -36,7 +46,9 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
         cursors = load_source(settings.jobs_directory, source).cursors(instance)
         made = plan(config, cursors=cursors, bound=bound)
     if settings.as_json:
-        emit_json({**made.model_dump(mode="json"), "cursor_events_passed_over": list(cursors.skipped)})
+        emit_json(
+            {**made.model_dump(mode="json"), "cursor_events_passed_over": list(cursors.skipped)}
+        )
     else:
         _show(made, cursors.skipped, is_live=config.source.kind == "live")
 
@@ -57,9 +69,14 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
     if plan.limit:
         rows.add_row("end", plan.limit)
     rows.add_row("at the latest" if plan.limit else "end", f"{plan.end_journal}:{plan.end_offset}")
-    rows.add_row("because", "the log ended there when the run was planned" if plan.limit else plan.end_reason)
+    rows.add_row(
+        "because", "the log ended there when the run was planned" if plan.limit else plan.end_reason
+    )
     at_most = "at most " if plan.limit else ""
-    rows.add_row("to read", f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
+    rows.add_row(
+        "to read",
+        f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}",
+    )
     none = "none known yet: they will be found in the log"
     if is_live:
         none = (
@@ -68,12 +85,18 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
         )
     rows.add_row("tables", listed(plan.tables) or none)
     if plan.unseen:
-        why = "matches no table: misspelt in tables.include, not created yet, or the account lacks SELECT on it"
+        why = (
+            "matches no table: misspelt in tables.include, not created yet, or the account "
+            "lacks SELECT on it"
+        )
         rows.add_row("", f"{listed(plan.unseen)}: {why}")
     for number, line in enumerate(feature_lines(plan.features)):
         rows.add_row("features" if number == 0 else "", line)
     if plan.oldest_needed is not None:
-        rows.add_row("needed", f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}")
+        rows.add_row(
+            "needed",
+            f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}",
+        )
     if plan.partial_tables:
         rows.add_row("partial", listed(plan.partial_tables))
     for why, names in by_reason(plan.needs_load):
@@ -83,7 +106,9 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
     for load in plan.loads:
         rows.add_row("load", load_line(load))
     for name, held in sorted(plan.suspended.items()):
-        rows.add_row("suspended", f"{name} is suspended at {held.position}: {held.error}: {held.what}")
+        rows.add_row(
+            "suspended", f"{name} is suspended at {held.position}: {held.error}: {held.what}"
+        )
         rows.add_row("", way_out(name, held, source=plan.source))
     if plan.unfinished_batch is not None:
         rows.add_row("first", f"finish batch {plan.unfinished_batch} from its own files")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, TextIO
 
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from cdc_pipeline.cli.output import count_of, notes
 from cdc_pipeline.lake.records import Cut
@@ -61,19 +68,23 @@ class ProgressObserver(Bars, RunObserver):
     def waiting(self, run_ids: list[str]) -> None:
         """Show that another run holds the source."""
         self._console.print(
-            f"another capture of this source is running ({holders_text(run_ids)}): waiting for it to end"
+            f"another capture of this source is running ({holders_text(run_ids)}): "
+            "waiting for it to end"
         )
 
     def planned(self, plan: CapturePlan) -> None:
         self._progress.update(self._task, total=plan.bytes_between)
         stops = f"stops {plan.limit}; " if plan.limit else ""
         self._console.print(
-            f"{plan.source}: {plan.start_journal}:{plan.start_offset} to {plan.end_journal}:{plan.end_offset}, "
+            f"{plan.source}: {plan.start_journal}:{plan.start_offset} to "
+            f"{plan.end_journal}:{plan.end_offset}, "
             f"{stops}{'at most ' if plan.limit else ''}{plan.bytes_between:,} bytes",
             soft_wrap=True,
         )
 
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
+    def progressed(
+        self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
+    ) -> None:
         counts = f"{count_of(transactions, 'transaction')}, {count_of(rows, 'row')}"
         self._progress.update(self._task, completed=bytes_done, total=bytes_total, counts=counts)
 

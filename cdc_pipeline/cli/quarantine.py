@@ -28,8 +28,12 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("source")
-@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only of this source table.")
-@click.option("--all", "settled", is_flag=True, help="Include rows that were replayed or discarded.")
+@click.option(
+    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only of this source table."
+)
+@click.option(
+    "--all", "settled", is_flag=True, help="Include rows that were replayed or discarded."
+)
 @with_json
 def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: bool) -> None:
     """List the rows of SOURCE that wait in quarantine. Asks no server and starts no JVM."""
@@ -43,7 +47,13 @@ def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: 
     rows = table(f"Quarantine of {source}", "id", "table", "at", "error", "")
     for entry in entries:
         what = "" if entry.mark is None else f"{entry.mark.what} by {entry.mark.who}"
-        rows.add_row(entry.id, entry.table, f"{entry.journal}:{entry.offset}", f"{entry.error}: {entry.what}", what)
+        rows.add_row(
+            entry.id,
+            entry.table,
+            f"{entry.journal}:{entry.offset}",
+            f"{entry.error}: {entry.what}",
+            what,
+        )
     results().print(rows if entries else f"{source}: no row is in quarantine")
 
 
@@ -71,7 +81,9 @@ def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
         out.print()
 
 
-_tables = click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Rows of this source table.")
+_tables = click.option(
+    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Rows of this source table."
+)
 _reason = click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -83,7 +95,8 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--even-if-deleted",
     is_flag=True,
-    help="Rows have left the table since the quarantine; confirm that the keys of these rows are not among them.",
+    help="Rows have left the table since the quarantine; confirm that the keys of these rows "
+    "are not among them.",
 )
 @_reason
 @_yes
@@ -105,7 +118,14 @@ def replay(
     be replayed.
     """
     _settle(
-        settings, source, "replayed", ids=ids, tables=tables, even_if_deleted=even_if_deleted, reason=reason, yes=yes
+        settings,
+        source,
+        "replayed",
+        ids=ids,
+        tables=tables,
+        even_if_deleted=even_if_deleted,
+        reason=reason,
+        yes=yes,
     )
 
 
@@ -117,14 +137,31 @@ def replay(
 @_yes
 @with_json
 def discard(
-    settings: Settings, *, source: str, ids: tuple[str, ...], tables: tuple[str, ...], reason: str, yes: bool
+    settings: Settings,
+    *,
+    source: str,
+    ids: tuple[str, ...],
+    tables: tuple[str, ...],
+    reason: str,
+    yes: bool,
 ) -> None:
     """Discard rows of SOURCE: the named ones, or all of --table. This is recorded; their files
     stay.
     """
     if not ids and not tables:
-        raise click.UsageError("name rows by id, or a table with --table: nothing is discarded by accident")
-    _settle(settings, source, "discarded", ids=ids, tables=tables, even_if_deleted=False, reason=reason, yes=yes)
+        raise click.UsageError(
+            "name rows by id, or a table with --table: nothing is discarded by accident"
+        )
+    _settle(
+        settings,
+        source,
+        "discarded",
+        ids=ids,
+        tables=tables,
+        even_if_deleted=False,
+        reason=reason,
+        yes=yes,
+    )
 
 
 def _settle(
@@ -172,7 +209,9 @@ def _settle(
                 instance=instance,
                 work=work,
                 log_level="DEBUG" if settings.debug else "CRITICAL",
-                on_waiting=lambda runs: waiting.print(f"waiting for the runs that hold this source: {', '.join(runs)}"),
+                on_waiting=lambda runs: waiting.print(
+                    f"waiting for the runs that hold this source: {', '.join(runs)}"
+                ),
             )
     _report(settings, source, what, settled)
     if settled.left:
@@ -192,11 +231,21 @@ def _confirm(settings: Settings, what: str, number: int, *, yes: bool) -> None:
 
 def _report(settings: Settings, source: str, what: str, settled: SettleResult) -> None:
     if settings.as_json:
-        emit_json({"source": source, what: settled.done, "left": settled.left, "batch_number": settled.batch_number})
+        emit_json(
+            {
+                "source": source,
+                what: settled.done,
+                "left": settled.left,
+                "batch_number": settled.batch_number,
+            }
+        )
         return
     out = results()
     at = "" if settled.batch_number is None else f" in batch {settled.batch_number}"
-    out.print(f"{source}: {count_of(len(settled.done), 'row')} {what}{at}, {len(settled.left):,} left in quarantine")
+    out.print(
+        f"{source}: {count_of(len(settled.done), 'row')} {what}{at}, {len(settled.left):,} "
+        "left in quarantine"
+    )
     for name, why in settled.left.items():
         out.print(f"  {name}: {why}", markup=False, soft_wrap=True)
 

@@ -24,21 +24,30 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     rows.add_row("reason", report.reason)
     rows.add_row(
         "interval",
-        f"{interval.start_journal}:{interval.start_offset} - {interval.end_journal}:{interval.end_offset}",
+        f"{interval.start_journal}:{interval.start_offset} - "
+        f"{interval.end_journal}:{interval.end_offset}",
     )
     rows.add_row(
-        "transactions", f"{interval.transactions_seen:,} seen, {interval.transactions_applied:,} with captured changes"
+        "transactions",
+        f"{interval.transactions_seen:,} seen, {interval.transactions_applied:,} with "
+        "captured changes",
     )
     if report.recovered_batch is not None:
-        rows.add_row("recovered", f"batch {report.recovered_batch} of an earlier run was finished first")
+        rows.add_row(
+            "recovered", f"batch {report.recovered_batch} of an earlier run was finished first"
+        )
     rows.add_row("batches", f"{report.batches:,}")
-    rows.add_row("time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark")
+    rows.add_row(
+        "time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark"
+    )
     if report.read_up_to is not None:
         rows.add_row("read up to", str(report.read_up_to))
     if report.applied_up_to is not None:
         rows.add_row("applied up to", str(report.applied_up_to))
     if report.oldest_needed is not None and report.oldest_needed.consumer != "cursor":
-        rows.add_row("needed", f"the log from {report.oldest_needed} on, by {report.oldest_needed.consumer}")
+        rows.add_row(
+            "needed", f"the log from {report.oldest_needed} on, by {report.oldest_needed.consumer}"
+        )
     if report.cursor is not None:
         rows.add_row("cursor", f"{report.cursor.position}, batch {report.cursor.batch_number}")
     if run_id:
@@ -84,7 +93,10 @@ def show_tables(tables: Mapping[str, TableReport]) -> None:
     out.print(rows)
     for name, of_table in sorted(tables.items()):
         if of_table.rescued:
-            text = f"{name}: rescued in {of_table.rescued_rows:,} rows: {rescued_text(of_table.rescued)}"
+            text = (
+                f"{name}: rescued in {of_table.rescued_rows:,} rows: "
+                f"{rescued_text(of_table.rescued)}"
+            )
             out.print(text, markup=False, soft_wrap=True)
     out.print()
 

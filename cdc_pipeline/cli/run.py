@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 )
 @with_bound
 @with_json
-def command(settings: Settings, *, source: str, tables: tuple[str, ...], bound: Bound | None) -> None:
+def command(
+    settings: Settings, *, source: str, tables: tuple[str, ...], bound: Bound | None
+) -> None:
     """Capture SOURCE once, from its cursor to the bound.
 
     Executes the source's Dagster job in this process: Dagster shows the run, its materializations
@@ -39,7 +41,9 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], bound: 
     while the others continued; 2 wrong usage or configuration.
     """
     if tables and bound is not None:
-        raise click.UsageError("--table cannot be combined with a bound: a suspended table is caught up to the cursor")
+        raise click.UsageError(
+            "--table cannot be combined with a bound: a suspended table is caught up to the cursor"
+        )
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     run = _execute(settings, source, bound, tables)
     if run.report is not None:
@@ -61,7 +65,9 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], bound: 
     raise click.exceptions.Exit(2 if isinstance(error, ConfigError) else 1)
 
 
-def _execute(settings: Settings, source: str, bound: Bound | None, tables: tuple[str, ...]) -> CaptureRun:
+def _execute(
+    settings: Settings, source: str, bound: Bound | None, tables: tuple[str, ...]
+) -> CaptureRun:
     from cdc_pipeline.cli.progress import ProgressObserver
     from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
 

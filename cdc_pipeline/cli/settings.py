@@ -36,7 +36,8 @@ class Settings:
             raise ConfigError(
                 f"the jobs directory {self.jobs_directory} does not exist",
                 expected="a directory with one YAML file per source",
-                next_step="start in the project's folder, or name the directory with --jobs or CDC_PIPELINE_JOBS",
+                next_step="start in the project's folder, or name the directory with --jobs or "
+                "CDC_PIPELINE_JOBS",
             )
         return [file.stem for file in list_config_files(self.jobs_directory)]
 
@@ -86,7 +87,9 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command: add the options for where a run stops, and pass their meaning as
     `bound`."""
 
-    @click.option("--until-journal", metavar="JOURNAL", help="Stop in this journal, at --until-offset.")
+    @click.option(
+        "--until-journal", metavar="JOURNAL", help="Stop in this journal, at --until-offset."
+    )
     @click.option(
         "--until-offset",
         type=int,
@@ -99,12 +102,20 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="TIME",
         help="Stop before the first transaction committed after this time, given with a zone.",
     )
-    @click.option("--until-transactions", type=int, metavar="N", help="Stop after this many transactions.")
     @click.option(
-        "--until-bytes", type=int, metavar="N", help="Stop at the first transaction end after this many bytes."
+        "--until-transactions", type=int, metavar="N", help="Stop after this many transactions."
     )
     @click.option(
-        "--until-seconds", type=float, metavar="S", help="Stop at the first transaction end after this much time."
+        "--until-bytes",
+        type=int,
+        metavar="N",
+        help="Stop at the first transaction end after this many bytes.",
+    )
+    @click.option(
+        "--until-seconds",
+        type=float,
+        metavar="S",
+        help="Stop at the first transaction end after this much time.",
     )
     @functools.wraps(function)
     def wrapped(
@@ -131,7 +142,9 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
                 seconds=until_seconds,
             )
         except ConfigError as error:
-            raise click.UsageError(f"the --until options are {error.got}; expected: {error.expected}") from None
+            raise click.UsageError(
+                f"the --until options are {error.got}; expected: {error.expected}"
+            ) from None
         return function(*args, bound=bound, **kwargs)
 
     return wrapped

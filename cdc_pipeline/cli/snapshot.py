@@ -1,4 +1,5 @@
-"""``cdc-pipeline snapshot``: tables loaded, or loaded again, while the source is captured as ever."""
+"""``cdc-pipeline snapshot``: tables loaded, or loaded again, while the source is captured as
+ever."""
 
 from __future__ import annotations
 
@@ -23,12 +24,18 @@ if TYPE_CHECKING:
     metavar="SCHEMA.TABLE",
     help="This table, whether it needs a load or not; can be given more than once.",
 )
-@click.option("--restart", is_flag=True, help="Give up unfinished loads of these tables and start again.")
 @click.option(
-    "--where", metavar="SQL", help="Do not load; instead reread the rows of one --table that satisfy this condition."
+    "--restart", is_flag=True, help="Give up unfinished loads of these tables and start again."
+)
+@click.option(
+    "--where",
+    metavar="SQL",
+    help="Do not load; instead reread the rows of one --table that satisfy this condition.",
 )
 @with_json
-def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart: bool, where: str | None) -> None:
+def command(
+    settings: Settings, *, source: str, tables: tuple[str, ...], restart: bool, where: str | None
+) -> None:
     """Load tables of SOURCE from the server's rows: those that are not in the lake, are partial, or
     need a reload.
 
@@ -44,7 +51,9 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart
     """
     config = settings.config_of(source)
     if where is not None and (len(tables) != 1 or restart):
-        raise click.UsageError("--where needs exactly one --table and cannot be combined with --restart")
+        raise click.UsageError(
+            "--where needs exactly one --table and cannot be combined with --restart"
+        )
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.orchestration.source_runs import SourceRuns
@@ -67,9 +76,18 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart
         )
         cursors = loaded.cursors(instance)
         if where is not None:
-            done = repair(config, cursors=cursors, table=tables[0], where=where, observer=progress, runs=runs)
+            done = repair(
+                config, cursors=cursors, table=tables[0], where=where, observer=progress, runs=runs
+            )
         else:
-            report = load(config, cursors=cursors, tables=tables or None, restart=restart, observer=progress, runs=runs)
+            report = load(
+                config,
+                cursors=cursors,
+                tables=tables or None,
+                restart=restart,
+                observer=progress,
+                runs=runs,
+            )
     if where is not None:
         _show_repair(settings, done)
     else:
@@ -103,7 +121,8 @@ def _show(settings: Settings, report: LoadReport) -> None:
         if note.kind != "loaded":
             out.print(f"{note.table}: {note.text}", markup=False, soft_wrap=True)
     out.print(
-        f"{report.rows:,} rows read in {report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU apart from Spark"
+        f"{report.rows:,} rows read in {report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU "
+        "apart from Spark"
     )
 
 
@@ -114,6 +133,7 @@ def _show_repair(settings: Settings, report: RepairReport) -> None:
     left = f", {count_of(report.rows_left, 'row')} left as in the log" if report.rows_left else ""
     done = (
         f": {report.table}: {count_of(report.rows_written, 'row')} written, "
-        f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}{left}"
+        f"{count_of(report.rows_deleted, 'row')} deleted in "
+        f"{count_of(report.rounds, 'round')}{left}"
     )
     results().print(styled((report.source, "bold"), done), soft_wrap=True)

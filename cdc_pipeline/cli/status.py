@@ -48,7 +48,9 @@ def command(settings: Settings, *, source: str | None) -> None:
             found[name] = error
     if settings.as_json:
         documents = {
-            name: error_document(value) if isinstance(value, CdcError) else value.model_dump(mode="json")
+            name: error_document(value)
+            if isinstance(value, CdcError)
+            else value.model_dump(mode="json")
             for name, value in found.items()
         }
         emit_json(documents[source] if source is not None else documents)
@@ -60,7 +62,9 @@ def command(settings: Settings, *, source: str | None) -> None:
                 _show(value)
     errors = [value for value in found.values() if isinstance(value, CdcError)]
     if errors:
-        raise click.exceptions.Exit(2 if all(isinstance(error, ConfigError) for error in errors) else 1)
+        raise click.exceptions.Exit(
+            2 if all(isinstance(error, ConfigError) for error in errors) else 1
+        )
 
 
 def _status(settings: Settings, source: str) -> SourceStatus:
@@ -69,28 +73,44 @@ def _status(settings: Settings, source: str) -> SourceStatus:
     from cdc_pipeline.pipeline.operate.status import status
 
     with open_instance() as instance:
-        return status(config, cursors=load_source(settings.jobs_directory, source).cursors(instance))
+        return status(
+            config, cursors=load_source(settings.jobs_directory, source).cursors(instance)
+        )
 
 
 def _show(status: SourceStatus) -> None:
     from cdc_pipeline.lake.suspensions import way_out
 
     out = results()
-    out.print(styled((status.source, "bold"), f": {status.state.replace('_', ' ')} ({status.reason})"), soft_wrap=True)
+    out.print(
+        styled((status.source, "bold"), f": {status.state.replace('_', ' ')} ({status.reason})"),
+        soft_wrap=True,
+    )
     if status.unfinished_batch is not None:
-        out.print(f"  batch {status.unfinished_batch} is recorded but unfinished; the next run finishes it first")
+        out.print(
+            f"  batch {status.unfinished_batch} is recorded but unfinished; the next run "
+            "finishes it first"
+        )
     if not status.journal:
         return
-    out.print(f"  cursor  {status.journal}:{status.offset}, batch {status.batch_number}, server {status.identity}")
+    out.print(
+        f"  cursor  {status.journal}:{status.offset}, batch {status.batch_number}, server "
+        f"{status.identity}"
+    )
     if status.gtid_set:
         out.print(f"  gtids   {status.gtid_set}", markup=False, soft_wrap=True)
     if status.oldest_needed is not None and status.oldest_needed.consumer != "cursor":
         oldest = status.oldest_needed
-        out.print(f"  needed  from {oldest} on, by {oldest.consumer}: the source must keep it", soft_wrap=True)
+        out.print(
+            f"  needed  from {oldest} on, by {oldest.consumer}: the source must keep it",
+            soft_wrap=True,
+        )
     for xa in status.open_xa:
         out.print(f"  xa      {xa_line(xa)}", markup=False, soft_wrap=True)
     if status.lag_s >= 0:
-        out.print(f"  lag     {status.lag_s:,.0f} s since the last applied transaction was committed")
+        out.print(
+            f"  lag     {status.lag_s:,.0f} s since the last applied transaction was committed"
+        )
     for load in status.loads:
         out.print(f"  load    {load_line(load)}", markup=False, soft_wrap=True)
     rows = table(
@@ -112,7 +132,11 @@ def _show(status: SourceStatus) -> None:
             str(of_table.columns),
             MODES[of_table.mode].label,
             key_label(of_table.mode, of_table.key),
-            "suspended" if of_table.suspended is not None else "partial" if of_table.partial else "",
+            "suspended"
+            if of_table.suspended is not None
+            else "partial"
+            if of_table.partial
+            else "",
         )
     if rows.row_count:
         out.print()
@@ -122,15 +146,25 @@ def _show(status: SourceStatus) -> None:
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
     for name, of_table in sorted(status.tables.items()):
         if of_table.rescued:
-            out.print(f"{name}: rescued values so far: {rescued_text(of_table.rescued)}", markup=False, soft_wrap=True)
+            out.print(
+                f"{name}: rescued values so far: {rescued_text(of_table.rescued)}",
+                markup=False,
+                soft_wrap=True,
+            )
         held = of_table.suspended
         if held is not None:
             line = f"{name} is suspended at {held.position}: {held.error}: {held.what}"
             out.print(line, markup=False, soft_wrap=True)
-            out.print(f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True)
-    for why, names in by_reason({name: one.needs_load for name, one in status.tables.items() if one.needs_load}):
+            out.print(
+                f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True
+            )
+    for why, names in by_reason(
+        {name: one.needs_load for name, one in status.tables.items() if one.needs_load}
+    ):
         out.print(
-            f"{'needs' if len(names) == 1 else 'need'} a load: {listed(names)}: {why}", markup=False, soft_wrap=True
+            f"{'needs' if len(names) == 1 else 'need'} a load: {listed(names)}: {why}",
+            markup=False,
+            soft_wrap=True,
         )
     needing = [one.next_step for one in status.tables.values() if one.needs_load]
     if needing:

@@ -20,7 +20,8 @@ from cdc_pipeline.text.printable import printable, printable_lines
 
 
 class PlainConsole(Console):
-    """A console without markup, emoji codes and highlighting that shows control characters instead of sending them."""
+    """A console without markup, emoji codes and highlighting that shows control characters instead
+    of sending them."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
@@ -29,12 +30,16 @@ class PlainConsole(Console):
         # Before `Text` drops some of it.
         return super().render_str(printable_lines(text), **settings)
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         if isinstance(renderable, str):
             renderable = self.render_str(renderable)
         # Tables, panels and bars call this for each text they contain, before it is folded to its
         # width.
-        return super().render(_escaped(renderable) if isinstance(renderable, Text) else renderable, options)
+        return super().render(
+            _escaped(renderable) if isinstance(renderable, Text) else renderable, options
+        )
 
 
 def _escaped(text: Text) -> Text:
@@ -45,5 +50,7 @@ def _escaped(text: Text) -> Text:
     pieces = [one if one == "\n" else printable(one) for one in plain]
     at = [0, *accumulate(map(len, pieces))]
     shown = text.blank_copy("".join(pieces))
-    shown.spans = [Span(at[span.start], at[min(span.end, len(plain))], span.style) for span in text.spans]
+    shown.spans = [
+        Span(at[span.start], at[min(span.end, len(plain))], span.style) for span in text.spans
+    ]
     return shown

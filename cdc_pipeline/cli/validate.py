@@ -34,7 +34,9 @@ def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
         if not found.get(source, True):
             found[source] = mistakes
     if settings.as_json:
-        emit_json({source: _document(settings, source, mistakes) for source, mistakes in found.items()})
+        emit_json(
+            {source: _document(settings, source, mistakes) for source, mistakes in found.items()}
+        )
     else:
         _show(settings, found)
     if any(found.values()):
@@ -85,7 +87,9 @@ def _known_targets(config: PipelineConfig) -> Collection[str]:
     from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 
     try:
-        return known_tables(config, newest_cut(config) if isinstance(config.sink.lake_path, Path) else None)
+        return known_tables(
+            config, newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
+        )
     except CdcError:
         return ()  # `plan` and `run` report mistakes in the rules
 
@@ -105,7 +109,9 @@ def _show(settings: Settings, found: dict[str, list[Mistake]]) -> None:
         if not mistakes:
             out.print(styled(("✓", "green"), f" {file}"), soft_wrap=True)
             continue
-        out.print(styled(("✗", "red"), f" {file}: {count_of(len(mistakes), 'mistake')}"), soft_wrap=True)
+        out.print(
+            styled(("✗", "red"), f" {file}: {count_of(len(mistakes), 'mistake')}"), soft_wrap=True
+        )
         for mistake in mistakes:
             out.print(f"    {mistake.path}: {mistake.message}", markup=False, soft_wrap=True)
     if not found:

@@ -1,4 +1,5 @@
-"""``cdc-pipeline verify``: proves that the lake's tables equal the source, and repairs what differs."""
+"""``cdc-pipeline verify``: proves that the lake's tables equal the source, and repairs what
+differs."""
 
 from __future__ import annotations
 
@@ -31,9 +32,15 @@ _KIND_TEXTS: Final = {
 @click.command("verify")
 @click.argument("source")
 @click.option(
-    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only this table; can be given more than once."
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="SCHEMA.TABLE",
+    help="Only this table; can be given more than once.",
 )
-@click.option("--repair", is_flag=True, help="Replace what differs with the source's rows, then verify again.")
+@click.option(
+    "--repair", is_flag=True, help="Replace what differs with the source's rows, then verify again."
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation of the repair.")
 @click.option(
     "--sample",
@@ -41,10 +48,23 @@ _KIND_TEXTS: Final = {
     metavar="PERCENT",
     help="Compare this share of the key ranges; rows that only the lake has are not searched for.",
 )
-@click.option("--seed", type=int, default=0, metavar="N", help="With a sample: each number selects another sample.")
-@click.option("--rows-per-range", type=click.IntRange(min=1), default=200_000, show_default=True, metavar="N")
 @click.option(
-    "--show", type=click.IntRange(min=0), default=20, show_default=True, metavar="N", help="How many keys to name."
+    "--seed",
+    type=int,
+    default=0,
+    metavar="N",
+    help="With a sample: each number selects another sample.",
+)
+@click.option(
+    "--rows-per-range", type=click.IntRange(min=1), default=200_000, show_default=True, metavar="N"
+)
+@click.option(
+    "--show",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many keys to name.",
 )
 @with_json
 def command(
@@ -84,7 +104,13 @@ def command(
     )
     report = _execute(settings, source, options)
     if settings.as_json:
-        emit_json({**report.model_dump(mode="json"), "status": report.status, "exit_code": exit_code(report)})
+        emit_json(
+            {
+                **report.model_dump(mode="json"),
+                "status": report.status,
+                "exit_code": exit_code(report),
+            }
+        )
     else:
         _show(report)
     if exit_code(report):
@@ -103,10 +129,13 @@ def _confirm(settings: Settings, *, repair: bool, yes: bool) -> None:
         return
     if settings.as_json or not sys.stdin.isatty():
         raise click.UsageError(
-            "the repair needs confirmation, and there is no terminal: give --yes to do it. Nothing was changed."
+            "the repair needs confirmation, and there is no terminal: give --yes to do it. "
+            "Nothing was changed."
         )
     click.confirm(
-        "Rows of the lake that differ will be replaced by those of the source. Continue?", abort=True, err=True
+        "Rows of the lake that differ will be replaced by those of the source. Continue?",
+        abort=True,
+        err=True,
     )
 
 
@@ -124,7 +153,9 @@ def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyR
             instance=instance,
             kind="repair",
             log_level="DEBUG" if settings.debug else "CRITICAL",
-            on_waiting=lambda held: console.print(f"waiting for the runs that hold this source: {', '.join(held)}"),
+            on_waiting=lambda held: console.print(
+                f"waiting for the runs that hold this source: {', '.join(held)}"
+            ),
         )
         status = console.status("") if console.is_terminal and not settings.as_json else None
         if status is None:
@@ -145,13 +176,25 @@ def _shows(status: Status) -> Callable[[Step], None]:
 
 def _show(report: VerifyReport) -> None:
     numbers = ("source", "lake", "equal", "differ", "unsettled")
-    rows = table(f"{report.source}: {report.status.replace('_', ' ')}", "table", "", *numbers, "cut", numbers=numbers)
+    rows = table(
+        f"{report.source}: {report.status.replace('_', ' ')}",
+        "table",
+        "",
+        *numbers,
+        "cut",
+        numbers=numbers,
+    )
     for name, found in report.tables.items():
         differ = sum(found.counts.values()) + found.strays + found.stale
         compared = found.status != "not_compared" and found.rounds
         figures = (found.rows_source, found.rows_lake, found.rows_equal, differ, found.unsettled)
         cut = f"{found.cut} at {found.place}" if found.place is not None else ""
-        rows.add_row(name, found.status.replace("_", " "), *(f"{n:,}" if compared else "" for n in figures), cut)
+        rows.add_row(
+            name,
+            found.status.replace("_", " "),
+            *(f"{n:,}" if compared else "" for n in figures),
+            cut,
+        )
     out = results()
     out.print(rows)
     for name, found in report.tables.items():
@@ -166,7 +209,9 @@ def lines_of(found: TableVerified) -> list[str]:
     if found.foreign is not None:
         change = found.foreign
         versions = ", ".join(f"{version} ({what})" for version, what in change.versions.items())
-        lines.append(f"{change.what}" + (f"; versions written by others: {versions}" if versions else ""))
+        lines.append(
+            f"{change.what}" + (f"; versions written by others: {versions}" if versions else "")
+        )
         lines += [_key_line(one, changed_by_hand=True) for one in change.differences]
         if change.restored:
             lines.append("restored to the last cut, and caught up from there")
@@ -176,14 +221,22 @@ def lines_of(found: TableVerified) -> list[str]:
         lines.append(f"{count_of(number, 'key')}: {_KIND_TEXTS[kind]}")
     lines += [_key_line(one) for one in found.differences]
     if found.strays:
-        lines.append(f"{count_of(found.strays, 'row')} that belong to no source table of this target")
+        lines.append(
+            f"{count_of(found.strays, 'row')} that belong to no source table of this target"
+        )
     if found.intervals is not None and not found.intervals.is_continuous:
         wrong = found.intervals
-        lines.append(f"{wrong.overlaps:,} versions overlap, {wrong.not_ended:,} do not end where the next one begins")
+        lines.append(
+            f"{wrong.overlaps:,} versions overlap, {wrong.not_ended:,} do not end where "
+            "the next one begins"
+        )
     if found.unsettled:
         lines.append(f"{count_of(found.unsettled, 'key')} unsettled")
     if found.unreadable:
-        lines.append(f"{count_of(found.unreadable, 'row')} of the source that the policies keep out of the lake")
+        lines.append(
+            f"{count_of(found.unreadable, 'row')} of the source that the policies "
+            "keep out of the lake"
+        )
     if found.stale:
         lines.append(f"{count_of(found.stale, 'row')} of the lake hold older images of such rows")
     if found.repaired:
@@ -199,8 +252,14 @@ def lines_of(found: TableVerified) -> list[str]:
 
 
 def _key_line(one: Difference, *, changed_by_hand: bool = False) -> str:
-    key = ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in one.key.items())
-    texts = {**_KIND_TEXTS, "missing": "was removed", "extra": "was added"} if changed_by_hand else _KIND_TEXTS
+    key = ", ".join(
+        f"{name}={'NULL' if value is None else value}" for name, value in one.key.items()
+    )
+    texts = (
+        {**_KIND_TEXTS, "missing": "was removed", "extra": "was added"}
+        if changed_by_hand
+        else _KIND_TEXTS
+    )
     columns = f" ({', '.join(one.columns)})" if one.columns else ""
     return f"  {key}: {texts[one.kind]}{columns}" + (f", {one.rows:,} rows" if one.rows > 1 else "")
 

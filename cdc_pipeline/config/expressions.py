@@ -29,59 +29,83 @@ if TYPE_CHECKING:
 # pipeline controls.
 _FUNCTIONS: Final = frozenset(
     """
-    abs acos acosh add_months aes_decrypt aggregate array array_append array_compact array_contains array_distinct
-    array_except array_insert array_intersect array_join array_max array_min array_position array_prepend array_remove
-    array_repeat array_size array_sort array_union arrays_overlap arrays_zip ascii asin asinh atan atan2 atanh base64
-    bigint bin binary bit_count bit_get bit_length boolean bround btrim cardinality cast cbrt ceil ceiling char
-    char_length character_length chr coalesce collate collation concat concat_ws contains conv convert_timezone cos cosh
-    cot crc32 csc date date_add date_diff date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff
-    datepart day dayname dayofmonth dayofweek dayofyear decimal decode degrees double e element_at elt encode endswith
-    equal_null exists exp expm1 extract factorial filter find_in_set flatten float floor forall format_number
-    format_string from_csv from_json from_unixtime from_utc_timestamp get get_json_object getbit greatest hash hex hour
-    hypot if ifnull initcap instr int is_valid_utf8 is_valid_variant is_variant_null isnan isnotnull isnull
-    json_array_length json_object_keys last_day lcase least left len length levenshtein ln locate log log10 log1p log2
-    lower lpad ltrim luhn_check make_date make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
-    make_timestamp_ntz make_valid_utf8 make_ym_interval map map_concat map_contains_key map_entries map_filter
-    map_from_arrays map_from_entries map_keys map_values map_zip_with mask md5 minute mod month monthname months_between
-    named_struct nanvl negative next_day nullif nullifzero nvl nvl2 octet_length overlay parse_json parse_url pi pmod
-    position positive pow power printf quarter quote radians reduce regexp_count regexp_extract regexp_extract_all
-    regexp_instr regexp_like regexp_replace regexp_substr repeat replace reverse right rint round rpad rtrim second
-    sentences sequence sha sha1 sha2 shiftleft shiftright shiftrightunsigned sign signum sin sinh size slice smallint
-    sort_array soundex space split split_part sqrt startswith str_to_map string struct substr substring substring_index
-    tan tanh time_diff time_trunc timestamp timestamp_micros timestamp_millis timestamp_seconds timestampadd
-    timestampdiff tinyint to_binary to_char to_csv to_date to_json to_number to_time to_timestamp to_timestamp_ltz
-    to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar to_variant_object transform transform_keys
-    transform_values translate trim trunc try_add try_aes_decrypt try_cast try_divide try_element_at try_make_interval
-    try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz try_mod try_multiply try_parse_json try_parse_url
-    try_subtract try_to_binary try_to_date try_to_number try_to_time try_to_timestamp try_url_decode try_validate_utf8
-    try_variant_get typeof ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds unix_timestamp upper
-    url_decode url_encode validate_utf8 variant_get weekday weekofyear width_bucket xxhash64 year zeroifnull zip_with
+        abs acos acosh add_months aes_decrypt aggregate array array_append array_compact
+        array_contains array_distinct array_except array_insert array_intersect array_join array_max
+        array_min array_position array_prepend array_remove array_repeat array_size array_sort
+        array_union arrays_overlap arrays_zip ascii asin asinh atan atan2 atanh base64 bigint bin
+        binary bit_count bit_get bit_length boolean bround btrim cardinality cast cbrt ceil ceiling
+        char char_length character_length chr coalesce collate collation concat concat_ws contains
+        conv convert_timezone cos cosh cot crc32 csc date date_add date_diff date_format
+        date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname
+        dayofmonth dayofweek dayofyear decimal decode degrees double e element_at elt encode
+        endswith equal_null exists exp expm1 extract factorial filter find_in_set flatten float
+        floor forall format_number format_string from_csv from_json from_unixtime from_utc_timestamp
+        get get_json_object getbit greatest hash hex hour hypot if ifnull initcap instr int
+        is_valid_utf8 is_valid_variant is_variant_null isnan isnotnull isnull json_array_length
+        json_object_keys last_day lcase least left len length levenshtein ln locate log log10 log1p
+        log2 lower lpad ltrim luhn_check make_date make_dt_interval make_interval make_time
+        make_timestamp make_timestamp_ltz make_timestamp_ntz make_valid_utf8 make_ym_interval map
+        map_concat map_contains_key map_entries map_filter map_from_arrays map_from_entries map_keys
+        map_values map_zip_with mask md5 minute mod month monthname months_between named_struct
+        nanvl negative next_day nullif nullifzero nvl nvl2 octet_length overlay parse_json parse_url
+        pi pmod position positive pow power printf quarter quote radians reduce regexp_count
+        regexp_extract regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr
+        repeat replace reverse right rint round rpad rtrim second sentences sequence sha sha1 sha2
+        shiftleft shiftright shiftrightunsigned sign signum sin sinh size slice smallint sort_array
+        soundex space split split_part sqrt startswith str_to_map string struct substr substring
+        substring_index tan tanh time_diff time_trunc timestamp timestamp_micros timestamp_millis
+        timestamp_seconds timestampadd timestampdiff tinyint to_binary to_char to_csv to_date
+        to_json to_number to_time to_timestamp to_timestamp_ltz to_timestamp_ntz to_unix_timestamp
+        to_utc_timestamp to_varchar to_variant_object transform transform_keys transform_values
+        translate trim trunc try_add try_aes_decrypt try_cast try_divide try_element_at
+        try_make_interval try_make_timestamp try_make_timestamp_ltz try_make_timestamp_ntz try_mod
+        try_multiply try_parse_json try_parse_url try_subtract try_to_binary try_to_date
+        try_to_number try_to_time try_to_timestamp try_url_decode try_validate_utf8 try_variant_get
+        typeof ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds unix_timestamp
+        upper url_decode url_encode validate_utf8 variant_get weekday weekofyear width_bucket
+        xxhash64 year zeroifnull zip_with
     """.split()
 )
 # Other words allowed before a parenthesis: operators, and types with a size.
 _OPERATORS: Final = frozenset(
     """
-    all and any as between both by case char character dec decimal div else end escape from in ilike interval is leading
-    like not numeric or regexp rlike some then trailing varchar when
+        all and any as between both by case char character dec decimal div else end escape from in
+        ilike interval is leading like not numeric or regexp rlike some then trailing varchar when
     """.split()
 )
 # Given only constants, these return no text.
 _OF_CONSTANTS: Final = frozenset(
     """
-    array date_add date_sub date e make_date make_dt_interval make_interval make_time make_timestamp make_timestamp_ltz
-    make_timestamp_ntz make_ym_interval map named_struct pi struct ts_or_ds_add ts_or_ds_to_date var_map
+        array date_add date_sub date e make_date make_dt_interval make_interval make_time
+        make_timestamp make_timestamp_ltz make_timestamp_ntz make_ym_interval map named_struct pi
+        struct ts_or_ds_add ts_or_ds_to_date var_map
     """.split()
 )
 # Functions that Spark calls without parentheses.
 _BARE: Final = frozenset(
     {
-        "current_catalog", "current_database", "current_date", "current_path", "current_role", "current_schema",
-        "current_time", "current_timestamp", "current_user", "localtime", "localtimestamp", "session_user", "user",
+        "current_catalog",
+        "current_database",
+        "current_date",
+        "current_path",
+        "current_role",
+        "current_schema",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtime",
+        "localtimestamp",
+        "session_user",
+        "user",
     }
-)  # fmt: skip
+)
 _TIME_WORD: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)\s*", re.IGNORECASE)
-_CODED: Final = re.compile(r"\\[0-3][0-7]{2}")  # the only codes in a text that the parser below leaves as they are
-_WAY: Final = "write a Spark SQL expression over the columns of one row, such as status <> 'draft' or year(ordered_at)"
+# the only codes in a text that the parser below leaves as they are
+_CODED: Final = re.compile(r"\\[0-3][0-7]{2}")
+_WAY: Final = (
+    "write a Spark SQL expression over the columns of one row, such as status <> 'draft' or "
+    "year(ordered_at)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +133,14 @@ def read_expression(text: str) -> Expression:
     from sqlglot import exp
 
     try:
-        (tree,) = sqlglot.parse(f"SELECT {text}", dialect="spark", error_level=sqlglot.ErrorLevel.RAISE)
+        (tree,) = sqlglot.parse(
+            f"SELECT {text}", dialect="spark", error_level=sqlglot.ErrorLevel.RAISE
+        )
     except (sqlglot.errors.SqlglotError, ValueError):
         raise ValueError(f"{text!r} cannot be parsed as one expression: {_WAY}") from None
-    if not isinstance(tree, exp.Select) or any(part for name, part in tree.args.items() if name != "expressions"):
+    if not isinstance(tree, exp.Select) or any(
+        part for name, part in tree.args.items() if name != "expressions"
+    ):
         raise ValueError(f"{text!r} is more than one expression: {_WAY}")
     nodes = tree.expressions
     if len(nodes) != 1 or isinstance(nodes[0], exp.Alias):
@@ -122,11 +150,17 @@ def read_expression(text: str) -> Expression:
         if isinstance(node, exp.Query | exp.Subquery):
             raise ValueError(f"{text!r} contains a subquery: {_WAY}")
         if isinstance(node, exp.Window | exp.AggFunc):
-            raise ValueError(f"{text!r} reads more than one row ({node.sql(dialect='spark')}): {_WAY}")
+            raise ValueError(
+                f"{text!r} reads more than one row ({node.sql(dialect='spark')}): {_WAY}"
+            )
         if isinstance(node, exp.Star | exp.Placeholder | exp.Parameter | exp.SessionParameter):
-            raise ValueError(f"{text!r} contains {node.sql(dialect='spark')}, which is not a column: {_WAY}")
+            raise ValueError(
+                f"{text!r} contains {node.sql(dialect='spark')}, which is not a column: {_WAY}"
+            )
         if isinstance(node, exp.Literal | exp.RawString) and _TIME_WORD.fullmatch(str(node.this)):
-            raise ValueError(f"{text!r} is not deterministic: Spark reads {str(node.this)!r} as a time: {_WAY}")
+            raise ValueError(
+                f"{text!r} is not deterministic: Spark reads {str(node.this)!r} as a time: {_WAY}"
+            )
         if isinstance(node, exp.Func) and _names(node) & _BARE:
             raise ValueError(f"{text!r} is not deterministic ({min(_names(node) & _BARE)}): {_WAY}")
         if isinstance(node, exp.Column):
@@ -148,12 +182,19 @@ def _check_calls(text: str) -> None:
 
     tokens = sqlglot.tokenize(text, dialect="spark")
     for at, token in enumerate(tokens):
-        if token.token_type is TokenType.STRING and _CODED.search(text[token.start : token.end + 1]):
-            raise ValueError(f"{text!r} contains characters written as codes: write the characters themselves")
+        if token.token_type is TokenType.STRING and _CODED.search(
+            text[token.start : token.end + 1]
+        ):
+            raise ValueError(
+                f"{text!r} contains characters written as codes: write the characters themselves"
+            )
         before = tokens[at - 1] if at else None
         if token.token_type is not TokenType.L_PAREN or before is None or not _may_be_name(before):
             continue
-        name, is_qualified = before.text.lower(), at > 1 and tokens[at - 2].token_type is TokenType.DOT
+        name, is_qualified = (
+            before.text.lower(),
+            at > 1 and tokens[at - 2].token_type is TokenType.DOT,
+        )
         if is_qualified or (name not in _FUNCTIONS and name not in _OPERATORS):
             raise ValueError(f"{text!r} is not known to be deterministic ({name}): {_WAY}")
 

@@ -68,13 +68,15 @@ MODES: Final[Mapping[Mode, ModeSpec]] = MappingProxyType(
         ),
         "soft_delete": ModeSpec(
             label="soft delete",
-            proves="every row of the source is a living row of the lake with the same values, and no other row lives",
+            proves="every row of the source is a living row of the lake with the same values, and "
+            "no other row lives",
             marks_deleted_rows=True,
         ),
         "history": ModeSpec(
             label="history",
             default_name="{schema}.{table}_history",
-            proves="the current versions are the rows of the source; versions of a key do not overlap",
+            proves="the current versions are the rows of the source; versions of a "
+            "key do not overlap",
             keeps_versions=True,
             reserved_columns=("__start_at", "__end_at"),
         ),
@@ -83,7 +85,8 @@ MODES: Final[Mapping[Mode, ModeSpec]] = MappingProxyType(
             default_name="{schema}.{table}_changelog",
             proves="the last image of each key is the source's row, and a key without a row "
             "ends with a delete; earlier changes are not checked",
-            proves_keyless="its changes add up to the rows of the source, each as many times as in the source",
+            proves_keyless="its changes add up to the rows of the source, each as many times "
+            "as in the source",
             has_key=False,
             rows_are_changes=True,
         ),

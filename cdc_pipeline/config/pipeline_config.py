@@ -59,7 +59,9 @@ class TlsConfig(Section):
     @model_validator(mode="after")
     def _authority(self) -> TlsConfig:
         if self.mode == "verify_ca" and self.ca_file is None:
-            raise ValueError("verify_ca needs ca_file, the certificate of the server's own CA; or use verify")
+            raise ValueError(
+                "verify_ca needs ca_file, the certificate of the server's own CA; or use verify"
+            )
         return self
 
 
@@ -71,8 +73,8 @@ class PositionConfig(Section):
 
 
 class TimeConfig(Section):
-    """A moment, with its zone: the first transaction that was committed at or after it. With a journal, in that journal
-    only (SPEC P4, P8)."""
+    """A moment, with its zone: the first transaction that was committed at or after it. With a
+    journal, in that journal only (SPEC P4, P8)."""
 
     time: AwareDatetime
     journal: str | None = None
@@ -277,8 +279,8 @@ class ScheduleConfig(Section):
 class PipelineConfig(Section):
     """One pipeline: a source, its tables, and the lake that they are kept in.
 
-    `start` is used only while there is no cursor; afterwards the cursor decides. `bound` is where a run stops; the
-    end of the log at the time of planning is the default.
+    `start` is used only while there is no cursor; afterwards the cursor decides. `bound` is where a
+    run stops; the end of the log at the time of planning is the default.
     """
 
     name: str
@@ -301,7 +303,8 @@ class PipelineConfig(Section):
     def _name(cls, value: str) -> str:
         if not SOURCE_NAME.fullmatch(value):
             raise ValueError(
-                f"{value!r} is not a source name, which has at most 100 letters, digits and _, and starts with a letter"
+                f"{value!r} is not a source name, which has at most 100 letters, digits and _, and "
+                "starts with a letter"
             )
         return value
 
@@ -309,7 +312,8 @@ class PipelineConfig(Section):
     def _fits(self) -> PipelineConfig:
         if self.source.kind == "archive" and self.start == "latest":
             raise ValueError(
-                "start: 'latest' means the end of a live log; an archive starts at 'earliest' or a position"
+                "start: 'latest' means the end of a live log; an archive starts at "
+                "'earliest' or a position"
             )
         return self
 
@@ -344,7 +348,9 @@ def load_config(file: Path) -> PipelineConfig:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigMistakes(file, [Mistake(path="(file)", message=f"cannot be read: {error.strerror}")]) from None
+        raise ConfigMistakes(
+            file, [Mistake(path="(file)", message=f"cannot be read: {error.strerror}")]
+        ) from None
     except UnicodeDecodeError:
         raise ConfigMistakes(file, [Mistake(path="(file)", message="is not UTF-8 text")]) from None
     try:
@@ -353,9 +359,14 @@ def load_config(file: Path) -> PipelineConfig:
         mark = getattr(error, "problem_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "(file)"
         problem = getattr(error, "problem", None) or "not valid YAML"
-        raise ConfigMistakes(file, [Mistake(path=at, message=f"not valid YAML: {problem}")]) from None
+        raise ConfigMistakes(
+            file, [Mistake(path=at, message=f"not valid YAML: {problem}")]
+        ) from None
     if not isinstance(document, dict):
-        raise ConfigMistakes(file, [Mistake(path="(file)", message="expected a mapping with source, tables, sink ...")])
+        raise ConfigMistakes(
+            file,
+            [Mistake(path="(file)", message="expected a mapping with source, tables, sink ...")],
+        )
     mistakes: list[Mistake] = []
     used: dict[str, str] = {}
     document = _substitute(document, (), mistakes, used)
@@ -380,16 +391,27 @@ def list_config_files(jobs_directory: Path) -> list[Path]:
     return sorted(jobs_directory.glob("*.yaml"))
 
 
-def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake], used: dict[str, str]) -> Any:
+def _substitute(
+    node: Any, path: tuple[str, ...], mistakes: list[Mistake], used: dict[str, str]
+) -> Any:
     """Return the document with variables replaced; adds each value with its variable's name to
     `used`."""
     if isinstance(node, dict):
-        return {key: _substitute(value, (*path, str(key)), mistakes, used) for key, value in node.items()}
+        return {
+            key: _substitute(value, (*path, str(key)), mistakes, used)
+            for key, value in node.items()
+        }
     if isinstance(node, list):
-        return [_substitute(value, (*path, str(index)), mistakes, used) for index, value in enumerate(node)]
+        return [
+            _substitute(value, (*path, str(index)), mistakes, used)
+            for index, value in enumerate(node)
+        ]
     if isinstance(node, str):
         if path and path[0] == "targets" and path[-1] in _RECORDED and _VARIABLE.search(node):
-            message = "an expression is recorded with every batch, so it must not use environment variables"
+            message = (
+                "an expression is recorded with every batch, so it must not use "
+                "environment variables"
+            )
             mistakes.append(Mistake(path=".".join(path), message=message))
             return "true"
 
@@ -397,7 +419,10 @@ def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake], used:
             value = os.environ.get(match[1])
             if value is None:
                 mistakes.append(
-                    Mistake(path=".".join(path), message=f"environment variable {match[1]} is not set; export it first")
+                    Mistake(
+                        path=".".join(path),
+                        message=f"environment variable {match[1]} is not set; export it first",
+                    )
                 )
                 return "unset"
             used[value] = match[1]
@@ -412,7 +437,9 @@ def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
     message = mistake.message
     for value, name in used.items():
         if value:
-            message = message.replace(repr(value)[1:-1], f"${{{name}}}").replace(value, f"${{{name}}}")
+            message = message.replace(repr(value)[1:-1], f"${{{name}}}").replace(
+                value, f"${{{name}}}"
+            )
     return Mistake(path=mistake.path, message=message)
 
 
@@ -425,10 +452,20 @@ _REMOVED_SETTINGS: Final = {
 }
 _RECORDED = {"filter", "expression"}
 _UNION_BRANCHES = {
-    "live", "archive", "PositionConfig", "TimeConfig", "GtidConfig", "TransactionsBoundConfig", "GtidBoundConfig",
-    "TimeBoundConfig", "BytesBoundConfig", "SecondsBoundConfig",
-    "literal['earliest','latest']", "literal['end_of_log']", "[key]",
-}  # fmt: skip
+    "live",
+    "archive",
+    "PositionConfig",
+    "TimeConfig",
+    "GtidConfig",
+    "TransactionsBoundConfig",
+    "GtidBoundConfig",
+    "TimeBoundConfig",
+    "BytesBoundConfig",
+    "SecondsBoundConfig",
+    "literal['earliest','latest']",
+    "literal['end_of_log']",
+    "[key]",
+}
 _EITHER = {
     "start": "expected 'earliest', 'latest', {journal: ..., offset: ...}, {time: ...} with or "
     "without a journal, or {gtid_set: ...}; a time needs a zone, as in "
@@ -446,7 +483,10 @@ def _mistakes(error: ValidationError, known: set[str]) -> list[Mistake]:
         if location and location[0] in _EITHER:
             path, message = location[0], _EITHER[location[0]]
         else:
-            path, message = ".".join(location) or "(file)", problem["msg"].removeprefix("Value error, ")
+            path, message = (
+                ".".join(location) or "(file)",
+                problem["msg"].removeprefix("Value error, "),
+            )
             if problem["type"] == "extra_forbidden":
                 message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(location)
             elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
@@ -460,7 +500,9 @@ def _meant(location: list[str]) -> str:
     """Return the setting that an unknown name probably means, as the end of its message."""
     sections: list[type[BaseModel]] = [PipelineConfig]
     for part in location[:-1]:
-        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        fields = [
+            section.model_fields[part] for section in sections if part in section.model_fields
+        ]
         sections = [found for field in fields for found in _sections(field.annotation)] or sections
     known = {name for section in sections for name in section.model_fields} - {"name"}
     close = get_close_matches(location[-1], sorted(known), n=1)
@@ -484,7 +526,8 @@ class _Loader(yaml.SafeLoader):
             name, line = key.value, key.start_mark.line + 1
             if name in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"{name!r} is given twice, first in line {seen[name]}", problem_mark=key.start_mark
+                    problem=f"{name!r} is given twice, first in line {seen[name]}",
+                    problem_mark=key.start_mark,
                 )
             seen[name] = line
         return super().construct_mapping(node, deep)
@@ -499,8 +542,12 @@ def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
         source = source.model_copy(update={"directory": absolute(source.directory)})
     else:
         names = ("ca_file", "certificate_file", "key_file")
-        tls = source.tls.model_copy(update={name: absolute(getattr(source.tls, name)) for name in names})
-        source = source.model_copy(update={"tls": tls, "archive_directory": absolute(source.archive_directory)})
+        tls = source.tls.model_copy(
+            update={name: absolute(getattr(source.tls, name)) for name in names}
+        )
+        source = source.model_copy(
+            update={"tls": tls, "archive_directory": absolute(source.archive_directory)}
+        )
     lake: object = config.sink.lake_path
     sink = config.sink
     if not isinstance(lake, LakeUri):

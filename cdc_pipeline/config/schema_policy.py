@@ -16,7 +16,13 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 # Names used by gh-ost and pt-online-schema-change.
-SHADOW_TABLES: Final = ("_{table}_gho", "_{table}_ghc", "_{table}_del", "_{table}_new", "_{table}_old")
+SHADOW_TABLES: Final = (
+    "_{table}_gho",
+    "_{table}_ghc",
+    "_{table}_del",
+    "_{table}_new",
+    "_{table}_old",
+)
 
 
 class SchemaChangePolicy(BaseModel):
@@ -76,7 +82,9 @@ class ShadowNames:
         self._patterns = []
         for template in templates:
             before, after = (re.escape(part) for part in template.split("{table}"))
-            self._patterns.append(re.compile(f"_*{before}(?P<table>.+?)(?:_\\d{{14}})?{after}", re.DOTALL))
+            self._patterns.append(
+                re.compile(f"_*{before}(?P<table>.+?)(?:_\\d{{14}})?{after}", re.DOTALL)
+            )
 
     def table_of(self, name: str) -> str:
         """Return the table that a shadow table's name belongs to; "" for any other name."""

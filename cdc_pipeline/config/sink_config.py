@@ -19,7 +19,14 @@ _DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
 
 # Features of the Delta protocol that a reader must support to read a table at all.
 READER_FEATURES: Final = frozenset(
-    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "variantType"}
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "v2Checkpoint",
+        "variantType",
+    }
 )
 # Features that concern only writers: they may be named, and exclude no reader.
 WRITER_FEATURES: Final = frozenset(
@@ -95,7 +102,9 @@ class SinkConfig(RowPolicies):
         if isinstance(at, LakeUri):
             self.__dict__["lake_path"] = replace(at, storage=self.storage)
         elif self.storage != StorageConfig():
-            raise ValueError("storage applies only to a lake in an object store, but lake_path is a local folder")
+            raise ValueError(
+                "storage applies only to a lake in an object store, but lake_path is a local folder"
+            )
         return self
 
     @field_validator("cut_retention", mode="before")
@@ -116,7 +125,9 @@ class SinkConfig(RowPolicies):
             raise ValueError(f"expected 'all', or a list of {', '.join(sorted(known))}")
         for name in () if isinstance(value, str) else value:
             if name not in known:
-                raise ValueError(f"{name!r} is neither a feature nor a reader: use {', '.join(sorted(known))}")
+                raise ValueError(
+                    f"{name!r} is neither a feature nor a reader: use {', '.join(sorted(known))}"
+                )
         return value
 
 

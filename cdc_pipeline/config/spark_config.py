@@ -62,17 +62,21 @@ _OURS: Final = re.compile(
     r"spark\.sql\.(ansi|parser|variable|legacy)\..*"
     # With another writer's transaction id or note, a table would take our later commits for repeats
     # and skip them.
-    r"|spark\.databricks\.delta\.(write\.txn(AppId|Version)(\..*)?|commitInfo\.userMetadata|commitInfo\.enabled)"
+    r"|spark\.databricks\.delta\.(write\.txn(AppId|Version)(\..*)?|commitInfo\.userMetadata|"
+    r"commitInfo\.enabled)"
 )
 _SECRET_NAME: Final = re.compile(
-    r"secret|passw(or)?d|passphrase|token|credentials?$|access[._-]?key|account\.key|private[._-]?key|sas[._-]|"
-    r"api[._-]?key|encryption[._-]key|\.key$",
+    r"secret|passw(or)?d|passphrase|token|credentials?$|access[._-]?key|account\.key|"
+    r"private[._-]?key|sas[._-]|api[._-]?key|encryption[._-]key|\.key$",
     re.IGNORECASE,
 )
-_SECRET_VALUE: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@|(pwd|passw(or)?d|secret|token|key)\s*=", re.IGNORECASE)
+_SECRET_VALUE: Final = re.compile(
+    r"://[^/\s:@]*:[^/\s@]+@|(pwd|passw(or)?d|secret|token|key)\s*=", re.IGNORECASE
+)
 # Settings that are read before or while a JVM starts.
 _OF_START: Final = re.compile(
-    r"spark\.(driver|submit|yarn\.dist)\..*|spark\.(jars|files|archives)(\..*)?|spark\..*(extra|default)JavaOptions"
+    r"spark\.(driver|submit|yarn\.dist)\..*|spark\.(jars|files|archives)(\..*)?|spark\..*(extra|"
+    r"default)JavaOptions"
 )
 
 
@@ -96,7 +100,9 @@ class SparkConfig(Section):
 
     master: str = "local[*]"
     driver_memory: str = "2g"
-    settings: dict[Annotated[str, AfterValidator(_may_be_named)], str] = Field(default_factory=dict, repr=False)
+    settings: dict[Annotated[str, AfterValidator(_may_be_named)], str] = Field(
+        default_factory=dict, repr=False
+    )
 
     @field_validator("settings")
     @classmethod

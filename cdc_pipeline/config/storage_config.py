@@ -22,7 +22,14 @@ SCHEMES: Final = {
     "abfss": "abfss://container@account.dfs.core.windows.net/folder",
     "gs": "gs://bucket/folder",
 }
-_OTHER_NAMES: Final = {"s3": "s3a", "s3n": "s3a", "az": "abfss", "abfs": "abfss", "wasbs": "abfss", "gcs": "gs"}
+_OTHER_NAMES: Final = {
+    "s3": "s3a",
+    "s3n": "s3a",
+    "az": "abfss",
+    "abfs": "abfss",
+    "wasbs": "abfss",
+    "gcs": "gs",
+}
 
 
 class StorageConfig(BaseModel):
@@ -50,7 +57,13 @@ class StorageConfig(BaseModel):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Return all set secrets, longest first, to keep them out of messages."""
-        found = (self.access_key_id, self.secret_access_key, self.session_token, self.account_key, self.sas_token)
+        found = (
+            self.access_key_id,
+            self.secret_access_key,
+            self.session_token,
+            self.account_key,
+            self.sas_token,
+        )
         texts = {secret.get_secret_value() for secret in found if secret is not None}
         return tuple(sorted(texts - {""}, key=len, reverse=True))
 
@@ -131,11 +144,14 @@ def check_lake_path(text: str) -> None:
     Raises:
         ValueError: it has one.
     """
-    odd = sorted({character for character in text if character in "%?*[]{}\\" or not character.isprintable()})
+    odd = sorted(
+        {character for character in text if character in "%?*[]{}\\" or not character.isprintable()}
+    )
     if odd:
         shown = " ".join(ascii(character) for character in odd)
         raise ValueError(
-            f"a lake's path cannot contain {shown}, which has another meaning in Hadoop; choose another folder"
+            f"a lake's path cannot contain {shown}, which has another meaning in Hadoop; "
+            "choose another folder"
         )
 
 
@@ -154,13 +170,15 @@ def parse_uri(text: str) -> LakeUri | None:
         raise ValueError(f"write {right}:// instead of {scheme}://, as in {SCHEMES[right]}")
     if scheme not in SCHEMES:
         raise ValueError(
-            f"a lake cannot be at {scheme}://: expected a path on the local disk, {', '.join(SCHEMES.values())}"
+            f"a lake cannot be at {scheme}://: expected a path on the local disk, "
+            f"{', '.join(SCHEMES.values())}"
         )
     found = urlsplit(text)
     user, at, host = found.netloc.rpartition("@")
     if ":" in user or (at and scheme != "abfss"):
         raise ValueError(
-            "an object store URL must not contain credentials: set them in sink.storage, from the environment"
+            "an object store URL must not contain credentials: set them in sink.storage, "
+            "from the environment"
         )
     if not host or (scheme == "abfss" and not user) or found.query or found.fragment:
         raise ValueError(f"expected {SCHEMES[scheme]}")

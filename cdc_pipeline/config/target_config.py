@@ -95,7 +95,9 @@ class Mask(Section):
             return {"kind": "hash", "salt": salt}
         if kind == "truncate":
             if not isinstance(setting, int) or isinstance(setting, bool) or setting < 0:
-                raise ValueError("expected {truncate: n}, where n is the number of characters to keep")
+                raise ValueError(
+                    "expected {truncate: n}, where n is the number of characters to keep"
+                )
             return {"kind": "truncate", "length": setting}
         if kind == "fixed":
             if isinstance(setting, dict | list):
@@ -179,14 +181,21 @@ class TargetRule(RowPolicies):
             raise ValueError(f"a {spec.label} has no key: remove `key`")
         if self.filter and spec.marks_deleted_rows:
             raise ValueError(
-                f"`filter` cannot be used with mode: {self.mode}, which keeps every row: use a mirror or a history"
+                f"`filter` cannot be used with mode: {self.mode}, which keeps every row: use a "
+                "mirror or a history"
             )
         if self.computed and self.keyless == "row_hash":
-            raise ValueError("keyless: row_hash finds rows by the source's values only: remove `computed`")
+            raise ValueError(
+                "keyless: row_hash finds rows by the source's values only: remove `computed`"
+            )
         if self.filter and self.keyless == "row_hash":
-            raise ValueError("keyless: row_hash counts rows, which a `filter` cannot: use changelog or stop")
+            raise ValueError(
+                "keyless: row_hash counts rows, which a `filter` cannot: use changelog or stop"
+            )
         if self.keyless == "row_hash" and spec.has_key and not spec.can_find_by_values:
-            raise ValueError(f"keyless: row_hash keeps a mirror, not a {self.mode}: use changelog or stop")
+            raise ValueError(
+                f"keyless: row_hash keeps a mirror, not a {self.mode}: use changelog or stop"
+            )
         return self
 
     @field_validator("tables", "except_")
@@ -199,7 +208,9 @@ class TargetRule(RowPolicies):
     def _name(cls, value: str) -> str:
         unknown = set(_PLACEHOLDER.findall(value)) - {"schema", "table"}
         if unknown or (value and "." not in value):
-            raise ValueError(f"{value!r} is not a name such as '{{schema}}.{{table}}_copy' or 'shop.all_orders'")
+            raise ValueError(
+                f"{value!r} is not a name such as '{{schema}}.{{table}}_copy' or 'shop.all_orders'"
+            )
         return value
 
     @field_validator("shard_value")
@@ -207,7 +218,9 @@ class TargetRule(RowPolicies):
     def _shard_value(cls, value: str) -> str:
         found = set(_PLACEHOLDER.findall(value))
         if not found or found - {"schema", "table"}:
-            raise ValueError(f"{value!r} does not distinguish tables: use {{schema}}, {{table}} or both")
+            raise ValueError(
+                f"{value!r} does not distinguish tables: use {{schema}}, {{table}} or both"
+            )
         return value
 
     @field_validator("shard_column")
@@ -241,7 +254,9 @@ class TargetRule(RowPolicies):
 
     @model_validator(mode="after")
     def _fits(self) -> TargetRule:
-        own = [name.lower() for name in self.computed] + ([self.shard_column.lower()] if self.shard_column else [])
+        own = [name.lower() for name in self.computed] + (
+            [self.shard_column.lower()] if self.shard_column else []
+        )
         twice = next((name for name in own if own.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice!r} is the name of two new columns")
@@ -251,21 +266,32 @@ class TargetRule(RowPolicies):
                 if folded.count(name.lower()) > 1:
                     raise ValueError(f"{setting}: {name!r} is named twice, with different case")
                 if name.lower() in own:
-                    raise ValueError(f"{setting}: {name!r} is a new column of this rule, not one of the source")
+                    raise ValueError(
+                        f"{setting}: {name!r} is a new column of this rule, not one of the source"
+                    )
         masked = {name.lower() for name in self.masks}
         if both := masked & {name.lower() for name in self.types}:
             raise ValueError(f"types: {min(both)!r} is masked: its mask determines its type")
         for setting, text in self.expressions:
             for name in read_expression(text).reads:
                 if name in masked:
-                    raise ValueError(f"{setting}: {name!r} is masked: an expression must not use its values (K14)")
+                    raise ValueError(
+                        f"{setting}: {name!r} is masked: an expression must not use "
+                        "its values (K14)"
+                    )
                 if name in own:
-                    raise ValueError(f"{setting}: {name!r} is a new column: expressions read the source's columns")
+                    raise ValueError(
+                        f"{setting}: {name!r} is a new column: expressions read the "
+                        "source's columns"
+                    )
                 if not self.columns.takes(name):
                     raise ValueError(f"{setting}: {name!r} is excluded: its values are not kept")
         if self.partition_by and self.cluster_by:
             raise ValueError("partition_by and cluster_by exclude each other in Delta")
-        for setting, placed in (("partition_by", self.partition_by), ("cluster_by", self.cluster_by)):
+        for setting, placed in (
+            ("partition_by", self.partition_by),
+            ("cluster_by", self.cluster_by),
+        ):
             for name in placed:
                 if name.lower() not in own and not self.takes(name):
                     raise ValueError(f"{setting}: {name!r} is not a column of the target")
@@ -274,7 +300,10 @@ class TargetRule(RowPolicies):
     @property
     def expressions(self) -> list[tuple[str, str]]:
         """Return every expression of the rule, with the path of its setting."""
-        found = [(f"computed.{name}.expression", column.expression) for name, column in self.computed.items()]
+        found = [
+            (f"computed.{name}.expression", column.expression)
+            for name, column in self.computed.items()
+        ]
         return [*found, ("filter", self.filter)] if self.filter else found
 
     @property
@@ -297,7 +326,9 @@ class TargetRule(RowPolicies):
 
     def mask_of(self, name: str) -> Mask | None:
         """Return the mask of a source column."""
-        return next((mask for masked, mask in self.masks.items() if masked.lower() == name.lower()), None)
+        return next(
+            (mask for masked, mask in self.masks.items() if masked.lower() == name.lower()), None
+        )
 
     def takes(self, name: str) -> bool:
         """Return whether the target has a source column, masked or not."""
@@ -315,7 +346,9 @@ def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
 def _checked_column(name: str) -> str:
     """Return `name` if a new column may have it. Raises ValueError."""
     if not name or _NAME_REFUSED.search(name):
-        raise ValueError(f"{name!r} is not a column name, which has no blanks and none of ,;{{}}()=")
+        raise ValueError(
+            f"{name!r} is not a column name, which has no blanks and none of ,;{{}}()="
+        )
     if name.lower().startswith(("_cdc_", "__start_at", "__end_at")):
         raise ValueError(f"{name!r}: this name is reserved for the pipeline")
     return name
@@ -326,13 +359,22 @@ def _checked_type(text: str) -> str:
     ValueError."""
     found = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
     if not _TYPE.fullmatch(found):
-        raise ValueError(f"{text!r} is not a type such as string, bigint, decimal(10,2), date, timestamp_ntz")
+        raise ValueError(
+            f"{text!r} is not a type such as string, bigint, decimal(10,2), date, timestamp_ntz"
+        )
     return found
 
 
-_TYPE_NAMES: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float"}
+_TYPE_NAMES: Final = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+}
 _TYPE: Final = re.compile(
-    r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(\d{1,2},\d{1,2}\)|string|binary|date|timestamp|timestamp_ntz"
+    r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(\d{1,2},\d{1,2}\)|string|binary|"
+    r"date|timestamp|timestamp_ntz"
 )
 
 

@@ -1,9 +1,9 @@
 """The recorded shop: journals of a real MySQL server, and that server's own query results.
 
 ``shop/journals/``         binlog.00000N, as the server wrote them
-``shop/expected/``         every row of every table at the end of the log, one gzipped JSON-lines file per table
+``shop/expected/``         every table's rows at the log's end: gzipped JSON lines, a file a table
 ``shop/expected_middle/``  the same at a transaction boundary in the middle of the log
-``shop/recording.json``    where the middle and the end are, and what the recorder did, table by table
+``shop/recording.json``    where the middle and the end are, and what the recorder did
 
 A file of expected rows begins with ``{"table", "columns": [{"name", "type", "select"}], "key"}``;
 every further line is one row: a list of the texts that the server printed for each column's

@@ -56,8 +56,11 @@ class DemoReport(BaseModel):
     next_step: str
 
 
-def run(jobs_directory: Path, *, observer_of: Callable[[str], RunObserver] | None = None) -> DemoReport:
-    """Run the demo on the project whose jobs are in `jobs_directory`; DAGSTER_HOME names the instance.
+def run(
+    jobs_directory: Path, *, observer_of: Callable[[str], RunObserver] | None = None
+) -> DemoReport:
+    """Run the demo on the project whose jobs are in `jobs_directory`; DAGSTER_HOME names the
+    instance.
 
     Args:
         jobs_directory: holds shop.yaml.
@@ -82,7 +85,9 @@ def run(jobs_directory: Path, *, observer_of: Callable[[str], RunObserver] | Non
             reports.append(done.report)
         now = status(config, cursors=cursors)
     checks = _checks(config, now)
-    differing = [f"{check.table}: {'; '.join(check.differences)}" for check in checks if check.differences]
+    differing = [
+        f"{check.table}: {'; '.join(check.differences)}" for check in checks if check.differences
+    ]
     if differing:
         raise SinkError(
             "tables differ from the server's SELECT:\n  " + "\n  ".join(differing),
@@ -93,7 +98,8 @@ def run(jobs_directory: Path, *, observer_of: Callable[[str], RunObserver] | Non
         checks=tuple(checks),
         verified=_marker(config).exists(),
         status=now,
-        next_step="`make dev` opens Dagster's UI on this lake; `cdc-pipeline status shop` shows its state",
+        next_step="`make dev` opens Dagster's UI on this lake; `cdc-pipeline status "
+        "shop` shows its state",
     )
 
 
@@ -102,16 +108,22 @@ def _config(jobs_directory: Path) -> PipelineConfig:
     if not file.is_file():
         raise ConfigError(
             f"the demo's pipeline {file} does not exist",
-            next_step="run the demo in the project's folder, or name its jobs directory with --jobs",
+            next_step="run the demo in the project's folder, or name its jobs "
+            "directory with --jobs",
         )
     return load_config(file)
 
 
 def _runs(now: SourceStatus, recording: dict[str, Any]) -> list[tuple[str, Bound | None]]:
     """Return titles and bounds of the runs that are due."""
-    middle = PositionConfig(journal=recording["middle"]["journal"], offset=recording["middle"]["offset"])
+    middle = PositionConfig(
+        journal=recording["middle"]["journal"], offset=recording["middle"]["offset"]
+    )
     if now.state == "never_run":
-        return [(f"first run, up to {middle.journal}:{middle.offset}", middle), ("second run, to the end", None)]
+        return [
+            (f"first run, up to {middle.journal}:{middle.offset}", middle),
+            ("second run, to the end", None),
+        ]
     return [("run from the cursor to the end", None)]
 
 

@@ -40,13 +40,17 @@ def read_expected(file: Path) -> tuple[dict[str, Any], pa.Table]:
         rows = [json.loads(line) for line in lines]
     names = [column["name"] for column in header["columns"]]
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
-    return header, pa.table({name: pa.array(values, pa.string()) for name, values in zip(names, columns, strict=True)})
+    return header, pa.table(
+        {name: pa.array(values, pa.string()) for name, values in zip(names, columns, strict=True)}
+    )
 
 
 def compare(table: str, actual: pa.Table, header: dict[str, Any], expected: pa.Table) -> Comparison:
     """Compare a table's rows, in any order, with the expected ones."""
     if actual.num_rows != expected.num_rows:
-        return Comparison(table, actual.num_rows, (f"{actual.num_rows} rows instead of {expected.num_rows}",))
+        return Comparison(
+            table, actual.num_rows, (f"{actual.num_rows} rows instead of {expected.num_rows}",)
+        )
     types = {column["name"]: column["type"].lower() for column in header["columns"]}
     key = [(name, "ascending") for name in header["key"]]
     shown = pa.table({name: _as_server_text(actual[name], types[name]) for name in types})
@@ -74,7 +78,12 @@ def _as_server_text(values: pa.ChunkedArray, column_type: str) -> pa.ChunkedArra
         return _timestamp_text(values, int(digits[1]) if digits else 0)
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
         return pa.chunked_array(
-            [pa.array([None if v is None else v.hex().upper() for v in values.to_pylist()], pa.string())]
+            [
+                pa.array(
+                    [None if v is None else v.hex().upper() for v in values.to_pylist()],
+                    pa.string(),
+                )
+            ]
         )
     if kind == "year":
         return pc.utf8_lpad(pc.cast(values, pa.string()), width=4, padding="0")

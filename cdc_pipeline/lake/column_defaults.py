@@ -14,10 +14,19 @@ from __future__ import annotations
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import ColumnDefault, CutTable, RecordedTarget
-from cdc_pipeline.schema.evolution.steps import DropColumn, FillColumns, RemoveRows, RenameColumn, Step, WidenColumn
+from cdc_pipeline.schema.evolution.steps import (
+    DropColumn,
+    FillColumns,
+    RemoveRows,
+    RenameColumn,
+    Step,
+    WidenColumn,
+)
 
 
-def column_defaults_after(before: CutTable | None, target: RecordedTarget) -> tuple[ColumnDefault, ...]:
+def column_defaults_after(
+    before: CutTable | None, target: RecordedTarget
+) -> tuple[ColumnDefault, ...]:
     """Return the list after a batch.
 
     Args:
@@ -42,7 +51,10 @@ def _after(defaults: tuple[ColumnDefault, ...], step: Step) -> tuple[ColumnDefau
         return ()
     if isinstance(step, FillColumns):
         added = [value for value in step.values if value[0] in step.defaults and step.seq]
-        more = (ColumnDefault(column=name, delta_type=kind, value=sql, seq=step.seq) for name, kind, sql in added)
+        more = (
+            ColumnDefault(column=name, delta_type=kind, value=sql, seq=step.seq)
+            for name, kind, sql in added
+        )
         return (*defaults, *more)
     if isinstance(step, DropColumn):
         return tuple(one for one in defaults if one.column != step.name)
@@ -53,4 +65,6 @@ def _after(defaults: tuple[ColumnDefault, ...], step: Step) -> tuple[ColumnDefau
         change = {"delta_type": step.delta_type}
     else:
         return defaults
-    return tuple(one.model_copy(update=change) if one.column == step.name else one for one in defaults)
+    return tuple(
+        one.model_copy(update=change) if one.column == step.name else one for one in defaults
+    )

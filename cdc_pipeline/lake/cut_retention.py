@@ -26,8 +26,11 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
     oldest_us = time.time_ns() // 1000 - round(retention.total_seconds() * 1e6)
     removed = 0
     try:
-        kept = {target.applied_batch for target in state.read_cut(paths, numbers[-1]).cursor.targets.values()
-                if target.suspended is not None}  # fmt: skip
+        kept = {
+            target.applied_batch
+            for target in state.read_cut(paths, numbers[-1]).cursor.targets.values()
+            if target.suspended is not None
+        }
         for number, following in pairwise(numbers):
             if state.read_cut(paths, following).published_at_us >= oldest_us:
                 break
@@ -37,7 +40,9 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
         if removed:
             left = list_numbers(paths.cuts)
             oldest = next(number for number in left if number not in kept or number == numbers[-1])
-            prune_facts(paths, [state.read_cut(paths, number) for number in left if number <= oldest])
+            prune_facts(
+                paths, [state.read_cut(paths, number) for number in left if number <= oldest]
+            )
     except LakeStateError:
         # Whoever reads a damaged old cut gets the error; no capture stops for it.
         return removed

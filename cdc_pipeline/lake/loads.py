@@ -164,7 +164,8 @@ class LoadFolder:
 
     @property
     def is_running(self) -> bool:
-        """Return whether a process works on this load, as far as the system shows; takes no lock."""
+        """Return whether a process works on this load, as far as the system shows; takes no
+        lock."""
         return bool(lock_holder(self._lock))
 
     def is_locked(self) -> bool:
@@ -254,7 +255,9 @@ def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
         error.next_step = next_step
         raise
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3]
+        )
         raise LakeStateError(
             f"a load's file cannot be read: {path}",
             expected="a format that this version of the program knows",
@@ -266,7 +269,11 @@ def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
 def load_ids(config: PipelineConfig) -> list[str]:
     """Return ids of all loads of a pipeline, oldest first, including those over but not removed."""
     folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
-    return sorted(name.removesuffix(".json") for name in storage_of(folder).names(folder) if name.endswith(".json"))
+    return sorted(
+        name.removesuffix(".json")
+        for name in storage_of(folder).names(folder)
+        if name.endswith(".json")
+    )
 
 
 @contextmanager
@@ -286,7 +293,9 @@ def is_finished(state: LoadState, cut: Cut | None) -> bool:
     if state.is_over:
         return True
     targets = {} if cut is None else cut.cursor.targets
-    return all(name in targets and targets[name].app_id == state.app_id(name) for name in state.targets)
+    return all(
+        name in targets and targets[name].app_id == state.app_id(name) for name in state.targets
+    )
 
 
 def is_needed(state: LoadState, pending: BatchRecord | None) -> bool:
@@ -335,10 +344,15 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
             continue
         rows = sum(table.rows for table in progress.tables.values())
         estimated = sum(
-            max(state.rows_estimated.get(name, 0), progress.tables[name].rows if name in progress.tables else 0)
+            max(
+                state.rows_estimated.get(name, 0),
+                progress.tables[name].rows if name in progress.tables else 0,
+            )
             for name in state.sources
         )
-        done = all(name in progress.tables and progress.tables[name].is_done for name in state.sources)
+        done = all(
+            name in progress.tables and progress.tables[name].is_done for name in state.sources
+        )
         found.append(
             LoadStatus(
                 load_id=load_id,

@@ -158,7 +158,11 @@ def numbered(folder: Path, number: int) -> Path:
 
 def list_numbers(folder: Path) -> list[int]:
     """Return the numbers of the small files in `folder`, ascending; [] if it does not exist."""
-    return sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, storage_of(folder).names(folder)) if match)
+    return sorted(
+        int(match[1])
+        for match in map(_NUMBERED.fullmatch, storage_of(folder).names(folder))
+        if match
+    )
 
 
 def put_if_absent(path: Path, text: str) -> bool:

@@ -79,7 +79,9 @@ class Effect:
         number = journal_number(self.journal)
         return replace(
             rows,
-            seq=with_transaction(rows.seq, epoch=self.epoch, journal=number, tx_offset=self.tx_offset),
+            seq=with_transaction(
+                rows.seq, epoch=self.epoch, journal=number, tx_offset=self.tx_offset
+            ),
             commit_ts_us=np.full(len(rows), self.commit_ts_us, np.int64),
         )
 
@@ -132,7 +134,7 @@ class XaParking:
     def __len__(self) -> int:
         return len(self._open)
 
-    # -- parking ------------------------------------------------------------------------------------------------------
+    # -- parking -----------------------------------------------------------------------------------
 
     @property
     def has_pieces(self) -> bool:
@@ -146,7 +148,9 @@ class XaParking:
         """
         assert self._pieces is None
         folder = self._paths.xa / f"{self._epoch}-{folder_name(journal)}-{offset}"
-        entry = OpenXa(xid="", gtid=gtid, prepared_journal=journal, prepared_offset=offset, epoch=self._epoch)
+        entry = OpenXa(
+            xid="", gtid=gtid, prepared_journal=journal, prepared_offset=offset, epoch=self._epoch
+        )
         self._pieces = _Parked(entry, folder)
 
     def add(self, rows: DecodedRows) -> None:
@@ -167,7 +171,8 @@ class XaParking:
                 self._spill()
 
     def undo(self, undone: NDArray[np.int64]) -> None:
-        """Drop rows of the transaction under way, undone by ROLLBACK TO (see `Savepoints.undone`)."""
+        """Drop rows of the transaction under way, undone by ROLLBACK TO (see
+        `Savepoints.undone`)."""
         parked = self._pieces
         if parked is None or not len(undone):
             return
@@ -185,7 +190,9 @@ class XaParking:
         """Park the transaction under way, which is prepared under `xid`."""
         assert self._pieces is not None
         parked, self._pieces = self._pieces, None
-        parked.entry = parked.entry.model_copy(update={"xid": xid, "prepared_at_us": prepared_at_us})
+        parked.entry = parked.entry.model_copy(
+            update={"xid": xid, "prepared_at_us": prepared_at_us}
+        )
         self._open[xid] = parked
 
     def pieces(self, effect: Effect) -> Iterator[DecodedRows]:
@@ -223,7 +230,7 @@ class XaParking:
                 self._make_durable(parked)
         return tuple(parked.entry for parked in self._open.values())
 
-    # -- ending -------------------------------------------------------------------------------------------------------
+    # -- ending ------------------------------------------------------------------------------------
 
     def schemas(self, xid: str) -> tuple[TableSchema, ...]:
         """Return the tables of a prepared transaction, after checking its files.
@@ -234,7 +241,9 @@ class XaParking:
             StagingError: a file is missing or damaged.
         """
         parked = self._open[xid]
-        checked = tuple(_checked_schema(self._paths.lake, file, parked.entry) for file in parked.entry.files)
+        checked = tuple(
+            _checked_schema(self._paths.lake, file, parked.entry) for file in parked.entry.files
+        )
         return (*checked, *parked.spools)
 
     def rows(self, xid: str, effect: Effect) -> Iterator[DecodedRows]:
@@ -262,10 +271,11 @@ class XaParking:
             path.unlink(missing_ok=True)
             _remove_empty(path.parent)
 
-    # -- files --------------------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def _spill(self) -> None:
-        """Free memory: prepared transactions become durable, the open one moves to temporary files."""
+        """Free memory: prepared transactions become durable, the open one moves to temporary
+        files."""
         for parked in self._open.values():
             self._make_durable(parked)
         if self._pieces is not None:
@@ -300,9 +310,12 @@ class XaParking:
         parked.entry = parked.entry.model_copy(update={"files": tuple(files)})
 
     def _temporary(self, parked: _Parked) -> Path:
-        """Return a new name in the transaction's folder; the start removed those of earlier runs."""
+        """Return a new name in the transaction's folder; the start removed those of earlier
+        runs."""
         self._temporaries += 1
-        return parked.folder / storage_of(parked.folder).unique(f"{TEMPORARY_PREFIX}{self._temporaries}")
+        return parked.folder / storage_of(parked.folder).unique(
+            f"{TEMPORARY_PREFIX}{self._temporaries}"
+        )
 
     def _discard(self, parked: _Parked) -> None:
         self._memory_bytes -= parked.memory_bytes
@@ -315,12 +328,19 @@ class XaParking:
 
 def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
     """Return the first event of the oldest of some prepared transactions of one epoch, or None."""
-    begins = [Position(entry.prepared_journal, entry.prepared_offset) for entry in open_xa if entry.epoch == epoch]
+    begins = [
+        Position(entry.prepared_journal, entry.prepared_offset)
+        for entry in open_xa
+        if entry.epoch == epoch
+    ]
     return min(begins, key=lambda begin: begin.order, default=None)
 
 
 def remove_unreferenced(
-    paths: LakePaths, cursors: Iterable[CursorState | None], *, check: Callable[[], None] = lambda: None
+    paths: LakePaths,
+    cursors: Iterable[CursorState | None],
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> int:
     """Remove parked files that no cursor refers to; return their number. Needs the lock.
 
@@ -328,7 +348,13 @@ def remove_unreferenced(
         check: called once the files are listed. A process that has lost the lock by then must not
             remove what the new holder has parked.
     """
-    kept = {file.path for cursor in cursors if cursor is not None for xa in cursor.open_xa for file in xa.files}
+    kept = {
+        file.path
+        for cursor in cursors
+        if cursor is not None
+        for xa in cursor.open_xa
+        for file in xa.files
+    }
     if not paths.xa.is_dir():
         return 0
     folders = {folder: list(folder.iterdir()) for folder in paths.xa.iterdir()}
@@ -358,7 +384,8 @@ def _checked_schema(lake: Path, file: XaFile, entry: OpenXa) -> TableSchema:
     except OSError as error:
         found = f"{type(error).__name__}: {error.strerror}"
     raise StagingError(
-        f"parked rows of the prepared XA transaction {entry.xid} are missing or damaged: {file.path}",
+        f"parked rows of the prepared XA transaction {entry.xid} are missing or "
+        f"damaged: {file.path}",
         table=file.table,
         expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
         got=found,

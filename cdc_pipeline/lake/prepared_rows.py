@@ -45,7 +45,9 @@ class Spool:
         self.rows = 0
         self._ended = False
         self._sink = _Sink()
-        self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), _stream_schema(schema), options=_OPTIONS)
+        self._writer = pa.ipc.new_stream(
+            pa.PythonFile(self._sink, mode="w"), _stream_schema(schema), options=_OPTIONS
+        )
 
     @property
     def memory_bytes(self) -> int:
@@ -193,7 +195,13 @@ class _Sink(HashedStream):
 
 def _stream_schema(schema: TableSchema) -> pa.Schema:
     bitmap = pa.binary((len(schema.columns) + 7) // 8)
-    fields = [("op", pa.uint8()), ("seq", SEQ_TYPE), ("full", pa.bool_()), ("bp", bitmap), ("ap", bitmap)]
+    fields = [
+        ("op", pa.uint8()),
+        ("seq", SEQ_TYPE),
+        ("full", pa.bool_()),
+        ("bp", bitmap),
+        ("ap", bitmap),
+    ]
     types = arrow_schema(schema).types
     for image in "ba":
         fields += [(f"{image}{index}", type_) for index, type_ in enumerate(types)]
@@ -231,7 +239,9 @@ def _decoded(batch: pa.RecordBatch, schema: TableSchema) -> DecodedRows:
         commit_ts_us=np.full(count, -1, np.int64),
         event_row=np.zeros(count, np.int64),
         before=pa.RecordBatch.from_arrays(batch.columns[5 : 5 + columns], schema=images),
-        after=pa.RecordBatch.from_arrays(batch.columns[5 + columns : 5 + 2 * columns], schema=images),
+        after=pa.RecordBatch.from_arrays(
+            batch.columns[5 + columns : 5 + 2 * columns], schema=images
+        ),
         before_present=_bits(batch.column("bp"), (columns + 7) // 8),
         after_present=_bits(batch.column("ap"), (columns + 7) // 8),
         all_present=bool(batch.column("full").to_numpy(zero_copy_only=False).all()),
@@ -248,12 +258,15 @@ def _invalid_texts(rows: DecodedRows) -> pa.Array:
         found.setdefault(value.row, []).append(value)
     places = np.full(len(rows), -1, np.int64)
     places[list(found)] = np.arange(len(found))
-    texts = pa.array([json.dumps([value[1:] for value in values]) for values in found.values()], pa.string())
+    texts = pa.array(
+        [json.dumps([value[1:] for value in values]) for values in found.values()], pa.string()
+    )
     return texts.take(pa.array(places, mask=places < 0))
 
 
 def _invalid_values(batch: pa.RecordBatch) -> list[InvalidValue]:
-    if _INVALID not in batch.schema.names:  # parked by an earlier version, which let no such value through
+    # parked by an earlier version, which let no such value through
+    if _INVALID not in batch.schema.names:
         return []
     texts = batch.column(_INVALID)
     rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()

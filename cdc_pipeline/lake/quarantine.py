@@ -104,7 +104,7 @@ class Entry:
         return decode_stream(self.row, commit_ts_us=self.ts_us) if self.row else None
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 def publish_quarantine(
@@ -128,7 +128,9 @@ def publish_quarantine(
     gone = Counter({table: count.gone for table, count in counts.items()})
     if record.quarantine:
         rows += _publish_rows(paths, record, without=without)
-    left = {name for target in record.targets if target.table in failing for name in _sources(target)}
+    left = {
+        name for target in record.targets if target.table in failing for name in _sources(target)
+    }
     marks = tuple(mark for mark in record.quarantine_marks if mark.table not in left)
     if marks:
         place = paths.quarantine / f"{record.batch_number:0{NUMBER_DIGITS}d}.json"
@@ -137,11 +139,19 @@ def publish_quarantine(
     for target in record.targets:
         for source in _sources(target):
             is_other = target.content is not None and target.content.renamed_from
-            gone[source] += target.rows_gone + bool(target.replaces or target.schema_steps or is_other)
-    return {table: QuarantineCount(rows=number, gone=gone[table]) for table, number in sorted(rows.items()) if number}
+            gone[source] += target.rows_gone + bool(
+                target.replaces or target.schema_steps or is_other
+            )
+    return {
+        table: QuarantineCount(rows=number, gone=gone[table])
+        for table, number in sorted(rows.items())
+        if number
+    }
 
 
-def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[QuarantineFile, StagingError]]:
+def damaged_files(
+    paths: LakePaths, record: BatchRecord
+) -> list[tuple[QuarantineFile, StagingError]]:
     """Return damaged files with rows for the quarantine, each with its error."""
     found = []
     for file in record.quarantine:
@@ -154,11 +164,15 @@ def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[Quarantin
 
 def lost_note(file: QuarantineFile, error: CdcError) -> Note:
     """Return a cut's note of lost rows that no target reads again."""
-    text = f"{file.rows} rows that could not be applied are missing from the quarantine: {error.what}"
+    text = (
+        f"{file.rows} rows that could not be applied are missing from the quarantine: {error.what}"
+    )
     return Note(kind=_LOST_NOTE, text=text, table=file.table)
 
 
-def _publish_rows(paths: LakePaths, record: BatchRecord, *, without: Collection[str]) -> Counter[str]:
+def _publish_rows(
+    paths: LakePaths, record: BatchRecord, *, without: Collection[str]
+) -> Counter[str]:
     known = _known(paths, before=record.batch_number)
     added: Counter[str] = Counter()
     for number, file in enumerate(record.quarantine):
@@ -181,7 +195,10 @@ def _known(paths: LakePaths, *, before: int) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for match in map(_FILE.fullmatch, storage_of(paths.quarantine).names(paths.quarantine)):
         if match and int(match[1]) < before:
-            found.update((line["table"], str(line["_seq"])) for line in _read(paths.quarantine / match[0], _IDENTITY))
+            found.update(
+                (line["table"], str(line["_seq"]))
+                for line in _read(paths.quarantine / match[0], _IDENTITY)
+            )
     return found
 
 
@@ -189,7 +206,7 @@ def _sources(target: RecordedTarget) -> list[str]:
     return list(target.spec.sources) or [target.table]
 
 
-# -- reading ----------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def read_entries(
@@ -237,7 +254,9 @@ def read_entries(
 
 def _read(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
     try:
-        rows: list[dict[str, Any]] = pq.read_table(storage_of(path).arrow_source(path), columns=columns).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(
+            storage_of(path).arrow_source(path), columns=columns
+        ).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from None
     return rows
@@ -260,5 +279,6 @@ def _damaged(path: Path, error: Exception) -> LakeStateError:
     return LakeStateError(
         f"a file of the quarantine is damaged: {path}",
         got=said_by(error),
-        next_step="restore this file from a backup of the lake; or move it away and continue, which loses its rows",
+        next_step="restore this file from a backup of the lake; or move it away and continue, "
+        "which loses its rows",
     )

@@ -70,7 +70,8 @@ class Interval(_Plain):
     xa_prepared: int = 0  # groups that end with XA PREPARE: their rows wait (K8)
     xa_committed: int = 0
     xa_rolled_back: int = 0
-    xa_unknown: int = 0  # XA ROLLBACK, or an accepted XA COMMIT, of a transaction that was prepared before the start
+    # XA ROLLBACK, or an accepted XA COMMIT, of a transaction that was prepared before the start
+    xa_unknown: int = 0
     # DDL and other statements of tables that are not captured, and harmless ones
     statements_ignored: int = 0
     row_events_suspended: int = 0  # rows events of suspended tables: left to their catch-up (K4)
@@ -205,7 +206,9 @@ class _HasSpec(_Plain):
     def _gather_spec(cls, document: Any) -> Any:
         if not isinstance(document, dict) or "spec" in document:
             return document
-        own = {name: value for name, value in document.items() if name not in TargetSpec.model_fields}
+        own = {
+            name: value for name, value in document.items() if name not in TargetSpec.model_fields
+        }
         return own | {"spec": {name: document[name] for name in document.keys() - own.keys()}}
 
     @model_serializer(mode="wrap")
@@ -242,10 +245,14 @@ class RecordedTarget(_HasSpec):
     # The target was exact before this batch (see `TargetState.exact`): inserts alone may be
     # appended (K12).
     exact: bool = False
-    all_present: bool = True  # every image holds every column; else the general reduction of K10 is needed
-    partial_key_updates: int = 0  # key updates whose new image lacks columns: those come from the old row (K10)
-    rescues: bool = False  # the table has `_cdc_rescued`, as the last of the staged columns (sink/modes/rescue.py)
-    rescued: dict[str, int] = Field(default_factory=dict)  # values that became NULL in their column, by column
+    # every image holds every column; else the general reduction of K10 is needed
+    all_present: bool = True
+    # key updates whose new image lacks columns: those come from the old row (K10)
+    partial_key_updates: int = 0
+    # the table has `_cdc_rescued`, as the last of the staged columns (sink/modes/rescue.py)
+    rescues: bool = False
+    # values that became NULL in their column, by column
+    rescued: dict[str, int] = Field(default_factory=dict)
     rescued_rows: int = 0  # rows with such values
     # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may
     # be one.
@@ -290,14 +297,17 @@ class BatchRecord(_Plain):
     # The cursor as it will be after the batch, without the table versions of `targets`, which the
     # merges determine.
     cursor_after: CursorState
-    source_time_us: int = -1  # commit time of the batch's last transaction at the source; -1 unknown
+    # commit time of the batch's last transaction at the source; -1 unknown
+    source_time_us: int = -1
     targets: tuple[RecordedTarget, ...] = ()
-    dropped: tuple[str, ...] = ()  # tables that are not captured any more: their targets leave the cursor
+    # tables that are not captured any more: their targets leave the cursor
+    dropped: tuple[str, ...] = ()
     start_journal: str = ""
     start_offset: int = 4
     start_gtid_set: str = ""
     start_journal_created_s: int = 0
-    quarantine: tuple[QuarantineFile, ...] = ()  # rows that could not be applied (`lake/quarantine.py`)
+    # rows that could not be applied (`lake/quarantine.py`)
+    quarantine: tuple[QuarantineFile, ...] = ()
     quarantine_marks: tuple[QuarantineMark, ...] = ()
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -372,6 +382,7 @@ class Cut(_Plain):
     cursor: CursorState
     # All targets of the source, changed by this batch or not.
     tables: dict[str, CutTable] = Field(default_factory=dict)
-    quarantine: dict[str, QuarantineCount] = Field(default_factory=dict)  # by source table; those with rows in it
+    # by source table; those with rows in it
+    quarantine: dict[str, QuarantineCount] = Field(default_factory=dict)
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -72,7 +72,9 @@ class StagedFileWriter:
 
     def _flush(self) -> None:
         if self._waiting:
-            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=self._waiting_rows)
+            self._writer.write_table(
+                pa.concat_tables(self._waiting), row_group_size=self._waiting_rows
+            )
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
 
@@ -166,6 +168,7 @@ def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
             table=table,
             expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
             got=f"{size_bytes} bytes, sha256 {found}" if size_bytes >= 0 else found,
-            next_step="start the run again: the batch is finished without this table, which then reads the log again",
+            next_step="start the run again: the batch is finished without this table, which then "
+            "reads the log again",
         )
     return path

@@ -68,12 +68,15 @@ def _read(kind: type[_Document], path: Path, source: str, number: int) -> _Docum
     try:
         document = kind.model_validate_json(text)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3]
+        )
         raise LakeStateError(
             f"a file of the lake's own records cannot be read: {path}",
             expected="a format that this version of the program knows",
             got=problems,
-            next_step="use the version of the program that wrote it, or restore the file from a backup of the lake",
+            next_step="use the version of the program that wrote it, or restore the file from a "
+            "backup of the lake",
         ) from None
     if (document.source, document.batch_number) != (source, number):
         raise LakeStateError(

@@ -60,13 +60,19 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
 def restated(before: Suspension, made: Suspension) -> Suspension:
     """Return a suspension at the same position, with another cause."""
     return before.model_copy(
-        update={name: getattr(made, name) for name in ("error", "what", "needs_reload", "next_step")}
+        update={
+            name: getattr(made, name) for name in ("error", "what", "needs_reload", "next_step")
+        }
     )
 
 
 def cause_of(error: CdcError) -> str:
     """Describe what went wrong on one line: with its place, without the next step."""
-    where = f" ({error.journal} at {error.offset})" if error.journal is not None and error.offset is not None else ""
+    where = (
+        f" ({error.journal} at {error.offset})"
+        if error.journal is not None and error.offset is not None
+        else ""
+    )
     got = "" if error.got is None else f"; got: {error.got}"
     return " ".join(f"{error.what}{where}{got}".split())
 
@@ -74,13 +80,20 @@ def cause_of(error: CdcError) -> str:
 def is_retryable(suspended: Suspension) -> bool:
     """Return whether the error that suspended the target can disappear by itself."""
     kind = getattr(errors, suspended.error, None)
-    return isinstance(kind, type) and issubclass(kind, CdcError) and kind.retryable and not suspended.needs_reload
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, CdcError)
+        and kind.retryable
+        and not suspended.needs_reload
+    )
 
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """Describe what a person can do, on one line."""
     anew = f"to reload it: `cdc-pipeline snapshot {source} --table {quote(table)}`"
-    anew += f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
+    anew += (
+        f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
+    )
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
     if suspended.needs_reload:
         return f"{own}catching up cannot repair it; {anew}"

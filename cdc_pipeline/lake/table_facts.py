@@ -50,8 +50,12 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
         already.
     """
     before = {} if previous is None else previous.tables
-    references = {name: table.facts or _same(table, before.get(name)) for name, table in cut.tables.items()}
-    new = {name: _content(cut.tables[name]) for name, reference in references.items() if not reference}
+    references = {
+        name: table.facts or _same(table, before.get(name)) for name, table in cut.tables.items()
+    }
+    new = {
+        name: _content(cut.tables[name]) for name, reference in references.items() if not reference
+    }
     if new:
         places = {text: place for place, text in enumerate(dict.fromkeys(new.values()))}
         content = f"[{','.join(places)}]"
@@ -61,7 +65,10 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
         references |= {name: f"{file}:{places[text]}" for name, text in new.items()}
     if not put_if_absent(paths.cut(cut.batch_number), _cut_text(cut, references)):
         return None
-    tables = {name: table.model_copy(update={"facts": references[name]}) for name, table in cut.tables.items()}
+    tables = {
+        name: table.model_copy(update={"facts": references[name]})
+        for name, table in cut.tables.items()
+    }
     return cut.model_copy(update={"tables": tables})
 
 
@@ -105,7 +112,11 @@ def _same(table: CutTable, before: CutTable | None) -> str:
     """Return the reference of the table before, if it has the same facts."""
     if before is None or not before.facts:
         return ""
-    return before.facts if all(getattr(table, name) == getattr(before, name) for name in _FIELDS) else ""
+    return (
+        before.facts
+        if all(getattr(table, name) == getattr(before, name) for name in _FIELDS)
+        else ""
+    )
 
 
 def _content(table: CutTable) -> str:
@@ -152,5 +163,6 @@ def _read(path: Path) -> tuple[TableFacts, ...]:
             f"a file of the lake's own records cannot be read: {path}",
             expected="a format that this version of the program knows",
             got=f"{error.error_count()} mistakes, the first: {error.errors()[0]['msg']}",
-            next_step="use the version of the program that wrote it, or restore the file from a backup of the lake",
+            next_step="use the version of the program that wrote it, or restore the file from a "
+            "backup of the lake",
         ) from None

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
     from cdc_pipeline.orchestration.definitions import build_definitions
-    from cdc_pipeline.orchestration.execute import CaptureRun, execute_capture, load_source, open_instance
+    from cdc_pipeline.orchestration.execute import (
+        CaptureRun,
+        execute_capture,
+        load_source,
+        open_instance,
+    )
     from cdc_pipeline.orchestration.translator import CdcTranslator
 
 _MODULES = {

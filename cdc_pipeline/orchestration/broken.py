@@ -7,7 +7,8 @@ Rules:
 - The error is the one raised while loading: reload the definitions to try again.
 """
 
-# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
+# them as text.
 from pathlib import Path
 
 import dagster as dg
@@ -21,7 +22,9 @@ def build_broken(file: Path, error: Exception, *, translator: CdcTranslator) -> 
     """Return an asset and a job that name the error of the source in `file` and fail with it."""
     source = identifier(file.stem)
     text = str(error) if isinstance(error, CdcError) else f"{type(error).__name__}: {error}"
-    description = f"**The definitions of {markdown(str(file))} cannot be loaded:**\n\n{markdown(text)}"
+    description = (
+        f"**The definitions of {markdown(str(file))} cannot be loaded:**\n\n{markdown(text)}"
+    )
     key = translator.cursor_key(source)
     spec = dg.AssetSpec(
         key,
@@ -32,14 +35,21 @@ def build_broken(file: Path, error: Exception, *, translator: CdcTranslator) -> 
         skippable=True,
     )
 
-    @dg.op(name=f"broken_{source}", description=description, out={"cursor": dg.Out(dg.Nothing, is_required=False)})
+    @dg.op(
+        name=f"broken_{source}",
+        description=description,
+        out={"cursor": dg.Out(dg.Nothing, is_required=False)},
+    )
     def broken_step() -> None:
         raise dg.Failure(
-            description=f"{text}\n  then: reload the code location, so that the definitions are loaded again",
+            description=f"{text}\n  then: reload the code location, so that the definitions "
+            "are loaded again",
             allow_retries=False,
         )
 
-    asset = dg.AssetsDefinition(node_def=broken_step, keys_by_output_name={"cursor": key}, specs=[spec])
+    asset = dg.AssetsDefinition(
+        node_def=broken_step, keys_by_output_name={"cursor": key}, specs=[spec]
+    )
     job = dg.define_asset_job(
         translator.job_name(source),
         selection=dg.AssetSelection.assets(asset),

@@ -14,7 +14,8 @@ Rules:
   contain any character; Dagster's input and output names may not.
 """
 
-# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
+# them as text.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
@@ -100,7 +101,10 @@ def build_assets(
         translator.source_table_spec(pipeline, table, cut)
         for table in sorted({source for of_it in tables.values() for source in of_it})
     ]
-    specs = [translator.table_spec(pipeline, table, cut, sources=of_it) for table, of_it in tables.items()]
+    specs = [
+        translator.table_spec(pipeline, table, cut, sources=of_it)
+        for table, of_it in tables.items()
+    ]
     table_of = {spec.key: table for spec, table in zip(specs, tables, strict=True)}
     specs.append(translator.cursor_spec(pipeline, list(tables)))
 
@@ -108,12 +112,16 @@ def build_assets(
         name=step_name(pipeline.name),
         description=_step_description(pipeline),
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
-        out={f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))},
+        out={
+            f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))
+        },
         pool=pool_name(pipeline.name),
     )
     def capture_step(context: dg.OpExecutionContext, config: CaptureRunConfig) -> Iterator[Any]:
         asset_context = dg.AssetExecutionContext.get()
-        recorder = MaterializationRecorder(asset_context, pipeline, translator=translator, row_counter=row_counter)
+        recorder = MaterializationRecorder(
+            asset_context, pipeline, translator=translator, row_counter=row_counter
+        )
         observers: list[RunObserver] = [recorder, current_listener().observer]
         if observer_factory is not None:
             observers.append(observer_factory(pipeline))
@@ -130,7 +138,9 @@ def build_assets(
             observer=RelayObserver(*observers),
             capture=capture,
             retry_wait_s=retry_wait_s,
-            tables=_chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
+            tables=_chosen_tables(
+                asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}
+            ),
         )
         yield from ()
 
@@ -145,7 +155,9 @@ def build_assets(
 
 
 def _chosen_tables(
-    selected: AbstractSet[dg.AssetKey], table_of: Mapping[dg.AssetKey, str], everything: AbstractSet[dg.AssetKey]
+    selected: AbstractSet[dg.AssetKey],
+    table_of: Mapping[dg.AssetKey, str],
+    everything: AbstractSet[dg.AssetKey],
 ) -> list[str] | None:
     """Return the selected tables of a table-only run; None for a capture of the source.
 
@@ -189,7 +201,9 @@ def _run(
 
             capture = real_capture
         if tables is not None:
-            context.log.info(f"this run catches up only {', '.join(tables)}: the cursor does not move")
+            context.log.info(
+                f"this run catches up only {', '.join(tables)}: the cursor does not move"
+            )
         report = wait_for_lock(
             lambda: capture(
                 config,
@@ -204,7 +218,9 @@ def _run(
         )
     except CdcError as error:
         listener.error = error
-        raise _failure(error, retry_number=context.op_execution_context.retry_number, wait_s=retry_wait_s) from error
+        raise _failure(
+            error, retry_number=context.op_execution_context.retry_number, wait_s=retry_wait_s
+        ) from error
     except Exception as error:
         listener.error = error
         raise unexpected(error) from None
@@ -237,5 +253,8 @@ def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
     waited = isinstance(error, LockError)  # for as long as was asked for
     if error.retryable and not waited and retry_number < _RETRIES_MAX:
         return dg.RetryRequested(max_retries=_RETRIES_MAX, seconds_to_wait=wait_s)
-    metadata = {name: value if isinstance(value, int | bool) else str(value) for name, value in error.as_dict().items()}
+    metadata = {
+        name: value if isinstance(value, int | bool) else str(value)
+        for name, value in error.as_dict().items()
+    }
     return dg.Failure(description=str(error), metadata=metadata, allow_retries=False)

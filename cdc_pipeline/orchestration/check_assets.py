@@ -11,7 +11,8 @@ Rules:
 - Verification captures like any run; what it publishes is logged in the check's run.
 """
 
-# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
+# them as text.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -43,12 +44,20 @@ _DESCRIPTIONS: Final = {
 }
 
 
-def build_checks(pipeline: PipelineConfig, *, translator: CdcTranslator) -> list[dg.AssetChecksDefinition]:
+def build_checks(
+    pipeline: PipelineConfig, *, translator: CdcTranslator
+) -> list[dg.AssetChecksDefinition]:
     """Return the checks of a source: one step for its tables, one for its cursor."""
     cut = newest_cut(pipeline)
-    table_of = {translator.table_key(pipeline.name, table): table for table in known_tables(pipeline, cut)}
+    table_of = {
+        translator.table_key(pipeline.name, table): table for table in known_tables(pipeline, cut)
+    }
     is_live = isinstance(pipeline.source, LiveSourceConfig)
-    specs = [_spec(name, key) for key, table in table_of.items() for name in _names(cut, table, is_live=is_live)]
+    specs = [
+        _spec(name, key)
+        for key, table in table_of.items()
+        for name in _names(cut, table, is_live=is_live)
+    ]
     found = [_cursor_checks(pipeline, translator=translator, is_live=is_live)]
     if specs:
         found.append(_table_checks(pipeline, specs, table_of, translator=translator))
@@ -79,13 +88,15 @@ def _table_checks(
 ) -> dg.AssetChecksDefinition:
     @dg.op(
         name=f"verify_{pipeline.name}",
-        description=f"Compares tables of {pipeline.name} with the source and checks their contents.",
+        description=f"Compares tables of {pipeline.name} with the source and "
+        "checks their contents.",
         **_ports(specs),
     )
     def verify_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         if context.run.asset_selection:
             context.log.info(
-                "a run that materializes assets does not check tables: execute the checks in a run of their own"
+                "a run that materializes assets does not check tables: execute the checks in a "
+                "run of their own"
             )
             return
         wanted: dict[str, list[str]] = {}
@@ -93,7 +104,9 @@ def _table_checks(
             wanted.setdefault(check.name, []).append(table_of[check.asset_key])
         keys = {table: key for key, table in table_of.items()}
         with _as_step_failure(pipeline):
-            for name, table, passed, text, values in _table_results(context, pipeline, wanted, translator=translator):
+            for name, table, passed, text, values in _table_results(
+                context, pipeline, wanted, translator=translator
+            ):
                 yield _result(name, keys[table], passed=passed, text=text, values=values)
 
     return _checks(verify_step, specs)
@@ -131,31 +144,45 @@ def _table_results(
 ) -> Iterator[tuple[str, str, bool | None, str, dict[str, Any]]]:
     """Check, table, whether it passed, one sentence, figures."""
     # Imported late: definitions are loaded often and need none of this.
-    from cdc_pipeline.pipeline.verify.checks import CheckResult, check_intervals, check_key_uniqueness, checks_of
+    from cdc_pipeline.pipeline.verify.checks import (
+        CheckResult,
+        check_intervals,
+        check_key_uniqueness,
+        checks_of,
+    )
     from cdc_pipeline.pipeline.verify.verify import VerifyOptions, verify
     from cdc_pipeline.pipeline.wiring import build_sink
 
     compared = sorted({table for name in _VERIFIED for table in wanted.get(name, ())})
     found: list[CheckResult] = []
     if compared:
-        recorder = MaterializationRecorder(context.op_execution_context, pipeline, translator=translator)
+        recorder = MaterializationRecorder(
+            context.op_execution_context, pipeline, translator=translator
+        )
         report = verify(
             pipeline,
             cursors=_cursors(context, pipeline, translator, recorder),
             options=VerifyOptions(tables=tuple(compared), who="Dagster's asset check"),
             observer=recorder,
-            on_step=lambda step: context.log.info(f"{step.target}: {step.what}, {step.rows:,} rows read"),
+            on_step=lambda step: context.log.info(
+                f"{step.target}: {step.what}, {step.rows:,} rows read"
+            ),
         )
         found += [result for verified in report.tables.values() for result in checks_of(verified)]
     sink = build_sink(pipeline)
-    for name, check in (("key_uniqueness", check_key_uniqueness), ("interval_continuity", check_intervals)):
+    for name, check in (
+        ("key_uniqueness", check_key_uniqueness),
+        ("interval_continuity", check_intervals),
+    ):
         found += [check(sink, table) for table in wanted.get(name, ())]
     for result in found:
         if result.table in wanted.get(result.check, ()):
             yield result.check, result.table, result.passed, result.text, dict(result.values)
 
 
-def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_live: bool) -> dg.AssetChecksDefinition:
+def _cursor_checks(
+    pipeline: PipelineConfig, *, translator: CdcTranslator, is_live: bool
+) -> dg.AssetChecksDefinition:
     key = translator.cursor_key(pipeline.name)
     names = ("intervals_join", "lag", "retention") if is_live else ("intervals_join",)
 
@@ -163,7 +190,8 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
 
     @dg.op(
         name=f"check_cursor_of_{pipeline.name}",
-        description=f"Checks how {pipeline.name} follows its source: gaps, lag, and what the source may purge.",
+        description=f"Checks how {pipeline.name} follows its source: gaps, lag, and what the "
+        "source may purge.",
         **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -179,10 +207,18 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
             for name in sorted(check.name for check in context.selected_asset_check_keys):
                 if name == "intervals_join":
                     joined = check_intervals_join(context.instance, key)
-                    yield _result(name, key, passed=joined.passed, text=joined.text, values=joined.values)
+                    yield _result(
+                        name, key, passed=joined.passed, text=joined.text, values=joined.values
+                    )
                 else:
                     result = checks[name]()
-                    yield _result(name, key, passed=result.passed, text=result.text, values=dict(result.values))
+                    yield _result(
+                        name,
+                        key,
+                        passed=result.passed,
+                        text=result.text,
+                        values=dict(result.values),
+                    )
 
     return _checks(cursor_step, specs)
 
@@ -218,5 +254,10 @@ def _result(
 ) -> dg.AssetCheckResult:
     severity = dg.AssetCheckSeverity.WARN if passed is None else dg.AssetCheckSeverity.ERROR
     return dg.AssetCheckResult(
-        check_name=name, asset_key=key, passed=bool(passed), severity=severity, description=text, metadata=values
+        check_name=name,
+        asset_key=key,
+        passed=bool(passed),
+        severity=severity,
+        description=text,
+        metadata=values,
     )

@@ -58,7 +58,10 @@ def execute_cursor_change(
     def change(context: dg.OpExecutionContext) -> None:
         recorder = MaterializationRecorder(context, config, translator=loaded.translator)
         store = DagsterCursorStore(
-            context.instance, asset_key=loaded.cursor_key, source=loaded.source, writer=recorder.write_cursor
+            context.instance,
+            asset_key=loaded.cursor_key,
+            source=loaded.source,
+            writer=recorder.write_cursor,
         )
         try:
             work(store, context.run_id)
@@ -74,7 +77,8 @@ def execute_cursor_change(
 
     @dg.job(
         name=f"{loaded.source}_cursor_{kind}",
-        description=f"A manual change of the lake or the cursor of {loaded.source}: `{_COMMANDS[kind]}`.",
+        description=f"A manual change of the lake or the cursor of {loaded.source}: "
+        f"`{_COMMANDS[kind]}`.",
         executor_def=dg.in_process_executor,
         tags={SOURCE_TAG: loaded.source},
     )
@@ -93,5 +97,7 @@ def execute_cursor_change(
     if caught:
         raise caught[0]
     if not result.success:
-        raise RuntimeError(f"the run {result.run_id} failed before the change began; its page in Dagster shows why")
+        raise RuntimeError(
+            f"the run {result.run_id} failed before the change began; its page in Dagster shows why"
+        )
     return result.run_id

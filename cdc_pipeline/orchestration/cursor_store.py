@@ -22,7 +22,13 @@ import dagster as dg
 
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY
-from cdc_pipeline.position.cursor import CURSOR_VERSION, CursorEntry, CursorGuard, CursorState, parse_cursor
+from cdc_pipeline.position.cursor import (
+    CURSOR_VERSION,
+    CursorEntry,
+    CursorGuard,
+    CursorState,
+    parse_cursor,
+)
 
 _PAGE_EVENTS = 50
 
@@ -30,7 +36,8 @@ CursorWriter = Callable[[CursorState, dict[str, object]], None]
 
 
 class DagsterCursorStore:
-    """Reads a source's cursor from Dagster's events; writes it through `writer`, which a run provides.
+    """Reads a source's cursor from Dagster's events; writes it through `writer`, which a run
+    provides.
 
     Args:
         instance: where the events are.
@@ -40,7 +47,12 @@ class DagsterCursorStore:
     """
 
     def __init__(
-        self, instance: dg.DagsterInstance, *, asset_key: dg.AssetKey, source: str, writer: CursorWriter | None = None
+        self,
+        instance: dg.DagsterInstance,
+        *,
+        asset_key: dg.AssetKey,
+        source: str,
+        writer: CursorWriter | None = None,
     ) -> None:
         self._instance = instance
         self.asset_key = asset_key
@@ -60,7 +72,9 @@ class DagsterCursorStore:
         self._guard.saw(found)
         return found
 
-    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+    def write(
+        self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
+    ) -> None:
         """Log `cursor` as the newest event of its asset; see `CursorStore.write`.
 
         Raises:
@@ -69,7 +83,8 @@ class DagsterCursorStore:
         if self._writer is None:
             raise CursorError(
                 "only a Dagster run may write a cursor",
-                got=f"cursor of batch {cursor.batch_number} for {self.asset_key.to_user_string()} outside a run",
+                got=f"cursor of batch {cursor.batch_number} for "
+                f"{self.asset_key.to_user_string()} outside a run",
                 next_step=f"start the job: `cdc-pipeline run {self._source}`",
             )
         self._guard.check_write(cursor, self._latest()[0], replace=replace)
@@ -92,7 +107,8 @@ class DagsterCursorStore:
                 CursorEntry(
                     cursor=cursor,
                     at_us=int(event.timestamp * 1e6),
-                    where=f"Dagster's event of {_when(event)} for {self.asset_key.to_user_string()}",
+                    where=f"Dagster's event of {_when(event)} for "
+                    f"{self.asset_key.to_user_string()}",
                     run_id=event.run_id,
                     metadata=_plain_metadata(event),
                 )
@@ -117,7 +133,9 @@ class DagsterCursorStore:
         latest = self._instance.get_latest_materialization_event(self.asset_key)
         page_cursor: str | None = None
         while True:
-            page = self._instance.fetch_materializations(self.asset_key, limit=_PAGE_EVENTS, cursor=page_cursor)
+            page = self._instance.fetch_materializations(
+                self.asset_key, limit=_PAGE_EVENTS, cursor=page_cursor
+            )
             for record in page.records:
                 if latest is not None:
                     if latest.timestamp > record.timestamp:
@@ -151,7 +169,11 @@ class DagsterCursorStore:
             if _is_newer(text):
                 raise
             return f"cannot be read: {error.got}"
-        return cursor if cursor.source == self._source else f"cursor of another source, {cursor.source}"
+        return (
+            cursor
+            if cursor.source == self._source
+            else f"cursor of another source, {cursor.source}"
+        )
 
 
 def _when(entry: dg.EventLogEntry) -> str:
@@ -169,7 +191,9 @@ def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
     for name, value in (materialization.metadata if materialization is not None else {}).items():
         plain = getattr(value, "value", None)
         if name != CURSOR_ENTRY and plain is not None:
-            found[name] = plain if isinstance(plain, str | int | float | bool | list | dict) else str(plain)
+            found[name] = (
+                plain if isinstance(plain, str | int | float | bool | list | dict) else str(plain)
+            )
     return found
 
 

@@ -39,7 +39,9 @@ def free_dead_runs(instance: dg.DagsterInstance, *, pool: str) -> tuple[list[str
     if not storage.supports_global_concurrency_limits:
         return [], []
     info = storage.get_concurrency_info(pool)
-    holders = {slot.run_id for slot in info.claimed_slots} | {step.run_id for step in info.pending_steps}
+    holders = {slot.run_id for slot in info.claimed_slots} | {
+        step.run_id for step in info.pending_steps
+    }
     freed, alive = [], []
     for run_id in sorted(holders):
         run = instance.get_run_by_id(run_id)
@@ -47,7 +49,9 @@ def free_dead_runs(instance: dg.DagsterInstance, *, pool: str) -> tuple[list[str
             if not _is_gone(run.tags.get(PROCESS_TAG, "")):
                 alive.append(run_id)
                 continue
-            instance.report_run_failed(run, "The run's process died: killed, out of memory, or the machine stopped.")
+            instance.report_run_failed(
+                run, "The run's process died: killed, out of memory, or the machine stopped."
+            )
         storage.free_concurrency_slots_for_run(run_id)
         freed.append(run_id)
     return freed, alive
@@ -76,8 +80,14 @@ def _boot_id() -> str:
 def _start_ticks(pid: int) -> str:
     """Return a process's start time in clock ticks since boot, or "gone" if it has exited."""
     try:
-        # The command's name is in parentheses and may hold spaces: fields are counted after the last one.
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        # The command's name is in parentheses and may hold spaces: fields are counted after the
+        # last one.
+        fields = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
     except OSError:
         return _without_proc(pid)
     return "gone" if fields[0] in ("Z", "X") else fields[19]

@@ -32,7 +32,12 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.orchestration.broken import build_broken
-from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets, step_name
+from cdc_pipeline.orchestration.capture_asset import (
+    Capture,
+    ObserverFactory,
+    build_assets,
+    step_name,
+)
 from cdc_pipeline.orchestration.check_assets import build_checks
 from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
@@ -110,7 +115,9 @@ def build_definitions(
             if loading is not None:
                 raise
             is_unexpected = not isinstance(error, CdcError)
-            _log.error("the definitions of %s cannot be loaded: %s", file, error, exc_info=is_unexpected)
+            _log.error(
+                "the definitions of %s cannot be loaded: %s", file, error, exc_info=is_unexpected
+            )
             found.append(build_broken(file, error, translator=translator))
     return dg.Definitions.merge(*found, dg.Definitions(executor=dg.in_process_executor))
 
@@ -133,7 +140,11 @@ def _of_source(
         tags={SOURCE_TAG: config.name},
     )
     jobs: list[Any] = [job]
-    schedules = [] if config.schedule is None else [_schedule(config, job_name=translator.job_name(config.name))]
+    schedules = (
+        []
+        if config.schedule is None
+        else [_schedule(config, job_name=translator.job_name(config.name))]
+    )
     load_asset = build_load(config, translator=translator, load=load)
     if load_asset is not None:
         assets.append(load_asset)
@@ -149,7 +160,10 @@ def _of_source(
     jobs += [upkeep] if upkeep is not None else []
     schedules += [upkeep_schedule] if upkeep_schedule is not None else []
     return dg.Definitions(
-        assets=assets, asset_checks=build_checks(config, translator=translator), jobs=jobs, schedules=schedules
+        assets=assets,
+        asset_checks=build_checks(config, translator=translator),
+        jobs=jobs,
+        schedules=schedules,
     )
 
 
@@ -166,7 +180,11 @@ def _config_files(jobs_directory: Path) -> list[Path]:
             next_step="create it, or name another one with --jobs or CDC_PIPELINE_JOBS",
         )
     only = _only_source.get()
-    return [file for file in list_config_files(jobs_directory) if only is None or file.stem == only.source]
+    return [
+        file
+        for file in list_config_files(jobs_directory)
+        if only is None or file.stem == only.source
+    ]
 
 
 def load_checked(file: Path) -> PipelineConfig:
@@ -204,7 +222,9 @@ def _schedule(config: PipelineConfig, *, job_name: str) -> dg.ScheduleDefinition
         job_name=job_name,
         cron_schedule=config.schedule.cron,
         execution_timezone=config.schedule.timezone,
-        default_status=dg.DefaultScheduleStatus.RUNNING if enabled else dg.DefaultScheduleStatus.STOPPED,
+        default_status=dg.DefaultScheduleStatus.RUNNING
+        if enabled
+        else dg.DefaultScheduleStatus.STOPPED,
         description=f"Captures {config.name}.",
         tags={SOURCE_TAG: config.name},
     )
@@ -221,10 +241,15 @@ def _schedule_mistakes(config: PipelineConfig) -> list[Mistake]:
         try:
             dg.ScheduleDefinition(job_name="check", cron_schedule=settings.cron or "@daily")
         except Exception:
-            message = f"{settings.cron!r} is not a cron expression such as 0 * * * * (minute hour day month weekday)"
+            message = (
+                f"{settings.cron!r} is not a cron expression such as 0 * * * * (minute hour "
+                "day month weekday)"
+            )
             mistakes.append(Mistake(path=f"{section}.cron", message=message))
         try:
-            dg.ScheduleDefinition(job_name="check", cron_schedule="@daily", execution_timezone=settings.timezone)
+            dg.ScheduleDefinition(
+                job_name="check", cron_schedule="@daily", execution_timezone=settings.timezone
+            )
         except Exception:
             message = f"{settings.timezone!r} is not a time zone such as UTC or Europe/Berlin"
             mistakes.append(Mistake(path=f"{section}.timezone", message=message))

@@ -70,7 +70,11 @@ def diagnose(
 
     try:
         with open_instance() as instance:
-            tell("Dagster", ok(f"Dagster's instance in {instance.root_directory} can be opened"), *_settings(instance))
+            tell(
+                "Dagster",
+                ok(f"Dagster's instance in {instance.root_directory} can be opened"),
+                *_settings(instance),
+            )
             try:
                 loaded = load_source(jobs_directory, config.name)
             except CdcError as error:
@@ -92,7 +96,8 @@ def _settings(instance: dg.DagsterInstance) -> Iterator[Verdict]:
             "was killed are not detected",
             expected=f"{instance.root_directory}/dagster.yaml",
             got="none",
-            mend=f"cp dagster_home/dagster.yaml {instance.root_directory}/ from the project's folder",
+            mend=f"cp dagster_home/dagster.yaml {instance.root_directory}/ from the "
+            "project's folder",
         )
 
 
@@ -113,7 +118,9 @@ def longest_gap_s(schedule: ScheduleConfig) -> float | None:
     return None
 
 
-def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None) -> Iterator[Verdict]:
+def _schedule(
+    config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None
+) -> Iterator[Verdict]:
     """Yield findings about whether anything starts runs."""
     schedule = config.schedule
     if schedule is None:
@@ -139,11 +146,16 @@ def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: Load
             mend="schedule: {enabled: true}, or switch it on in Dagster's UI",
         )
         return
-    beats = [beat.timestamp for kind, beat in instance.get_daemon_heartbeats().items() if kind == "SCHEDULER"]
+    beats = [
+        beat.timestamp
+        for kind, beat in instance.get_daemon_heartbeats().items()
+        if kind == "SCHEDULER"
+    ]
     silent_s = time.time() - max(beats) if beats else None
     if silent_s is None or silent_s > _DAEMON_SILENT_S:
         yield warning(
-            f"the schedule {schedule.cron} is on, but Dagster's daemon is not running, so it starts no runs",
+            f"the schedule {schedule.cron} is on, but Dagster's daemon is not running, so "
+            "it starts no runs",
             expected=f"a heartbeat in the last {duration(_DAEMON_SILENT_S)}",
             got="no heartbeat ever" if silent_s is None else f"{duration(silent_s)} ago",
             mend="dagster-daemon run -w workspace.yaml (or: make dev)",

@@ -34,7 +34,8 @@ from cdc_pipeline.pipeline.report import CaptureReport
 
 @dataclass(frozen=True)
 class LoadedSource:
-    """A source's job and the keys of its cursor and its Delta tables, as the project defines them."""
+    """A source's job and the keys of its cursor and its Delta tables, as the project defines
+    them."""
 
     source: str
     job: dg.JobDefinition
@@ -52,7 +53,8 @@ class LoadedSource:
         if unknown:
             raise ConfigError(
                 f"{self.source} has no such table: {', '.join(unknown)}",
-                expected=f"one of: {', '.join(sorted(self.table_keys)) or 'no table is known before the first run'}",
+                expected="one of: "
+                f"{', '.join(sorted(self.table_keys)) or 'no table is known before the first run'}",
                 next_step="name tables as schema.table; `cdc-pipeline status` lists them",
             )
         return [self.table_keys[table] for table in tables]
@@ -81,11 +83,16 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
     if home is not None:
         os.environ["DAGSTER_HOME"] = str(home.resolve())
     directory = os.environ.get("DAGSTER_HOME", "")
-    if not directory or not Path(directory).expanduser().is_absolute() or not Path(directory).expanduser().is_dir():
+    if (
+        not directory
+        or not Path(directory).expanduser().is_absolute()
+        or not Path(directory).expanduser().is_dir()
+    ):
         raise ConfigError(
             "Dagster's home directory is unknown",
             setting="DAGSTER_HOME",
-            expected="the absolute path of an existing directory, or a folder dagster_home in the working directory",
+            expected="the absolute path of an existing directory, or a folder dagster_home in the "
+            "working directory",
             got=directory or "not set",
             next_step='start in the project\'s folder, or: export DAGSTER_HOME="$PWD/dagster_home"',
         )
@@ -105,8 +112,8 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
 
 
 def _is_no_advice(record: logging.LogRecord) -> bool:
-    """Return whether a log record is not Dagster's warning about a home without dagster.yaml: such a
-    home is allowed, and `cdc-pipeline doctor` explains what it means."""
+    """Return whether a log record is not Dagster's warning about a home without dagster.yaml: such
+    a home is allowed, and `cdc-pipeline doctor` explains what it means."""
     return not record.getMessage().startswith("No dagster instance configuration file")
 
 
@@ -118,7 +125,9 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
     """
     with only_source(source) as loading:
         file = jobs_directory / "definitions.py"
-        definitions = _load_definitions(file) if file.is_file() else build_definitions(jobs_directory)
+        definitions = (
+            _load_definitions(file) if file.is_file() else build_definitions(jobs_directory)
+        )
     specs = list(definitions.resolve_all_asset_specs())
     tables = {
         str(spec.metadata["dagster/table_name"]): spec.key
@@ -135,7 +144,11 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
             next_step="`cdc-pipeline validate` lists the sources",
         )
     translator = loading.translator or CdcTranslator()
-    jobs = {job.name: job for job in definitions.resolve_all_job_defs() if job.tags.get(SOURCE_TAG) == source}
+    jobs = {
+        job.name: job
+        for job in definitions.resolve_all_job_defs()
+        if job.tags.get(SOURCE_TAG) == source
+    }
     job = jobs.get(translator.job_name(source))
     if job is None:
         raise ConfigError(
@@ -143,7 +156,9 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
             expected=f"a job {translator.job_name(source)}",
             got=", ".join(sorted(jobs)) or "no job of this source",
         )
-    return LoadedSource(source=source, job=job, cursor_key=spec.key, translator=translator, table_keys=tables)
+    return LoadedSource(
+        source=source, job=job, cursor_key=spec.key, translator=translator, table_keys=tables
+    )
 
 
 def execute_capture(
@@ -187,7 +202,9 @@ def execute_capture(
         )
     error = listener.error
     if isinstance(error, dg.DagsterExecutionInterruptedError):
-        error = CdcError("the run was stopped", next_step="start it again: it continues from the last cut")
+        error = CdcError(
+            "the run was stopped", next_step="start it again: it continues from the last cut"
+        )
     if not result.success and error is None:
         error = RuntimeError(_failure_text(result))
     return CaptureRun(
@@ -213,7 +230,9 @@ def _load_definitions(file: Path) -> dg.Definitions:
     found = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
     if len(found) != 1:
         raise ConfigError(
-            f"{file} cannot be used", expected="exactly one Dagster Definitions object", got=f"{len(found)} of them"
+            f"{file} cannot be used",
+            expected="exactly one Dagster Definitions object",
+            got=f"{len(found)} of them",
         )
     return found[0]
 

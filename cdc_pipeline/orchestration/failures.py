@@ -16,6 +16,13 @@ def unexpected(error: Exception) -> dg.Failure:
     Raise it `from None`: a library's message may quote row values, and Dagster would store them
     with the traceback.
     """
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "cdc_pipeline" in frame.filename]
-    places = [f"{frame.filename.rpartition('cdc_pipeline')[2].lstrip('/')}:{frame.lineno}" for frame in frames[-3:]]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "cdc_pipeline" in frame.filename
+    ]
+    places = [
+        f"{frame.filename.rpartition('cdc_pipeline')[2].lstrip('/')}:{frame.lineno}"
+        for frame in frames[-3:]
+    ]
     return dg.Failure(description=f"{said_by(error)} (at {', '.join(places)})", allow_retries=True)

@@ -48,27 +48,49 @@ class _Covered:
 def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) -> Joined:
     """Compare the newest `EVENTS_MAX` events of a cursor asset."""
     records = instance.fetch_materializations(cursor_key, limit=EVENTS_MAX).records
-    found = [covered for record in records if (covered := _covered(record.asset_materialization)) is not None]
+    found = [
+        covered
+        for record in records
+        if (covered := _covered(record.asset_materialization)) is not None
+    ]
     found.reverse()
     if len(found) < 2:
-        return Joined(None, "fewer than two batches have recorded what they covered", {"events": len(found)})
+        return Joined(
+            None, "fewer than two batches have recorded what they covered", {"events": len(found)}
+        )
     gaps = [
-        f"batch {before.batch_number} ended at {before.end}, batch {after.batch_number} begins at {after.start}"
+        (
+            f"batch {before.batch_number} ended at {before.end}, batch {after.batch_number} begins "
+            f"at {after.start}"
+        )
         for before, after in pairwise(found)
         if after.start != before.end and after.epoch == before.epoch and not after.is_moved
     ]
     moved = sum(one.is_moved for one in found)
-    values = {"events": len(found), "gaps": len(gaps), "moved_by_a_person": moved, "named": gaps[:_NAMED_MAX]}
+    values = {
+        "events": len(found),
+        "gaps": len(gaps),
+        "moved_by_a_person": moved,
+        "named": gaps[:_NAMED_MAX],
+    }
     if gaps:
-        return Joined(False, f"{len(gaps)} of {len(found)} batches do not begin where the previous one ended", values)
-    return Joined(True, f"{len(found)} batches join, from {found[0].start} to {found[-1].end}", values)
+        return Joined(
+            False,
+            f"{len(gaps)} of {len(found)} batches do not begin where the previous one ended",
+            values,
+        )
+    return Joined(
+        True, f"{len(found)} batches join, from {found[0].start} to {found[-1].end}", values
+    )
 
 
 def _covered(materialization: dg.AssetMaterialization | None) -> _Covered | None:
     """Return the interval that one event records; None if it has none."""
     entries = {} if materialization is None else materialization.metadata
     interval, cursor = entries.get("interval"), entries.get("cursor")
-    if not isinstance(interval, dg.TextMetadataValue) or not isinstance(cursor, dg.JsonMetadataValue):
+    if not isinstance(interval, dg.TextMetadataValue) or not isinstance(
+        cursor, dg.JsonMetadataValue
+    ):
         return None
     start, dash, end = str(interval.value).partition(" - ")
     state = cursor.value
@@ -87,4 +109,8 @@ def _note_kinds(value: object) -> list[str]:
     notes = value.value if isinstance(value, dg.JsonMetadataValue) else None
     if isinstance(value, dg.TextMetadataValue):
         notes = json.loads(value.value or "[]")
-    return [str(note.get("kind")) for note in notes if isinstance(note, dict)] if isinstance(notes, list) else []
+    return (
+        [str(note.get("kind")) for note in notes if isinstance(note, dict)]
+        if isinstance(notes, list)
+        else []
+    )

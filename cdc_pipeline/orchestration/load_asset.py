@@ -11,7 +11,8 @@ Rules:
 - Only live servers have such an asset: archived journals cannot be queried for tables.
 """
 
-# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
+# them as text.
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -115,7 +116,8 @@ def build_load(
     return dg.AssetsDefinition(
         node_def=load_step,
         keys_by_input_name={
-            f"table_{number}": translator.source_table_key(pipeline.name, table) for number, table in enumerate(sources)
+            f"table_{number}": translator.source_table_key(pipeline.name, table)
+            for number, table in enumerate(sources)
         },
         keys_by_output_name={"snapshot": key},
         specs=[spec],
@@ -125,7 +127,10 @@ def build_load(
 
 def load_description(source: str) -> str:
     """What the job does; shown as Markdown."""
-    return f"Loads or reloads tables of {source}: choose the tables as partitions. All other tables stay in sync."
+    return (
+        f"Loads or reloads tables of {source}: choose the tables as partitions. All other "
+        "tables stay in sync."
+    )
 
 
 def _loadable(pipeline: PipelineConfig) -> list[str]:
@@ -165,12 +170,18 @@ def _run(
                 ),
                 tables=tables,
                 restart=restart,
-                observer=LoadRecorder(context, recorder, asset_key=translator.snapshot_key(pipeline.name)),
+                observer=LoadRecorder(
+                    context, recorder, asset_key=translator.snapshot_key(pipeline.name)
+                ),
                 run_id=context.run.run_id,
             )
     except CdcError as error:
-        metadata = {name: v if isinstance(v, int | bool) else str(v) for name, v in error.as_dict().items()}
-        raise dg.Failure(description=str(error), metadata=metadata, allow_retries=error.retryable) from error
+        metadata = {
+            name: v if isinstance(v, int | bool) else str(v) for name, v in error.as_dict().items()
+        }
+        raise dg.Failure(
+            description=str(error), metadata=metadata, allow_retries=error.retryable
+        ) from error
     except Exception as error:
         raise unexpected(error) from None
     wanted = set(tables)
@@ -190,4 +201,9 @@ def _run(
 def _metadata(target: str, loaded: LoadedTarget) -> dict[str, Any]:
     """The figures of one target's load; numbers under their own names are plotted."""
     figures = loaded.model_dump(exclude={"sources", "low", "high"})
-    return {"target": target, **figures, "rows_stand_for": str(loaded.low), "read_until": str(loaded.high)}
+    return {
+        "target": target,
+        **figures,
+        "rows_stand_for": str(loaded.low),
+        "read_until": str(loaded.high),
+    }

@@ -27,7 +27,11 @@ class LoadRecorder(RunObserver):
     """Writes to the run of `context`; forwards captures to `recorder`."""
 
     def __init__(
-        self, context: dg.AssetExecutionContext, recorder: MaterializationRecorder, *, asset_key: dg.AssetKey
+        self,
+        context: dg.AssetExecutionContext,
+        recorder: MaterializationRecorder,
+        *,
+        asset_key: dg.AssetKey,
     ) -> None:
         self._context = context
         self._recorder = recorder
@@ -46,7 +50,9 @@ class LoadRecorder(RunObserver):
         """Log which load this is."""
         self._began_s, self._rows_before = time.monotonic(), -1
         what = "continues" if resumed else "begins"
-        self._context.log.info(f"load {state.load_id} {what}: {', '.join(state.sources)} from {state.cursor.position}")
+        self._context.log.info(
+            f"load {state.load_id} {what}: {', '.join(state.sources)} from {state.cursor.position}"
+        )
 
     def load_stepped(self, text: str) -> None:
         """Log what the load is doing now."""
@@ -58,7 +64,9 @@ class LoadRecorder(RunObserver):
         rows = sum(table.rows for table in progress.tables.values())
         if self._rows_before < 0:
             self._rows_before, self._began_s = rows, now_s
-        is_done = all(name in progress.tables and progress.tables[name].is_done for name in state.sources)
+        is_done = all(
+            name in progress.tables and progress.tables[name].is_done for name in state.sources
+        )
         if not is_done and now_s - self._observed_s < _OBSERVED_EVERY_S:
             return
         self._observed_s = now_s
@@ -69,14 +77,19 @@ class LoadRecorder(RunObserver):
                 dg.AssetObservation(
                     self._asset_key,
                     partition=dagster_name(name),
-                    description=f"{name}: {table.rows:,} rows read" + ("" if table.is_done else " so far"),
+                    description=f"{name}: {table.rows:,} rows read"
+                    + ("" if table.is_done else " so far"),
                     metadata={
                         "load_id": state.load_id,
                         "rows_read": table.rows,
                         "chunks": table.chunks,
                         "rows_estimated": estimated,
-                        "percent": 100.0 if table.is_done else min(99.0, 100 * table.rows / max(estimated, 1)),
-                        "rows_per_s": round((rows - self._rows_before) / seconds, 1) if seconds > 0 else 0.0,
+                        "percent": 100.0
+                        if table.is_done
+                        else min(99.0, 100 * table.rows / max(estimated, 1)),
+                        "rows_per_s": round((rows - self._rows_before) / seconds, 1)
+                        if seconds > 0
+                        else 0.0,
                     },
                 )
             )

@@ -9,7 +9,8 @@ Rules:
   after all others are done.
 """
 
-# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
+# them as text.
 from typing import Any
 
 import dagster as dg
@@ -46,13 +47,18 @@ def build_maintenance(
     def maintain_step(context: dg.OpExecutionContext) -> None:
         def observed(done: TableMaintenance) -> None:
             context.log_event(
-                dg.AssetObservation(translator.table_key(pipeline.name, done.table), metadata=metadata_of(done))
+                dg.AssetObservation(
+                    translator.table_key(pipeline.name, done.table), metadata=metadata_of(done)
+                )
             )
 
         try:
             with files_failing(pipeline.sink.lake_path):
                 report = maintain(
-                    paths_of(pipeline.sink.lake_path, pipeline.name), pipeline.sink, settings, on_table=observed
+                    paths_of(pipeline.sink.lake_path, pipeline.name),
+                    pipeline.sink,
+                    settings,
+                    on_table=observed,
                 )
         except CdcError as error:
             raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
@@ -68,10 +74,19 @@ def build_maintenance(
             }
         )
         if report.failed:
-            listing = "\n".join(f"{done.table}: {done.skipped}" for done in report.tables if done.failed)
-            raise dg.Failure(description=f"maintenance failed for {len(report.failed)} tables:\n{listing}")
+            listing = "\n".join(
+                f"{done.table}: {done.skipped}" for done in report.tables if done.failed
+            )
+            raise dg.Failure(
+                description=f"maintenance failed for {len(report.failed)} tables:\n{listing}"
+            )
 
-    @dg.job(name=name, description=description, executor_def=dg.in_process_executor, tags={SOURCE_TAG: pipeline.name})
+    @dg.job(
+        name=name,
+        description=description,
+        executor_def=dg.in_process_executor,
+        tags={SOURCE_TAG: pipeline.name},
+    )
     def job() -> None:
         maintain_step()
 
@@ -82,7 +97,9 @@ def build_maintenance(
             job_name=name,
             cron_schedule=settings.cron,
             execution_timezone=settings.timezone,
-            default_status=dg.DefaultScheduleStatus.RUNNING if settings.enabled else dg.DefaultScheduleStatus.STOPPED,
+            default_status=dg.DefaultScheduleStatus.RUNNING
+            if settings.enabled
+            else dg.DefaultScheduleStatus.STOPPED,
             description=f"Maintains the tables of {pipeline.name}.",
             tags={SOURCE_TAG: pipeline.name},
         )
@@ -92,4 +109,6 @@ def build_maintenance(
 def metadata_of(done: TableMaintenance) -> dict[str, Any]:
     """Return what was found and done at one table, as Dagster metadata."""
     found = done.model_dump(exclude={"table", "properties"})
-    return {name: value for name, value in found.items() if value != ""} | {"properties_set": sorted(done.properties)}
+    return {name: value for name, value in found.items() if value != ""} | {
+        "properties_set": sorted(done.properties)
+    }

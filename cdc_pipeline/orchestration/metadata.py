@@ -35,14 +35,20 @@ _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows",
 # What the pipeline adds to each table's own columns.
 _CDC_DESCRIPTIONS = {
     OP_COLUMN: "last operation on the row: insert or update",
-    SEQ_COLUMN: "position of that change in the order of all changes of the source: the higher, the later",
+    SEQ_COLUMN: (
+        "position of that change in the order of all changes of the source: the higher, the later"
+    ),
     TS_COLUMN: "when that change was committed at the source",
     RESCUED_COLUMN: "the server's text of values that their columns cannot hold, by column",
 }
 
 
 def column_schema(
-    columns: Sequence[TargetColumn], *, key: Sequence[str] = (), mode: Mode = "mirror", rescues: bool = False
+    columns: Sequence[TargetColumn],
+    *,
+    key: Sequence[str] = (),
+    mode: Mode = "mirror",
+    rescues: bool = False,
 ) -> dg.TableSchema:
     """Return all columns of the Delta table: the source's, then the pipeline's. Key columns are
     never null."""
@@ -84,7 +90,10 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
     if of_table.spec.columns:
         metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
             column_schema(
-                of_table.spec.columns, key=of_table.spec.key, mode=of_table.spec.mode, rescues=of_table.rescues
+                of_table.spec.columns,
+                key=of_table.spec.key,
+                mode=of_table.spec.mode,
+                rescues=of_table.rescues,
             )
         )
     if cut.cursor.targets[table].partial:
@@ -110,7 +119,9 @@ def _ddl_metadata(decisions: Sequence[DdlDecision]) -> Metadata:
     }
 
 
-def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mapping[str, object]) -> Metadata:
+def cursor_event_metadata(
+    cursor: CursorState, *, cut: Cut | None, given: Mapping[str, object]
+) -> Metadata:
     """Return where reading resumes, the batch's counts if its cut is known, and last the whole
     cursor.
 
@@ -131,18 +142,27 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
     if cut is not None:
         metadata |= _cut_metadata(cut)
     for name, value in given.items():
-        said = name in metadata or name == CURSOR_ENTRY or (cut is not None and name in _SAID_BY_CUT)
+        said = (
+            name in metadata or name == CURSOR_ENTRY or (cut is not None and name in _SAID_BY_CUT)
+        )
         if value is not None and not said:
             metadata[name] = _plain_value(value)
     if cut is not None and cut.quarantine:
-        metadata["quarantine_rows"] = dg.MetadataValue.int(sum(count.rows for count in cut.quarantine.values()))
-        metadata["quarantine"] = dg.MetadataValue.json({table: count.rows for table, count in cut.quarantine.items()})
+        metadata["quarantine_rows"] = dg.MetadataValue.int(
+            sum(count.rows for count in cut.quarantine.values())
+        )
+        metadata["quarantine"] = dg.MetadataValue.json(
+            {table: count.rows for table, count in cut.quarantine.items()}
+        )
     partial = sorted(table for table, target in cursor.targets.items() if target.partial)
     if partial:
         metadata["partial_tables"] = dg.MetadataValue.json(partial)
     if cursor.suspended:
         metadata["suspended_tables"] = dg.MetadataValue.json(
-            {table: suspended_entry(table, held) for table, held in sorted(cursor.suspended.items())}
+            {
+                table: suspended_entry(table, held)
+                for table, held in sorted(cursor.suspended.items())
+            }
         )
     metadata["delta_versions"] = dg.MetadataValue.json(
         {table: target.table_version for table, target in sorted(cursor.targets.items())}
@@ -168,7 +188,11 @@ def _plain_value(value: object) -> dg.MetadataValue:
         return dg.MetadataValue.bool(value)
     if isinstance(value, int):
         # Dagster refuses integers beyond 64 bits.
-        return dg.MetadataValue.int(value) if -(2**63) <= value < 2**63 else dg.MetadataValue.text(str(value))
+        return (
+            dg.MetadataValue.int(value)
+            if -(2**63) <= value < 2**63
+            else dg.MetadataValue.text(str(value))
+        )
     if isinstance(value, float):
         return dg.MetadataValue.float(value)
     if isinstance(value, Path):
@@ -186,9 +210,16 @@ def _interval(value: object) -> Interval | None:
 
 
 def _interval_metadata(interval: Interval) -> Metadata:
-    text = f"{interval.start_journal}:{interval.start_offset} - {interval.end_journal}:{interval.end_offset}"
-    counts = interval.model_dump(exclude={"start_journal", "start_offset", "end_journal", "end_offset"})
-    return {"interval": dg.MetadataValue.text(text)} | {name: _plain_value(count) for name, count in counts.items()}
+    text = (
+        f"{interval.start_journal}:{interval.start_offset} - "
+        f"{interval.end_journal}:{interval.end_offset}"
+    )
+    counts = interval.model_dump(
+        exclude={"start_journal", "start_offset", "end_journal", "end_offset"}
+    )
+    return {"interval": dg.MetadataValue.text(text)} | {
+        name: _plain_value(count) for name, count in counts.items()
+    }
 
 
 def _cut_metadata(cut: Cut) -> Metadata:
@@ -205,7 +236,9 @@ def _cut_metadata(cut: Cut) -> Metadata:
         lag_us = max(0, cut.published_at_us - cut.source_time_us)
         metadata["lag_seconds"] = dg.MetadataValue.float(round(lag_us / 1e6, 3))
     if cut.ddl:
-        metadata["ddl"] = dg.MetadataValue.json([decision.model_dump(mode="json") for decision in cut.ddl])
+        metadata["ddl"] = dg.MetadataValue.json(
+            [decision.model_dump(mode="json") for decision in cut.ddl]
+        )
     return metadata
 
 

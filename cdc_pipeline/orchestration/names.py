@@ -23,7 +23,8 @@ _ODD: Final = re.compile(r"[^\w$.-]|(?<![^.])\.")
 _ESCAPED: Final = re.compile(r"(?:~[0-9a-f]{2})+")
 # Characters that Markdown may interpret; an underscore or dot inside a word is plain text.
 _MARKDOWN: Final = re.compile(
-    r"([\\`*{}\[\]()<>#!|&~@:]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?i:(?<=www))\.|^\s*[-+=]|(?<=\d)[.)](?=\s))"
+    r"([\\`*{}\[\]()<>#!|&~@:]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?i:(?<=www))\.|^\s*[-+=]|"
+    r"(?<=\d)[.)](?=\s))"
 )
 
 

@@ -45,7 +45,8 @@ def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | Non
 
 
 class MaterializationRecorder(RunObserver):
-    """Logs materializations in the run of `context`: of tables as an observer, of the cursor as a cursor writer."""
+    """Logs materializations in the run of `context`: of tables as an observer, of the cursor as a
+    cursor writer."""
 
     def __init__(
         self,
@@ -66,8 +67,8 @@ class MaterializationRecorder(RunObserver):
         """Show the plan in the run's log."""
         self._context.log.info(
             f"{plan.source} ({plan.identity}): from {plan.start_journal}:{plan.start_offset} "
-            f"({'; '.join(plan.start_reasons)}) to {plan.end_journal}:{plan.end_offset} ({plan.end_reason}), "
-            f"{plan.bytes_between:,} bytes; {tables_text(plan.tables)}"
+            f"({'; '.join(plan.start_reasons)}) to {plan.end_journal}:{plan.end_offset} "
+            f"({plan.end_reason}), {plan.bytes_between:,} bytes; {tables_text(plan.tables)}"
         )
         for warning in plan.warnings:
             self._context.log.warning(warning)
@@ -121,7 +122,9 @@ class MaterializationRecorder(RunObserver):
         key = self._translator.table_key(self._config.name, table)
         entry = self._context.instance.get_latest_materialization_event(key)
         materialization = entry.asset_materialization if entry is not None else None
-        value = materialization.metadata.get("batch_number") if materialization is not None else None
+        value = (
+            materialization.metadata.get("batch_number") if materialization is not None else None
+        )
         return value.value or 0 if isinstance(value, dg.IntMetadataValue) else 0
 
     def _count(self, table: str, version: int) -> int | None:
@@ -135,12 +138,16 @@ class MaterializationRecorder(RunObserver):
 
     def _log_table(self, cut: Cut, table: str) -> None:
         version = cut.tables[table].table_version
-        statements = "; ".join(f"{ddl.kind.replace('_', ' ')} {ddl.decision}" for ddl in ddl_of(cut, table))
+        statements = "; ".join(
+            f"{ddl.kind.replace('_', ' ')} {ddl.decision}" for ddl in ddl_of(cut, table)
+        )
         self._context.log_event(
             dg.AssetMaterialization(
                 asset_key=self._translator.table_key(self._config.name, table),
                 description=f"batch {cut.batch_number}" + (f": {statements}" if statements else ""),
-                metadata=self._translator.table_event_metadata(self._config, cut, table, self._count(table, version)),
+                metadata=self._translator.table_event_metadata(
+                    self._config, cut, table, self._count(table, version)
+                ),
             )
         )
 
@@ -149,5 +156,7 @@ def tables_text(tables: tuple[str, ...]) -> str:
     """Describe which tables a plan covers."""
     if not tables:
         return "no table is known before the log is read"
-    more = f" and {len(tables) - _TABLES_NAMED_MAX:,} more" if len(tables) > _TABLES_NAMED_MAX else ""
+    more = (
+        f" and {len(tables) - _TABLES_NAMED_MAX:,} more" if len(tables) > _TABLES_NAMED_MAX else ""
+    )
     return f"known tables: {', '.join(tables[:_TABLES_NAMED_MAX])}{more}"

@@ -23,17 +23,20 @@ from cdc_pipeline.pipeline.bounds import bound_of
 
 
 class CaptureRunConfig(dg.Config):
-    """Where this run stops, in place of the YAML file's `bound`: one of bound_journal (with bound_offset), bound_gtid,
-    bound_time, bound_transactions, bound_bytes, bound_seconds and bound_end_of_log, or none of them.
+    """Where this run stops, in place of the YAML file's `bound`: one of bound_journal (with
+    bound_offset), bound_gtid, bound_time, bound_transactions, bound_bytes, bound_seconds and
+    bound_end_of_log, or none of them.
     """
 
     bound_journal: str | None = Field(
         default=None,
-        description="Stop in this journal, such as binlog.000007, at bound_offset. Excludes other bounds.",
+        description="Stop in this journal, such as binlog.000007, at bound_offset. "
+        "Excludes other bounds.",
     )
     bound_offset: int | None = Field(
         default=None,
-        description="Byte offset of an event boundary in bound_journal; default 4, the journal's beginning.",
+        description="Byte offset of an event boundary in bound_journal; default 4, the "
+        "journal's beginning.",
     )
     bound_gtid: str | None = Field(
         default=None,
@@ -51,15 +54,18 @@ class CaptureRunConfig(dg.Config):
         ),
     )
     bound_transactions: int | None = Field(
-        default=None, description="Stop after this many transactions, at least 1. Excludes other bounds."
+        default=None,
+        description="Stop after this many transactions, at least 1. Excludes other bounds.",
     )
     bound_bytes: int | None = Field(
         default=None,
-        description="Stop at the first transaction end after this many bytes of the log. Excludes other bounds.",
+        description="Stop at the first transaction end after this many bytes of the log. "
+        "Excludes other bounds.",
     )
     bound_seconds: float | None = Field(
         default=None,
-        description="Stop at the first transaction end after this much time. Excludes other bounds.",
+        description="Stop at the first transaction end after this much time. "
+        "Excludes other bounds.",
     )
     bound_end_of_log: bool = Field(
         default=False,

@@ -37,7 +37,8 @@ ROLE_TAG = "cdc/role"
 
 
 class CdcTranslator:
-    """Keys, groups and metadata of a pipeline's assets. `table` is always ``schema.table`` (see `table_names`)."""
+    """Keys, groups and metadata of a pipeline's assets. `table` is always ``schema.table`` (see
+    `table_names`)."""
 
     def source_table_key(self, source: str, table: str) -> dg.AssetKey:
         """Return the key of a table in the database."""
@@ -88,7 +89,9 @@ class CdcTranslator:
             return config.source.flavor
         return "mysql"
 
-    def source_table_spec(self, config: PipelineConfig, table: str, cut: Cut | None) -> dg.AssetSpec:
+    def source_table_spec(
+        self, config: PipelineConfig, table: str, cut: Cut | None
+    ) -> dg.AssetSpec:
         """Return the spec of the upstream table, external to Dagster."""
         return dg.AssetSpec(
             self.source_table_key(config.name, table),
@@ -115,11 +118,14 @@ class CdcTranslator:
             **_origin_metadata(config),
         }
         if of_table is not None and of_table.spec.columns:
-            metadata["dagster/column_schema"] = column_schema(of_table.spec.columns, key=of_table.spec.key, mode=mode)
+            metadata["dagster/column_schema"] = column_schema(
+                of_table.spec.columns, key=of_table.spec.key, mode=mode
+            )
         return dg.AssetSpec(
             self.table_key(config.name, table),
             deps=[self.source_table_key(config.name, source) for source in sources or (table,)],
-            description=f"{markdown(', '.join(sources or (table,)))} from {_origin(config)}, kept as a {mode}.",
+            description=f"{markdown(', '.join(sources or (table,)))} from {_origin(config)}, "
+            f"kept as a {mode}.",
             group_name=self.group_name(config.name),
             kinds={"deltalake", "spark"},
             metadata=metadata,
@@ -146,11 +152,17 @@ class CdcTranslator:
             tags=_tags(config.name, "cursor"),
         )
 
-    def table_event_metadata(self, config: PipelineConfig, cut: Cut, table: str, row_count: int | None) -> Metadata:
+    def table_event_metadata(
+        self, config: PipelineConfig, cut: Cut, table: str, row_count: int | None
+    ) -> Metadata:
         """Return the metadata of one table's event after the batch of `cut`."""
-        return table_event_metadata(cut, table, path=self.table_path(config, table), row_count=row_count)
+        return table_event_metadata(
+            cut, table, path=self.table_path(config, table), row_count=row_count
+        )
 
-    def cursor_event_metadata(self, cursor: CursorState, cut: Cut | None, given: dict[str, object]) -> Metadata:
+    def cursor_event_metadata(
+        self, cursor: CursorState, cut: Cut | None, given: dict[str, object]
+    ) -> Metadata:
         """Return the metadata of the cursor's event. It must keep the entry `cursor`: the next run
         reads it."""
         return cursor_event_metadata(cursor, cut=cut, given=given)

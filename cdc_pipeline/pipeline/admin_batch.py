@@ -107,7 +107,9 @@ class AdminBatch:
             kind=kind,
             run_id=self.run_id,
             interval=empty_interval(self.cursor),
-            cursor_after=self.cursor.model_copy(update={"batch_number": self.number, "targets": states}),
+            cursor_after=self.cursor.model_copy(
+                update={"batch_number": self.number, "targets": states}
+            ),
             source_time_us=source_time_us,
             dropped=tuple(dropped),
             quarantine_marks=tuple(marks),
@@ -166,12 +168,16 @@ def admin_batch(
         LakeStateError: nothing was captured yet, or cursor and lake contradict each other.
     """
     with ExitStack() as stack:
-        wait_for_lock(lambda: stack.enter_context(sink.lock()), wait_s=wait_s, on_waiting=on_waiting)
+        wait_for_lock(
+            lambda: stack.enter_context(sink.lock()), wait_s=wait_s, on_waiting=on_waiting
+        )
         cursor, cut = finished_state(sink, cursors, doing=doing)
         sink.discard_unrecorded()
         if cursor is None:
             raise _nothing_captured(sink)
-        yield AdminBatch(sink, cursors=cursors, cut=cut, cursor=cursor, observer=observer, run_id=run_id)
+        yield AdminBatch(
+            sink, cursors=cursors, cut=cut, cursor=cursor, observer=observer, run_id=run_id
+        )
 
 
 def finished_state(
@@ -191,7 +197,8 @@ def finished_state(
         raise UnfinishedBatchError(
             f"batch {pending.batch_number} is recorded but unfinished",
             expected=expected,
-            next_step=f"run `cdc-pipeline run {sink.paths.source}` first: it finishes the batch; then {doing}",
+            next_step=f"run `cdc-pipeline run {sink.paths.source}` first: it finishes the "
+            f"batch; then {doing}",
         )
     cursor = cursors.read()  # before the cut: a run that is under way writes it after
     cut = sink.last_cut()
@@ -199,4 +206,6 @@ def finished_state(
 
 
 def _nothing_captured(sink: Sink) -> LakeStateError:
-    return LakeStateError("there is no cut yet", next_step=f"run `cdc-pipeline run {sink.paths.source}`")
+    return LakeStateError(
+        "there is no cut yet", next_step=f"run `cdc-pipeline run {sink.paths.source}`"
+    )

@@ -55,8 +55,8 @@ def bound_of(
     if len(given) + end_of_log > 1:
         raise _wrong(
             "more than one bound",
-            "one of: a journal with an offset, a GTID, a time, a number of transactions, of bytes or of seconds, or "
-            "the end of the log",
+            "one of: a journal with an offset, a GTID, a time, a number of transactions, of bytes "
+            "or of seconds, or the end of the log",
         )
     if not given:
         return "end_of_log" if end_of_log else None
@@ -66,7 +66,11 @@ def bound_of(
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         name = str(problem["loc"][0])
-        expected = "a time with a zone, such as 2026-01-31T08:00:00+00:00" if name == "time" else problem["msg"]
+        expected = (
+            "a time with a zone, such as 2026-01-31T08:00:00+00:00"
+            if name == "time"
+            else problem["msg"]
+        )
         raise _wrong(f"{name} {parts[name]}", expected) from None
     return bound
 

@@ -13,7 +13,9 @@ class RunObserver:
     def planned(self, plan: CapturePlan) -> None:
         """Hear the plan, before anything is read."""
 
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
+    def progressed(
+        self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
+    ) -> None:
         """Hear from time to time how much was read of `bytes_total`, which is an estimate."""
 
     def merging(self) -> None:
@@ -43,10 +45,14 @@ class RelayObserver(RunObserver):
         for observer in self._observers:
             observer.planned(plan)
 
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
+    def progressed(
+        self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
+    ) -> None:
         """See `RunObserver`."""
         for observer in self._observers:
-            observer.progressed(bytes_done=bytes_done, bytes_total=bytes_total, transactions=transactions, rows=rows)
+            observer.progressed(
+                bytes_done=bytes_done, bytes_total=bytes_total, transactions=transactions, rows=rows
+            )
 
     def merging(self) -> None:
         """See `RunObserver`."""

@@ -56,7 +56,10 @@ def move_to_cut(
 
 
 def cursor_metadata(
-    interval: Interval, cut: Cut | None, ddl: tuple[DdlDecision, ...] = (), notes: tuple[Note, ...] = ()
+    interval: Interval,
+    cut: Cut | None,
+    ddl: tuple[DdlDecision, ...] = (),
+    notes: tuple[Note, ...] = (),
 ) -> dict[str, object]:
     """Return what people see beside a cursor, as plain values: interval, decisions, cut, versions.
 

@@ -64,7 +64,10 @@ def recover(
         given_up = {name: error for name, error in failing.items() if name in tables}
         failing = {name: error for name, error in failing.items() if name not in tables}
         cut = finished = sink.finish(pending, recovered=True, given_up=given_up)
-        reason = f"batch {cut.batch_number} was recorded but unfinished; it was finished from its own files"
+        reason = (
+            f"batch {cut.batch_number} was recorded but unfinished; it was finished "
+            "from its own files"
+        )
         reconciled = Reconciled(cut.cursor, reason, True)
     metadata = {"cursor_reason": reconciled.reason}
     if finished is not None:

@@ -35,7 +35,8 @@ class ReportPosition(_Plain):
 
 
 class NeededPosition(ReportPosition):
-    """The oldest place that a consumer still needs: the source must not purge what follows it (SPEC P2).
+    """The oldest place that a consumer still needs: the source must not purge what follows it (SPEC
+    P2).
 
     Attributes:
         consumer: ``cursor``, or the suspended table whose place it is.
@@ -49,7 +50,9 @@ def needed_position(cursor: CursorState | None) -> NeededPosition | None:
     found = oldest(consumers_of(cursor)) if cursor is not None else None
     if found is None:
         return None
-    return NeededPosition(consumer=found.name, **ReportPosition.from_position(found.position).model_dump())
+    return NeededPosition(
+        consumer=found.name, **ReportPosition.from_position(found.position).model_dump()
+    )
 
 
 def quarantined(cut: Cut | None) -> dict[str, int]:
@@ -112,11 +115,14 @@ class CapturePlan(_Plain):
     suspended: dict[str, Suspension] = Field(default_factory=dict)
     # Delta features that readers must know, of the tables that are known: present and future ones.
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
+    # rows that wait there, by source table
+    quarantine: dict[str, int] = Field(default_factory=dict)
     unseen: tuple[str, ...] = ()  # patterns that match no table of the server or the lake
-    needs_load: dict[str, str] = Field(default_factory=dict)  # why, by target: `cdc-pipeline snapshot` loads them
+    # why, by target: `cdc-pipeline snapshot` loads them
+    needs_load: dict[str, str] = Field(default_factory=dict)
     loads: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
-    warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades
+    # changes of captured tables that the source does not log: cascades
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of_stretch(
@@ -155,7 +161,8 @@ class TableReport(_Plain):
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
-    rescued: dict[str, int] = Field(default_factory=dict)  # values that their Delta type cannot hold, by column
+    # values that their Delta type cannot hold, by column
+    rescued: dict[str, int] = Field(default_factory=dict)
     rescued_rows: int = 0
     delta_version: int = -1
     partial: bool = False
@@ -172,11 +179,15 @@ class CaptureReport(_Plain):
     recovered_batch: int | None = None
     batches: int = 0
     tables: dict[str, TableReport] = Field(default_factory=dict)
-    unfinished_transactions: int = 0  # cut off at the proved end of a journal: never committed, dropped (K5)
+    # cut off at the proved end of a journal: never committed, dropped (K5)
+    unfinished_transactions: int = 0
     ddl: tuple[DdlDecision, ...] = ()
-    quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there after the run, by source table
-    notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
-    entries_omitted: int = 0  # of `ddl` and `notes`, which hold the first thousand each; the cuts hold all (K25)
+    # rows that wait there after the run, by source table
+    quarantine: dict[str, int] = Field(default_factory=dict)
+    # recorded decisions that are no DDL: acceptances, suspensions, gaps
+    notes: tuple[Note, ...] = ()
+    # of `ddl` and `notes`, which hold the first thousand each; the cuts hold all (K25)
+    entries_omitted: int = 0
     # targets suspended after the run (K4)
     suspended: dict[str, Suspension] = Field(default_factory=dict)
     cursor: CursorState | None = None

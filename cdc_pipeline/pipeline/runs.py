@@ -36,7 +36,9 @@ class DirectRuns:
 
     def capture(self, bound: Bound, observer: RunObserver) -> None:
         """See `Runs`."""
-        capture(self._config, cursors=self._cursors, bound=bound, observer=observer, run_id=self._run_id)
+        capture(
+            self._config, cursors=self._cursors, bound=bound, observer=observer, run_id=self._run_id
+        )
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         """See `Runs`."""

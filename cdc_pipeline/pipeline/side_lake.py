@@ -41,7 +41,12 @@ class SideLake:
     """
 
     def __init__(
-        self, config: PipelineConfig, *, begin: CursorState | None, observer: RunObserver, run_id: str
+        self,
+        config: PipelineConfig,
+        *,
+        begin: CursorState | None,
+        observer: RunObserver,
+        run_id: str,
     ) -> None:
         self.config = config
         self.sink = build_sink(config)
@@ -72,11 +77,19 @@ class SideLake:
         Raises:
             CdcError: see `capture.capture`.
         """
-        return capture(self.config, cursors=self.cursors, bound=bound, observer=self.observer, run_id=self.run_id)
+        return capture(
+            self.config,
+            cursors=self.cursors,
+            bound=bound,
+            observer=self.observer,
+            run_id=self.run_id,
+        )
 
     def admin_batch(self, *, doing: str) -> AbstractContextManager[AdminBatch]:
         """Lock the lake, and begin a batch that moves no cursor; see `admin_batch.admin_batch`."""
-        return admin_batch(self.sink, cursors=self.cursors, doing=doing, observer=self.observer, run_id=self.run_id)
+        return admin_batch(
+            self.sink, cursors=self.cursors, doing=doing, observer=self.observer, run_id=self.run_id
+        )
 
 
 def beside(
@@ -98,7 +111,9 @@ def beside(
     return config.model_copy(
         update={
             "tables": only_tables(config, tables),
-            "sink": config.sink.model_copy(update={"lake_path": lake, "catalog": None, **(sink or {})}),
+            "sink": config.sink.model_copy(
+                update={"lake_path": lake, "catalog": None, **(sink or {})}
+            ),
             "schedule": None,
             "maintenance": None,
             **update,

@@ -26,7 +26,9 @@ def build_source(config: PipelineConfig) -> Source:
     if isinstance(config.source, ArchiveSourceConfig):
         from cdc_pipeline.source.archive.archive import ArchiveSource
 
-        return ArchiveSource(config.source.directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
+        return ArchiveSource(
+            config.source.directory, unpacked_bytes_max=config.source.unpacked_bytes_max
+        )
     from cdc_pipeline.source.live.live import LiveSource
 
     live = LiveSource(config.source, pipeline_name=config.name)
@@ -34,7 +36,9 @@ def build_source(config: PipelineConfig) -> Source:
         return live
     from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
 
-    return ArchiveThenLive(live, config.source.archive_directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
+    return ArchiveThenLive(
+        live, config.source.archive_directory, unpacked_bytes_max=config.source.unpacked_bytes_max
+    )
 
 
 class _FileOptions(TypedDict):
@@ -53,7 +57,9 @@ def build_store(config: PipelineConfig) -> EventStore:
     store = config.store
     if store.kind == "memory":
         return MemoryEventStore(
-            ring_events=store.ring_events, batch_mode=store.batch_mode, memory_unit_bytes=store.memory_unit_bytes
+            ring_events=store.ring_events,
+            batch_mode=store.batch_mode,
+            memory_unit_bytes=store.memory_unit_bytes,
         )
     directory = spill_directory(config)
     options = _FileOptions(
@@ -101,5 +107,6 @@ def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
 
 
 def slice_events_max(config: PipelineConfig) -> int:
-    """Return the events in one slice: 1024 (SPEC T1), less in a small ring so that both threads overlap."""
+    """Return the events in one slice: 1024 (SPEC T1), less in a small ring so that both threads
+    overlap."""
     return max(1, min(1024, config.store.ring_events // 4))

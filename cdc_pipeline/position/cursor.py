@@ -180,7 +180,11 @@ class CursorState(_Plain):
     @property
     def suspended(self) -> dict[str, Suspension]:
         """The suspended targets by table name (K4)."""
-        return {name: state.suspended for name, state in self.targets.items() if state.suspended is not None}
+        return {
+            name: state.suspended
+            for name, state in self.targets.items()
+            if state.suspended is not None
+        }
 
     @property
     def position(self) -> Position:
@@ -201,7 +205,8 @@ def cursor_document(cursor: CursorState) -> dict[str, Any]:
     """
     document = cursor.model_dump(mode="json", exclude={"targets"})
     document["targets"] = {
-        name: state.model_dump(mode="json", exclude_defaults=True) for name, state in cursor.targets.items()
+        name: state.model_dump(mode="json", exclude_defaults=True)
+        for name, state in cursor.targets.items()
     }
     return document
 
@@ -236,7 +241,9 @@ class CursorStore(Protocol):
             CursorError: a cursor cannot be parsed.
         """
 
-    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+    def write(
+        self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
+    ) -> None:
         """Make `cursor` the latest.
 
         Args:
@@ -284,9 +291,13 @@ class CursorGuard:
     def check_source(self, cursor: CursorState) -> None:
         """Raise CursorError if the cursor belongs to another source."""
         if self._source and cursor.source != self._source:
-            raise CursorError("the cursor belongs to another source", expected=self._source, got=cursor.source)
+            raise CursorError(
+                "the cursor belongs to another source", expected=self._source, got=cursor.source
+            )
 
-    def check_write(self, cursor: CursorState, latest: CursorState | None, *, replace: bool) -> None:
+    def check_write(
+        self, cursor: CursorState, latest: CursorState | None, *, replace: bool
+    ) -> None:
         """Compare `cursor` with the `latest` one, which the store still has when the write takes
         effect.
 
@@ -299,7 +310,8 @@ class CursorGuard:
                 "another writer has changed the cursor in the meantime",
                 expected=_described(self._seen),
                 got=_described(latest),
-                next_step="let only one run of a source write at a time, and run again to read the new cursor",
+                next_step="let only one run of a source write at a time, and run again to "
+                "read the new cursor",
             )
         if not replace and latest is not None and _is_earlier(cursor, latest):
             raise CursorError(
@@ -326,7 +338,11 @@ def _sort_key(cursor: CursorState | None) -> tuple[int, int, tuple[int, int]] | 
 
 
 def _described(cursor: CursorState | None) -> str:
-    return "no cursor" if cursor is None else f"the cursor of batch {cursor.batch_number} at {cursor.position}"
+    return (
+        "no cursor"
+        if cursor is None
+        else f"the cursor of batch {cursor.batch_number} at {cursor.position}"
+    )
 
 
 class MemoryCursorStore:
@@ -345,7 +361,9 @@ class MemoryCursorStore:
         self._guard.saw(self.cursor)
         return self.cursor
 
-    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+    def write(
+        self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
+    ) -> None:
         with self._lock:
             self._guard.check_write(cursor, self.cursor, replace=replace)
             self.cursor = cursor
@@ -358,7 +376,9 @@ class MemoryCursorStore:
 
     def _keep(self, cursor: CursorState, metadata: dict[str, object]) -> None:
         now_us = time.time_ns() // 1000
-        self._entries.append(CursorEntry(cursor=cursor, at_us=now_us, where="memory", metadata=metadata))
+        self._entries.append(
+            CursorEntry(cursor=cursor, at_us=now_us, where="memory", metadata=metadata)
+        )
 
 
 _WIPE_STEP = "wipe the cursor asset in Dagster: the next run rebuilds the cursor from the last cut"
@@ -373,7 +393,9 @@ def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> Curso
     try:
         return CursorState.model_validate_json(text)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'cursor'}: {e['msg']}" for e in error.errors())
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or 'cursor'}: {e['msg']}" for e in error.errors()
+        )
         raise CursorError(
             f"the cursor in {where} cannot be read",
             expected=f"a cursor of version {CURSOR_VERSION}",

@@ -26,14 +26,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
+from cdc_pipeline.position.cursor import (
+    CursorEntry,
+    CursorGuard,
+    CursorState,
+    cursor_document,
+    parse_cursor,
+)
 from cdc_pipeline.private_folder import make_private
 from cdc_pipeline.text.server_messages import said_by
 
 FORM_VERSION: Final = 1
 _HISTORY_BYTES_MAX: Final = 8 << 20
 
-_NEXT_STEP = "restore the file from a backup, or remove it: the next run rebuilds the cursor from the lake's last cut"
+_NEXT_STEP = (
+    "restore the file from a backup, or remove it: the next run rebuilds the cursor from "
+    "the lake's last cut"
+)
 
 
 def _no_step(_name: str) -> None:
@@ -72,9 +81,13 @@ class FileCursorStore:
             CursorError: it is truncated, damaged, of a newer form, or belongs to another source.
         """
         document = self._document()
-        return self._guard.checked(None if document is None else self._entry(document, str(self.file)).cursor)
+        return self._guard.checked(
+            None if document is None else self._entry(document, str(self.file)).cursor
+        )
 
-    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+    def write(
+        self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
+    ) -> None:
         """Make `cursor` the latest, durably; see `CursorStore.write`."""
         self._guard.check_source(cursor)
         try:
@@ -93,7 +106,8 @@ class FileCursorStore:
                 f"the cursor's file cannot be written: {self.file}",
                 expected="a writable folder with free space",
                 got=f"{type(error).__name__}: {error.strerror}",
-                next_step="free disk space, or give the account of this process write permission there",
+                next_step="free disk space, or give the account of this process write "
+                "permission there",
             ) from None
 
     def history(self, limit: int) -> list[CursorEntry]:
@@ -104,7 +118,11 @@ class FileCursorStore:
             lines.append(newest)
         entries = []
         for number in range(len(lines) - 1, max(-1, len(lines) - 1 - limit), -1):
-            where = str(self.file) if lines[number] == newest else f"{self.history_file}, line {number + 1}"
+            where = (
+                str(self.file)
+                if lines[number] == newest
+                else f"{self.history_file}, line {number + 1}"
+            )
             entries.append(self._entry(lines[number], where))
         return entries
 
@@ -132,11 +150,20 @@ class FileCursorStore:
                 next_step="use the version of the program that wrote it",
             )
         body = {name: value for name, value in document.items() if name != "sha256"}
-        if document.get("sha256") != _checksum(body) or not {"cursor", "metadata", "at_us"} <= body.keys():
+        if (
+            document.get("sha256") != _checksum(body)
+            or not {"cursor", "metadata", "at_us"} <= body.keys()
+        ):
             raise self._damaged(where, "the checksum does not match")
         cursor = parse_cursor(json.dumps(body["cursor"]), where=where, next_step=_NEXT_STEP)
         run_id = str(body["metadata"].get("run_id", ""))
-        return CursorEntry(cursor=cursor, at_us=body["at_us"], where=where, run_id=run_id, metadata=body["metadata"])
+        return CursorEntry(
+            cursor=cursor,
+            at_us=body["at_us"],
+            where=where,
+            run_id=run_id,
+            metadata=body["metadata"],
+        )
 
     @staticmethod
     def _damaged(where: str, got: str) -> CursorError:

@@ -42,7 +42,9 @@ class DumpErrors(BaseModel):
         if not _is_dump_error(error):
             return self
         return DumpErrors(
-            count=self.count + 1, table_id_not_found=isinstance(error, TableIdNotFoundError), last=error.what
+            count=self.count + 1,
+            table_id_not_found=isinstance(error, TableIdNotFoundError),
+            last=error.what,
         )
 
 

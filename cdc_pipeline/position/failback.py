@@ -54,7 +54,9 @@ def consumers_of(cursor: CursorState, *, name: str = MAIN_CONSUMER) -> tuple[Con
         at = target.suspended
         if at is None or at.needs_reload:
             continue  # a table that must be loaded again needs no journal
-        position = Position(at.journal, at.offset, gtid_set=at.gtid_set, journal_created_s=at.journal_created_s)
+        position = Position(
+            at.journal, at.offset, gtid_set=at.gtid_set, journal_created_s=at.journal_created_s
+        )
         found.append(Consumer(prefix + table, at.epoch, position))
     return tuple(found)
 
@@ -151,7 +153,9 @@ class AckedPositions:
         """
         store = self._stores.get(consumer)
         if store is None:
-            raise CursorError("the consumer is unknown", expected=", ".join(self._stores), got=consumer)
+            raise CursorError(
+                "the consumer is unknown", expected=", ".join(self._stores), got=consumer
+            )
         store.write(cursor, metadata or {}, replace=replace)
         self._cursors[consumer] = cursor
 
@@ -167,7 +171,9 @@ class AckedPositions:
 
     def consumers(self) -> tuple[Consumer, ...]:
         """Return all consumers that have a cursor, including suspended targets."""
-        return tuple(one for name, cursor in self._cursors.items() for one in consumers_of(cursor, name=name))
+        return tuple(
+            one for name, cursor in self._cursors.items() for one in consumers_of(cursor, name=name)
+        )
 
     def latest(self) -> Position | None:
         """Return the oldest position that a consumer still needs."""
@@ -194,7 +200,9 @@ class _ConsumerStore:
         self._positions._acked(self._consumer, cursor)
         return cursor
 
-    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+    def write(
+        self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
+    ) -> None:
         self._positions.ack(cursor, metadata, consumer=self._consumer, replace=replace)
 
     def history(self, limit: int) -> list[CursorEntry]:

@@ -58,7 +58,9 @@ def match_overlap(history: Transactions, stream: Transactions) -> OverlapMatch:
         length = min(len(history) - first, len(stream))
         same = _agreeing(history.hashes[first : first + length], stream.hashes[:length])
         is_whole = first + same == len(history)
-        times = int(np.count_nonzero(history.commit_us[first : first + same] == stream.commit_us[:same]))
+        times = int(
+            np.count_nonzero(history.commit_us[first : first + same] == stream.commit_us[:same])
+        )
         rank = (is_whole, times, -same)
         if rank > best_rank:
             best, best_rank = OverlapMatch(same, is_whole), rank
@@ -76,7 +78,9 @@ def match_overlap(history: Transactions, stream: Transactions) -> OverlapMatch:
 
 
 def _matches(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> list[int]:
-    matches: list[int] = np.flatnonzero((hashes[:, 0] == wanted[0]) & (hashes[:, 1] == wanted[1])).tolist()
+    matches: list[int] = np.flatnonzero(
+        (hashes[:, 0] == wanted[0]) & (hashes[:, 1] == wanted[1])
+    ).tolist()
     return matches
 
 

@@ -64,7 +64,9 @@ def catalog(
             computed.setdefault(table, []).append(row)
     keyed: dict[tuple[str, str], list[str]] = {}
     for row in keys:
-        keyed.setdefault((str(row["table_schema"]), str(row["table_name"])), []).append(str(row["column_name"]))
+        keyed.setdefault((str(row["table_schema"]), str(row["table_name"])), []).append(
+            str(row["column_name"])
+        )
     tables, generated = {}, {}
     for table, listed in found.items():
         known = [column for column in listed if column is not None]
@@ -74,7 +76,9 @@ def catalog(
             schema = TableSchema(*table, tuple(known), tuple(names.index(name) for name in key))
             tables[table] = schema, server_charset(charsets.get(table, ""))
             generated[table] = tuple(_generated(row, known) for row in computed.get(table, ()))
-    return Catalog(tables, {name: server_charset(charset) for name, charset in databases.items()}, generated)
+    return Catalog(
+        tables, {name: server_charset(charset) for name, charset in databases.items()}, generated
+    )
 
 
 def _is_generated(row: Mapping[str, Any]) -> bool:
@@ -94,7 +98,9 @@ def _generated(row: Mapping[str, Any], columns: list[Column]) -> GeneratedColumn
 
 def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
     """Return a column of information_schema.COLUMNS; None if its type is unknown."""
-    tokens = TokenReader(_COMMENT_AT_END.sub("", str(row["column_type"])), modes=_MODES, is_mariadb=is_mariadb)
+    tokens = TokenReader(
+        _COMMENT_AT_END.sub("", str(row["column_type"])), modes=_MODES, is_mariadb=is_mariadb
+    )
     declared = read_type(tokens)
     if declared is None or not tokens.at_end():
         return None

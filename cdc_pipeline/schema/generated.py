@@ -27,14 +27,82 @@ from cdc_pipeline.binlog.table_schema import Column, Kind
 _WORD: Final = re.compile(r"[\w$]+")
 _PLAIN_NAME: Final = re.compile(r"[\w$]+", re.ASCII)
 _STEADY_WORDS: Final = frozenset(
-    {"and", "or", "not", "xor", "is", "null", "true", "false", "in", "between", "like", "div", "mod", "case",
-     "when", "then", "else", "end", "if", "ifnull", "nullif", "coalesce", "concat", "length", "octet_length",
-     "char_length", "character_length", "bit_length", "left", "right", "substr", "substring", "mid", "lower",
-     "lcase", "upper", "ucase", "trim", "ltrim", "rtrim", "leading", "trailing", "both", "from", "reverse",
-     "replace", "instr", "locate", "hex", "crc32", "md5", "sha", "sha1", "sha2", "abs", "sign", "floor", "ceil",
-     "ceiling", "greatest", "least", "isnull", "json_extract", "json_unquote", "json_value", "json_length",
-     "json_valid", "utf8mb4", "_utf8mb4", "utf8mb3", "_utf8mb3", "latin1", "_latin1"}
-)  # fmt: skip
+    {
+        "and",
+        "or",
+        "not",
+        "xor",
+        "is",
+        "null",
+        "true",
+        "false",
+        "in",
+        "between",
+        "like",
+        "div",
+        "mod",
+        "case",
+        "when",
+        "then",
+        "else",
+        "end",
+        "if",
+        "ifnull",
+        "nullif",
+        "coalesce",
+        "concat",
+        "length",
+        "octet_length",
+        "char_length",
+        "character_length",
+        "bit_length",
+        "left",
+        "right",
+        "substr",
+        "substring",
+        "mid",
+        "lower",
+        "lcase",
+        "upper",
+        "ucase",
+        "trim",
+        "ltrim",
+        "rtrim",
+        "leading",
+        "trailing",
+        "both",
+        "from",
+        "reverse",
+        "replace",
+        "instr",
+        "locate",
+        "hex",
+        "crc32",
+        "md5",
+        "sha",
+        "sha1",
+        "sha2",
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "ceiling",
+        "greatest",
+        "least",
+        "isnull",
+        "json_extract",
+        "json_unquote",
+        "json_value",
+        "json_length",
+        "json_valid",
+        "utf8mb4",
+        "_utf8mb4",
+        "utf8mb3",
+        "_utf8mb3",
+        "latin1",
+        "_latin1",
+    }
+)
 # A division rounds by div_precision_increment.
 _UNSTEADY_MARKS: Final = re.compile(r"/(?!\*)|@")
 
@@ -53,7 +121,9 @@ class GeneratedColumn:
     is_steady: bool
 
 
-def generated_column(name: str, expression: str, columns: Collection[Column], *, is_stored: bool) -> GeneratedColumn:
+def generated_column(
+    name: str, expression: str, columns: Collection[Column], *, is_stored: bool
+) -> GeneratedColumn:
     """Return the facts about one generated column of a table.
 
     Args:
@@ -61,7 +131,11 @@ def generated_column(name: str, expression: str, columns: Collection[Column], *,
         columns: all columns of the table.
     """
     words = {word.lower() for word in _WORD.findall(expression)}
-    bases = [column for column in columns if column.name.lower() != name.lower() and _may_name(words, column.name)]
+    bases = [
+        column
+        for column in columns
+        if column.name.lower() != name.lower() and _may_name(words, column.name)
+    ]
     known = _STEADY_WORDS | {base.name.lower() for base in bases}
     is_steady = "default" not in words and (
         not is_stored
@@ -78,7 +152,9 @@ def _may_name(words: Collection[str], name: str) -> bool:
     return name.lower() in words or not _PLAIN_NAME.fullmatch(name)
 
 
-def renamed(generated: Iterable[GeneratedColumn], names: Mapping[str, str]) -> tuple[GeneratedColumn, ...]:
+def renamed(
+    generated: Iterable[GeneratedColumn], names: Mapping[str, str]
+) -> tuple[GeneratedColumn, ...]:
     """Return generated columns after a renaming. `names`: new name by the old one in lower case."""
     return tuple(
         replace(
@@ -92,8 +168,8 @@ def renamed(generated: Iterable[GeneratedColumn], names: Mapping[str, str]) -> t
 
 def looks_the_same(old: Column, new: Column) -> bool:
     """Return whether every expression keeps its value after a column's definition became `new`."""
-    # Expressions see more of texts, whose collation decides comparisons; of unsigned numbers, which ZEROFILL pads; of
-    # FLOAT(m,d); of bytes, whose declared type shows.
+    # Expressions see more of texts, whose collation decides comparisons; of unsigned numbers, which
+    # ZEROFILL pads; of FLOAT(m,d); of bytes, whose declared type shows.
     sees = old.type.expressions_see
     if old.kind is not new.kind or sees == "more":
         return False

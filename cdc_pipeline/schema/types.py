@@ -55,7 +55,9 @@ def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
         SchemaError: a column name that Delta cannot hold as it is (see `check_column_names`).
     """
     check_column_names(schema.full_name, schema.column_names)
-    return tuple(TargetColumn(name=column.name, delta_type=delta_type(column)) for column in schema.columns)
+    return tuple(
+        TargetColumn(name=column.name, delta_type=delta_type(column)) for column in schema.columns
+    )
 
 
 def keyless(table: str) -> KeylessTableError:
@@ -65,8 +67,8 @@ def keyless(table: str) -> KeylessTableError:
         table=table,
         expected="a primary key in the table map",
         got="none",
-        next_step=f"add a primary key (ALTER TABLE {quoted_table(table)} ADD PRIMARY KEY ...), then start after that "
-        "statement; or add the table to tables.exclude",
+        next_step=f"add a primary key (ALTER TABLE {quoted_table(table)} ADD PRIMARY KEY ...), "
+        "then start after that statement; or add the table to tables.exclude",
     )
 
 
@@ -74,8 +76,8 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
     """Stop a table whose column names Delta cannot hold unchanged.
 
     Raises:
-        SchemaError: an empty name; one that starts with ``_cdc_``; two that differ in case only; one with a character
-            that Delta refuses.
+        SchemaError: an empty name; one that starts with ``_cdc_``; two that differ in case only;
+            one with a character that Delta refuses.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -84,7 +86,8 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
             raise SchemaError("a column has an empty name", table=table, next_step=_EXCLUDE)
         if folded.startswith(CDC_PREFIX):
             raise SchemaError(
-                f"column `{name}`: names that start with {CDC_PREFIX} are reserved for the pipeline",
+                f"column `{name}`: names that start with {CDC_PREFIX} are reserved "
+                "for the pipeline",
                 table=table,
                 next_step=_EXCLUDE,
             )
@@ -99,7 +102,8 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
             )
         if folded in seen:
             raise SchemaError(
-                f"columns `{seen[folded]}` and `{name}` differ only in case, so they are the same name in Delta",
+                f"columns `{seen[folded]}` and `{name}` differ only in case, so they are the "
+                "same name in Delta",
                 table=table,
                 next_step=_EXCLUDE,
             )

@@ -23,7 +23,13 @@ import pyarrow as pa
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage_settings import delta_options
-from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
+from cdc_pipeline.position.cursor import (
+    CursorEntry,
+    CursorGuard,
+    CursorState,
+    cursor_document,
+    parse_cursor,
+)
 from cdc_pipeline.sink.delta.log import LOG_FOLDER
 from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
@@ -52,7 +58,10 @@ _SCHEMA = pa.schema(
         pa.field("cursor", pa.string(), nullable=False),  # JSON
     ]
 )
-_NEXT_STEP = "restore the table from a backup, or remove it: the next run rebuilds the cursor from the lake's last cut"
+_NEXT_STEP = (
+    "restore the table from a backup, or remove it: the next run rebuilds the cursor from "
+    "the lake's last cut"
+)
 
 
 class DeltaCursorStore:
@@ -80,7 +89,9 @@ class DeltaCursorStore:
         entries = self.history(1)
         return self._guard.checked(entries[0].cursor if entries else None)
 
-    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+    def write(
+        self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
+    ) -> None:
         """Append `cursor`; see `CursorStore.write`."""
         from deltalake import CommitProperties, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -109,13 +120,16 @@ class DeltaCursorStore:
             )
         except (CommitFailedError, DeltaError) as error:
             there = self._open()
-            if (-1 if there is None else there.version()) == (-1 if table is None else table.version()):
+            if (-1 if there is None else there.version()) == (
+                -1 if table is None else table.version()
+            ):
                 raise self._damaged(said_by(error)) from None
             raise CursorError(
                 "another writer has changed the cursor in the meantime",
                 expected=f"version {-1 if table is None else table.version()} of {self.path}",
                 got=f"version {-1 if there is None else there.version()}",
-                next_step="let only one run of a source write at a time, and run again to read the new cursor",
+                next_step="let only one run of a source write at a time, and run again to "
+                "read the new cursor",
             ) from None
         self._wait_for_disk(after=before)
         self._guard.saw(cursor)
@@ -144,7 +158,9 @@ class DeltaCursorStore:
         from deltalake.exceptions import DeltaError
 
         try:
-            if not (self.path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(self.path), self._options):
+            if not (self.path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(
+                str(self.path), self._options
+            ):
                 return None
             table = DeltaTable(str(self.path), storage_options=self._options)
             metadata = table.metadata()
@@ -158,7 +174,9 @@ class DeltaCursorStore:
                 next_step="use the version of the program that wrote them",
             )
         if metadata.name != self._source:
-            raise CursorError("the cursor belongs to another source", expected=self._source, got=metadata.name)
+            raise CursorError(
+                "the cursor belongs to another source", expected=self._source, got=metadata.name
+            )
         return table
 
     def _rows(self, table: DeltaTable, limit: int) -> list[dict[str, Any]]:
@@ -185,7 +203,9 @@ class DeltaCursorStore:
             metadata = json.loads(row["metadata"])
         except ValueError as error:
             raise self._damaged(f"entry {row['entry']}: {said_by(error)}") from None
-        return CursorEntry(cursor=cursor, at_us=row["at_us"], where=where, run_id=row["run_id"], metadata=metadata)
+        return CursorEntry(
+            cursor=cursor, at_us=row["at_us"], where=where, run_id=row["run_id"], metadata=metadata
+        )
 
     def _damaged(self, got: str) -> CursorError:
         return CursorError(

@@ -80,7 +80,13 @@ class _DeltaTables:
         """Return the tables that differ from a cut, each with its error."""
         return table_checks.failing_targets(self._paths, cut, pending)
 
-    def apply(self, record: BatchRecord, *, without: Mapping[str, CdcError], check_lock: Callable[[], None]) -> Applied:
+    def apply(
+        self,
+        record: BatchRecord,
+        *,
+        without: Mapping[str, CdcError],
+        check_lock: Callable[[], None],
+    ) -> Applied:
         """Merge the targets that lack the batch, several at a time."""
         logs: dict[str, TableLog] = {}
         failures: dict[str, CdcError] = {}
@@ -103,7 +109,9 @@ class _DeltaTables:
         properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
         with (
             time_limit(self._config.batch_timeout_s, self._spark.cancel) as is_late,
-            ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads,
+            ThreadPoolExecutor(
+                min(self._config.merge_threads, len(open_targets)), "merge"
+            ) as threads,
         ):
             fixed = self._config.spark.settings
             running = {
@@ -157,14 +165,20 @@ class _DeltaTables:
             distrust(self._paths)
         return failures
 
-    def register(self, record: BatchRecord, there: Mapping[str, TableVersion]) -> dict[str, CdcError]:
+    def register(
+        self, record: BatchRecord, there: Mapping[str, TableVersion]
+    ) -> dict[str, CdcError]:
         """Register the tables that the batch created in the session's catalog, if configured.
 
         Returns:
             The catalog's refusals, by target.
         """
         refused: dict[str, CdcError] = {}
-        made = [t.table for t in record.targets if t.table in there and (t.create or t.content is not None)]
+        made = [
+            t.table
+            for t in record.targets
+            if t.table in there and (t.create or t.content is not None)
+        ]
         if self._config.catalog is None or not made:
             return refused
         session = self._spark.session()
@@ -195,10 +209,16 @@ class _DeltaTables:
             assert isinstance(log, TableLog), "it is what `apply` returned"
             every = int(log.properties.get("delta.checkpointInterval", _CHECKPOINT_EVERY))
             before = previous.tables.get(name) if previous is not None else None
-            if self._spark.started and before is not None and log.version // every > before.table_version // every:
+            if (
+                self._spark.started
+                and before is not None
+                and log.version // every > before.table_version // every
+            ):
                 remove_old_log_files(self._spark.session(), self._paths.table(name))
 
-    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+    def content_of(
+        self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
+    ) -> RecordedContent:
         """Return what a batch records in order to get a table's content: a version, and its files'
         figures."""
         return content_of(self._paths, cut, table, lake=lake, seq=seq, ts_us=ts_us)

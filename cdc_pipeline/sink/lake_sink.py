@@ -103,7 +103,7 @@ class LakeSink:
         CdcError."""
         check_reachable(self.paths.lake)
 
-    # -- state -------------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def last_cut(self) -> Cut | None:
         """Return the newest cut; None in a new lake. Raise LakeStateError if it is damaged."""
@@ -159,7 +159,7 @@ class LakeSink:
         self._check_locked()
         return remove_unreferenced(self.paths, cursors, check=self._check_locked)
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
         """Return the parking of prepared transactions, with those that the cursor holds."""
@@ -186,7 +186,11 @@ class LakeSink:
         return StagedBatch(number, paths=self.paths, check_lock=self._check_locked)
 
     def finish(
-        self, record: BatchRecord, *, recovered: bool = False, given_up: Mapping[str, CdcError] | None = None
+        self,
+        record: BatchRecord,
+        *,
+        recovered: bool = False,
+        given_up: Mapping[str, CdcError] | None = None,
     ) -> Cut:
         """Merge the targets of a recorded batch and publish its cut; completed steps are not
         repeated. A target that fails is suspended in the cut (K4).
@@ -219,7 +223,11 @@ class LakeSink:
             # A table that is caught up is already suspended.
             again = recovered or record.kind == "catch_up"
             self._check_suspendable(failures, is_proved=applied.is_proved, recovered=again)
-        notes = [lost_note(file, error) for file, error in damaged if file.table not in _sources_of(record, previous)]
+        notes = [
+            lost_note(file, error)
+            for file, error in damaged
+            if file.table not in _sources_of(record, previous)
+        ]
         for name, error in failures.items():
             if name in unregistered and _is_loaded(record, name):
                 # What a load has put in place can no longer be given up.
@@ -227,7 +235,11 @@ class LakeSink:
             else:
                 failing[name] = error
         waiting = publish_quarantine(
-            self.paths, record, previous, failing=failing, without={file.path for file, _ in damaged}
+            self.paths,
+            record,
+            previous,
+            failing=failing,
+            without={file.path for file, _ in damaged},
         )
         made = next_cut(record, previous, applied.there, failing)
         made = made.model_copy(update={"quarantine": waiting, "notes": (*made.notes, *notes)})
@@ -241,7 +253,9 @@ class LakeSink:
                     self._tables.forget(target)
         return cut
 
-    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+    def content_of(
+        self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
+    ) -> RecordedContent:
         """Return what a batch in another lake records to get a table of this one (K17)."""
         return self._tables.content_of(cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
@@ -266,7 +280,9 @@ class LakeSink:
                 self.paths.batch(number).unlink()
         prune_cuts(self.paths, retention=self._cut_retention)
 
-    def _check_suspendable(self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool) -> None:
+    def _check_suspendable(
+        self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool
+    ) -> None:
         """Check that the targets themselves failed, and would fail again.
 
         Raises:
@@ -283,7 +299,9 @@ class LakeSink:
 
     def _check_locked(self) -> None:
         if self._lock_check is None:
-            raise LockError("the sink writes without its lock", expected="within `with sink.lock()`")
+            raise LockError(
+                "the sink writes without its lock", expected="within `with sink.lock()`"
+            )
         self._lock_check()
 
 

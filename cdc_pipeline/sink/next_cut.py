@@ -21,7 +21,10 @@ from cdc_pipeline.sink.protocol import TableVersion
 
 
 def next_cut(
-    record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion], failing: Mapping[str, CdcError]
+    record: BatchRecord,
+    previous: Cut | None,
+    there: Mapping[str, TableVersion],
+    failing: Mapping[str, CdcError],
 ) -> Cut:
     """Return the cut of a batch.
 
@@ -31,7 +34,11 @@ def next_cut(
         there: the present version of each target that has the batch.
         failing: the targets that do not have it, each with the cause.
     """
-    tables = {} if previous is None else {name: _unchanged(table) for name, table in previous.tables.items()}
+    tables = (
+        {}
+        if previous is None
+        else {name: _unchanged(table) for name, table in previous.tables.items()}
+    )
     for name in record.dropped:
         tables.pop(name, None)
     states = _states_before(record, previous, failing)
@@ -50,7 +57,9 @@ def next_cut(
         elif target.is_of_load:
             notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(failing[name]), table=name))
         else:
-            last = (None if previous is None else previous.cursor.targets.get(name)) or _unmade(target)
+            last = (None if previous is None else previous.cursor.targets.get(name)) or _unmade(
+                target
+            )
             left = left_behind(record, failing[name], held=last.suspended)
             if target.content is not None:  # it holds the rows of a table with another name (K28)
                 left = left.model_copy(update={"needs_reload": True})
@@ -72,7 +81,13 @@ def next_cut(
 
 def _unchanged(table: CutTable) -> CutTable:
     """Return a table of the previous cut, without the counts of that cut's own batch."""
-    counts = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0, "rescued": {}, "rescued_rows": 0}
+    counts = {
+        "rows_inserted": 0,
+        "rows_updated": 0,
+        "rows_deleted": 0,
+        "rescued": {},
+        "rescued_rows": 0,
+    }
     return table.model_copy(update=counts)
 
 
@@ -91,13 +106,17 @@ def _states_before(
         states = dict(previous.cursor.targets)
     for name in record.dropped:
         states.pop(name, None)
-    kept = {target.table for target in record.targets if target.is_of_load and target.table in failing}
+    kept = {
+        target.table for target in record.targets if target.is_of_load and target.table in failing
+    }
     for name, after in record.cursor_after.targets.items():
         if name in kept:
             continue
         if name in states:
             exact = states[name].exact and after.exact and after.suspended is None
-            states[name] = states[name].model_copy(update={"suspended": after.suspended, "exact": exact})
+            states[name] = states[name].model_copy(
+                update={"suspended": after.suspended, "exact": exact}
+            )
         elif after.suspended is not None:
             states[name] = after
     return states
@@ -132,7 +151,9 @@ def _table_after(target: RecordedTarget, now: TableVersion, before: CutTable | N
         rescues=target.rescues,
         rescued=target.rescued,
         rescued_rows=target.rescued_rows,
-        rescued_ever=summed(ever, target.rescued) if target.content is None else target.content.rescued_ever,
+        rescued_ever=summed(ever, target.rescued)
+        if target.content is None
+        else target.content.rescued_ever,
         given=column_defaults_after(before, target),
     )
 
@@ -158,10 +179,17 @@ def _state_after(
 
 
 def _stays_exact(
-    record: BatchRecord, target: RecordedTarget, before: TargetState | None, planned: TargetState | None
+    record: BatchRecord,
+    target: RecordedTarget,
+    before: TargetState | None,
+    planned: TargetState | None,
 ) -> bool:
     """Return whether a target is exact after a batch that it has (K12). Catching up may bring rows
     that it already has."""
-    was = target.exact if before is None or before.table_version < 0 else target.exact and before.exact
+    was = (
+        target.exact
+        if before is None or before.table_version < 0
+        else target.exact and before.exact
+    )
     follows = planned is None or planned.suspended is None
     return was and follows and record.kind == "batch"

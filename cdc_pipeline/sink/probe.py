@@ -33,7 +33,9 @@ from cdc_pipeline.text.server_messages import said_by
 
 SCRATCH_PREFIX: Final = "doctor-"
 _ROWS: Final = 1000
-_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "sshfs", "fuse.sshfs", "glusterfs", "ceph"})
+_REMOTE: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "sshfs", "fuse.sshfs", "glusterfs", "ceph"}
+)
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 
@@ -41,7 +43,11 @@ _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 def scratch(paths: LakePaths) -> Iterator[Path]:
     """Yield a folder in the source's state that is removed afterwards."""
     folder = paths.state / f"{SCRATCH_PREFIX}{uuid.uuid4().hex[:12]}"
-    absent = [] if is_object(folder) else [made for made in (folder, *folder.parents) if not made.exists()]
+    absent = (
+        []
+        if is_object(folder)
+        else [made for made in (folder, *folder.parents) if not made.exists()]
+    )
     try:
         yield folder
     finally:
@@ -63,12 +69,17 @@ def probe_lake(paths: LakePaths) -> float:
     with scratch(paths) as folder:
         verbs, file = storage_of(folder), folder / "record.json"
         try:
-            if not verbs.put_if_absent(file, b"1") or verbs.put_if_absent(file, b"2") or verbs.read(file) != b"1":
+            if (
+                not verbs.put_if_absent(file, b"1")
+                or verbs.put_if_absent(file, b"2")
+                or verbs.read(file) != b"1"
+            ):
                 raise SinkError(
                     "the lake accepts two writers at once",
                     expected="a second put of the same file is refused",
                     got="it was accepted",
-                    next_step="move the lake to a file system with hard links, or a store with conditional puts",
+                    next_step="move the lake to a file system with hard links, or a store with "
+                    "conditional puts",
                 )
             verbs.replace(file, b"3")
             with writer_lock(folder / "writer.lock"):
@@ -152,7 +163,8 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
     from pyspark import SparkContext
 
     context: Any = SparkContext
-    is_of_others = context._active_spark_context is not None  # one session is shared by all of a process
+    # one session is shared by all of a process
+    is_of_others = context._active_spark_context is not None
     provider = SparkProvider.from_config(config)
     began_s = time.monotonic()
     session: Any = provider.session()
@@ -182,16 +194,23 @@ def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
         try:
             session.range(_ROWS).write.format("delta").save(table)
             marks.append(time.monotonic())
-            found = session.sql(f"SELECT count(*), sum(id) FROM {table_at(folder / 'table')}").first()  # noqa: S608
+            found = session.sql(
+                f"SELECT count(*), sum(id) FROM {table_at(folder / 'table')}"  # noqa: S608
+            ).first()
             marks.append(time.monotonic())
         except Exception as error:
             raise SinkError(
                 "Delta does not write or read a table in the lake",
                 expected=f"{_ROWS} rows written and read",
                 got=said_by(error),
-                next_step="see docs/storage.md for the jars, permissions and settings that this kind of lake needs",
+                next_step="see docs/storage.md for the jars, permissions and settings that this "
+                "kind of lake needs",
             ) from None
         if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
-            raise SinkError("Delta reads back different rows than it wrote", expected=f"{_ROWS} rows", got=tuple(found))
+            raise SinkError(
+                "Delta reads back different rows than it wrote",
+                expected=f"{_ROWS} rows",
+                got=tuple(found),
+            )
     write_s, read_s = (after - before for before, after in pairwise(marks))
     return write_s, read_s

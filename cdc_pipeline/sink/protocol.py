@@ -127,7 +127,11 @@ class Sink(Protocol):
         """
 
     def finish(
-        self, record: BatchRecord, *, recovered: bool = False, given_up: Mapping[str, CdcError] | None = None
+        self,
+        record: BatchRecord,
+        *,
+        recovered: bool = False,
+        given_up: Mapping[str, CdcError] | None = None,
     ) -> Cut:
         """Apply a recorded batch and publish its cut.
 
@@ -137,7 +141,9 @@ class Sink(Protocol):
             given_up: targets that are suspended without a try, each with its cause.
         """
 
-    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+    def content_of(
+        self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
+    ) -> RecordedContent:
         """Return what a batch in another source's state records in order to get a table of this one
         (K17).
 
@@ -207,7 +213,13 @@ class Tables(Protocol):
     def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
         """Return the tables that differ from a cut, each with its error."""
 
-    def apply(self, record: BatchRecord, *, without: Mapping[str, CdcError], check_lock: Callable[[], None]) -> Applied:
+    def apply(
+        self,
+        record: BatchRecord,
+        *,
+        without: Mapping[str, CdcError],
+        check_lock: Callable[[], None],
+    ) -> Applied:
         """Bring the targets of a batch, except some, to the state after it; never do a step
         twice. `check_lock` is called where a step follows that acts (K16)."""
 
@@ -217,7 +229,9 @@ class Tables(Protocol):
         """Wait until what the batch's cut will name survives a power cut; return failures by
         target."""
 
-    def register(self, record: BatchRecord, there: Mapping[str, TableVersion]) -> dict[str, CdcError]:
+    def register(
+        self, record: BatchRecord, there: Mapping[str, TableVersion]
+    ) -> dict[str, CdcError]:
         """Register new tables in the catalog, if there is one; return its refusals by target."""
 
     def check_machine(self, failures: Sequence[CdcError], *, is_proved: bool) -> None:
@@ -231,7 +245,9 @@ class Tables(Protocol):
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """Remove what only earlier states need, now that a cut names the present one."""
 
-    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+    def content_of(
+        self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
+    ) -> RecordedContent:
         """Return what a batch records to get a table's content; see `Sink.content_of`."""
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:

@@ -1,1 +1,2 @@
-"""Adapters that deliver chunks of binlog events: a live server, or a directory of archived journals."""
+"""Adapters that deliver chunks of binlog events: a live server, or a directory of archived
+journals."""

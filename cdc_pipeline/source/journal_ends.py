@@ -129,7 +129,9 @@ class JournalEndProof:
     def _begins_journal(self, chunk: Chunk) -> bool:
         # A start by GTID set may lie in the middle of a journal that the position does not name.
         first = int(chunk.events["event_type"][0]) if len(chunk.events) else -1
-        return chunk.journal != self._journal and (self._last_type >= 0 or first == EventType.FORMAT_DESCRIPTION)
+        return chunk.journal != self._journal and (
+            self._last_type >= 0 or first == EventType.FORMAT_DESCRIPTION
+        )
 
     def _deliver(self, chunks: list[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
@@ -159,19 +161,24 @@ class JournalEndProof:
         is_known = next_set is not None and not self._is_anonymous
         if next_set is not None and is_known:
             missing, unknown, is_known = self._executed.compare(
-                next_set, is_mariadb=following.journal_format.is_mariadb, last_is_open=open_offset >= 0
+                next_set,
+                is_mariadb=following.journal_format.is_mariadb,
+                last_is_open=open_offset >= 0,
             )
             if is_known and not missing and not unknown:
                 return
         if self._last_type < 0 and self._ends_closed(self._start):
             return
         if next_set is not None and is_known:
-            raise self._disproved(following.journal, offset, missing=missing, unknown=unknown, next_set=next_set)
+            raise self._disproved(
+                following.journal, offset, missing=missing, unknown=unknown, next_set=next_set
+            )
         if self._journal in self._accepted:
             self._on_accepted(AcceptedEnd(self._journal, offset, following.journal))
             return
         raise DamagedJournalError(
-            "the journal ends without ROTATE or STOP, and has no GTIDs that could prove that this is its end",
+            "the journal ends without ROTATE or STOP, and has no GTIDs that could prove "
+            "that this is its end",
             journal=self._journal,
             offset=offset,
             expected="ROTATE or STOP at its end",
@@ -191,7 +198,8 @@ class JournalEndProof:
             + (f"; unknown to it: {unknown}" if unknown else "")
         )
         return DamagedJournalError(
-            f"the journal ends without ROTATE or STOP, and {following} does not continue where it ends",
+            f"the journal ends without ROTATE or STOP, and {following} does not "
+            "continue where it ends",
             journal=self._journal,
             offset=offset,
             expected=f"{following} to begin after the transactions that were read",
@@ -204,7 +212,8 @@ class JournalEndProof:
 class _Executed:
     """The transactions executed before the journal that is read, and those read in it.
 
-    MariaDB's are kept by server: numbers of one domain grow, but a list of GTIDs names the last of each server.
+    MariaDB's are kept by server: numbers of one domain grow, but a list of GTIDs names the last of
+    each server.
     """
 
     def __init__(self, before: str) -> None:
@@ -248,7 +257,9 @@ class _Executed:
         self._folded = None
         self._latest = {}
 
-    def compare(self, next_set: str, *, is_mariadb: bool, last_is_open: bool) -> tuple[str, str, bool]:
+    def compare(
+        self, next_set: str, *, is_mariadb: bool, last_is_open: bool
+    ) -> tuple[str, str, bool]:
         """Compare with the set at the head of the next journal.
 
         Returns:
@@ -277,7 +288,11 @@ class _Executed:
 
     def _state(self, text: str) -> Any:
         parsed = parse_gtid_set(text, "mariadb" if self._is_mariadb else "mysql")
-        return MariadbGtidSet(parsed.last, is_state=True) if isinstance(parsed, MariadbGtidSet) else parsed
+        return (
+            MariadbGtidSet(parsed.last, is_state=True)
+            if isinstance(parsed, MariadbGtidSet)
+            else parsed
+        )
 
     def _fold(self) -> None:
         if self._folded is None:
@@ -300,5 +315,7 @@ def _head_set(chunk: Chunk) -> tuple[bool, str | None]:
     if len(rows):
         row = int(rows[0])
         where = int(chunk.events["offset"][row])
-        return True, gtid.previous_set(chunk.body(row), int(types[row]), journal=chunk.journal, offset=where)
+        return True, gtid.previous_set(
+            chunk.body(row), int(types[row]), journal=chunk.journal, offset=where
+        )
     return bool(np.any(~np.isin(types, _HEAD))), None

@@ -99,7 +99,9 @@ class Source(Protocol):
         """Return the names ``schema.table`` of the base tables that the account can see; None if
         the source cannot tell."""
 
-    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
+    def catalog(
+        self, captured: Callable[[str, str], bool], *, since: Position
+    ) -> PlacedCatalog | None:
         """Return the columns of the captured tables, with the DDL between `since` and now; None if
         the source does not know. May be called while `chunks` runs.
         """
@@ -123,4 +125,5 @@ class Source(Protocol):
         STOP (K5)."""
 
     def close(self) -> None:
-        """Release connections and files. May be called twice, and from another thread to stop `chunks`."""
+        """Release connections and files. May be called twice, and from another thread to stop
+        `chunks`."""

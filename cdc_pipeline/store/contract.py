@@ -101,7 +101,9 @@ class EventStore(Protocol):
     def try_put(self, slices: Sequence[EventSlice]) -> bool:
         """Do the same as `put`, but return False at once if there is no room."""
 
-    def get(self, size: int, *, start: Position | None = None, timeout_s: float | None = None) -> Batch:
+    def get(
+        self, size: int, *, start: Position | None = None, timeout_s: float | None = None
+    ) -> Batch:
         """Block until there is a full batch; on timeout return whatever is stored (SPEC S5, S6).
 
         `size` counts events (ITEMSIZE) or memory units (MEMSIZE).

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from cdc_pipeline.store.ring import DEFAULT_MEMORY_UNIT_BYTES, DEFAULT_RING_EVENTS, BatchMode, RingStore
+from cdc_pipeline.store.ring import (
+    DEFAULT_MEMORY_UNIT_BYTES,
+    DEFAULT_RING_EVENTS,
+    BatchMode,
+    RingStore,
+)
 
 
 class MemoryEventStore(RingStore):

@@ -25,19 +25,41 @@ from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.position.position import Position
 
 # Plain numbers, because enum members are far slower to look up and this runs for every batch.
-_GTID, _GTID_TAGGED, _MARIADB_GTID = map(int, (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID))
+_GTID, _GTID_TAGGED, _MARIADB_GTID = map(
+    int, (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
+)
 _BEGIN, _END, _ROLLBACK, _STATEMENT, _PREPARE = map(
-    int, (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.XA_PREPARE)
+    int,
+    (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.XA_PREPARE),
 )
 _QUERY = int(EventType.QUERY)
 _NAMES: Final = EVENT_DTYPE.names or ()
-_OFFSET, _NEXT_OFFSET, _TX_OFFSET, _TX_ORDINAL, _TIMESTAMP, _SERVER_ID, _START, _LENGTH, _TYPE, _ROLE = map(
+(
+    _OFFSET,
+    _NEXT_OFFSET,
+    _TX_OFFSET,
+    _TX_ORDINAL,
+    _TIMESTAMP,
+    _SERVER_ID,
+    _START,
+    _LENGTH,
+    _TYPE,
+    _ROLE,
+) = map(
     _NAMES.index,
     (
-        "offset", "next_offset", "tx_offset", "tx_ordinal", "timestamp_s", "server_id", "start", "event_length",
-        "event_type", "role",
+        "offset",
+        "next_offset",
+        "tx_offset",
+        "tx_ordinal",
+        "timestamp_s",
+        "server_id",
+        "start",
+        "event_length",
+        "event_type",
+        "role",
     ),
-)  # fmt: skip
+)
 _SOURCE_ID_AT: Final = 19 + 1  # in a GTID event: after its header and flags; the number follows
 
 
@@ -63,7 +85,9 @@ def gtid_text(chunk: Chunk, row: int) -> str:
             return f"{_uuid_text(raw[:16])}:{int.from_bytes(raw[16:], 'little', signed=True)}"
     body, offset = chunk.body(first), begin[_OFFSET]
     if event_type == _MARIADB_GTID:
-        return str(gtid.parse_mariadb(body, begin[_SERVER_ID], journal=chunk.journal, offset=offset))
+        return str(
+            gtid.parse_mariadb(body, begin[_SERVER_ID], journal=chunk.journal, offset=offset)
+        )
     return str(gtid.parse(body, event_type, journal=chunk.journal, offset=offset))
 
 
@@ -83,7 +107,9 @@ def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Positi
     gtid_set = ""
     if event[_TX_OFFSET] >= 0:
         gtid_set = gtid_text(chunk, part.first + row) or open_gtid
-    return Position(chunk.journal, event[_OFFSET], event[_TIMESTAMP], event[_SERVER_ID], gtid_set, False)
+    return Position(
+        chunk.journal, event[_OFFSET], event[_TIMESTAMP], event[_SERVER_ID], gtid_set, False
+    )
 
 
 def resume_after(position: Position, part: EventSlice, row: int) -> Position:
@@ -92,7 +118,9 @@ def resume_after(position: Position, part: EventSlice, row: int) -> Position:
     """
     event = part.chunk.events[part.first + row].item()
     offset = event[_OFFSET] if event[_ROLE] == _BEGIN else event[_NEXT_OFFSET]
-    return Position(position.journal, offset, position.timestamp_s, position.server_id, position.gtid_set, True)
+    return Position(
+        position.journal, offset, position.timestamp_s, position.server_id, position.gtid_set, True
+    )
 
 
 def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:

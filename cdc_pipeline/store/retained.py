@@ -91,7 +91,8 @@ class RetainedEvents:
                 offset=position.offset,
                 expected="the position of an event in a batch that was got but not acked",
                 got=f"{position} at timestamp {position.timestamp_s}",
-                next_step="ack the range of a batch that was got; roll back and get again if in doubt",
+                next_step="ack the range of a batch that was got; roll back and get "
+                "again if in doubt",
             )
         return sequence, self._position_at(sequence)
 
@@ -128,8 +129,12 @@ class RetainedEvents:
                     return position
         newest = self._newest
         is_newest = newest is not None and newest.first <= sequence
-        entry = newest if newest is not None and is_newest else self._entry(self._entry_of(sequence))
-        return positions.event_position(entry.load(), sequence - entry.first, open_gtid=entry.open_gtid)
+        entry = (
+            newest if newest is not None and is_newest else self._entry(self._entry_of(sequence))
+        )
+        return positions.event_position(
+            entry.load(), sequence - entry.first, open_gtid=entry.open_gtid
+        )
 
     # -- freeing -----------------------------------------------------------------------------------
 

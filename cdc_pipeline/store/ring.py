@@ -141,7 +141,9 @@ class RingStore(RetainedEvents):
 
     # -- put (S4) ----------------------------------------------------------------------------------
 
-    def put(self, slices: Sequence[EventSlice] | EventSlice, *, timeout_s: float | None = None) -> bool:
+    def put(
+        self, slices: Sequence[EventSlice] | EventSlice, *, timeout_s: float | None = None
+    ) -> bool:
         parts = (slices,) if isinstance(slices, EventSlice) else slices
         count = count_bytes = 0
         for part in parts:
@@ -160,7 +162,9 @@ class RingStore(RetainedEvents):
                 self._check_running()
             if not count:
                 return True
-            if not self._has_room(count, count_bytes) and not self._wait_for_room((count, count_bytes), timeout_s):
+            if not self._has_room(count, count_bytes) and not self._wait_for_room(
+                (count, count_bytes), timeout_s
+            ):
                 return False
             if self._has_ended:
                 raise StoreError(
@@ -170,7 +174,9 @@ class RingStore(RetainedEvents):
             self._append(parts)
             # Do not wake a get that would only wait again: it would take the interpreter from the
             # reader each time.
-            if self._waiting_gets and (self._waits_in_vain() or any(map(self._is_full_batch, self._waiting_gets))):
+            if self._waiting_gets and (
+                self._waits_in_vain() or any(map(self._is_full_batch, self._waiting_gets))
+            ):
                 self._not_empty.notify_all()
             return True
 
@@ -229,16 +235,26 @@ class RingStore(RetainedEvents):
 
     # -- get (S5-S8) -------------------------------------------------------------------------------
 
-    def get(self, size: int, *, start: Position | None = None, timeout_s: float | None = None) -> Batch:
+    def get(
+        self, size: int, *, start: Position | None = None, timeout_s: float | None = None
+    ) -> Batch:
         if size < 1:
-            raise StoreError("a batch holds at least one event", got=size, next_step="get with a size of 1 or more")
+            raise StoreError(
+                "a batch holds at least one event",
+                got=size,
+                next_step="get with a size of 1 or more",
+            )
         with self._lock:
             if not self._is_running:
                 self._check_running()
             if not self._is_full_batch(size):
                 self._waiting_gets.append(size)
                 try:
-                    self._wait(self._not_empty, lambda: self._is_full_batch(size) or self._waits_in_vain(), timeout_s)
+                    self._wait(
+                        self._not_empty,
+                        lambda: self._is_full_batch(size) or self._waits_in_vain(),
+                        timeout_s,
+                    )
                 finally:
                     self._waiting_gets.remove(size)
             return self._take(size, start)
@@ -261,7 +277,9 @@ class RingStore(RetainedEvents):
         """Return whether nothing more can arrive before this get returns (S13)."""
         if self._has_ended:
             return True
-        return bool(self._waiting_puts) and not any(self._has_room(*wanted) for wanted in self._waiting_puts)
+        return bool(self._waiting_puts) and not any(
+            self._has_room(*wanted) for wanted in self._waiting_puts
+        )
 
     def _take(self, size: int, start: Position | None) -> Batch:
         first = self._get_sequence + 1
@@ -380,7 +398,9 @@ class RingStore(RetainedEvents):
     @property
     def is_drained(self) -> bool:
         with self._lock:
-            return self._has_ended and self._error is None and self._get_sequence == self._put_sequence
+            return (
+                self._has_ended and self._error is None and self._get_sequence == self._put_sequence
+            )
 
     @property
     def waiting_events(self) -> int:
@@ -404,17 +424,25 @@ class RingStore(RetainedEvents):
     def sequences(self) -> tuple[int, int, int, int]:
         """(ack, released, get, put) (S1)."""
         with self._lock:
-            return self._ack_sequence, self._released_sequence, self._get_sequence, self._put_sequence
+            return (
+                self._ack_sequence,
+                self._released_sequence,
+                self._get_sequence,
+                self._put_sequence,
+            )
 
     # -- internals ---------------------------------------------------------------------------------
 
     def _check_running(self, generation: int | None = None) -> None:
         if not self._is_running or generation not in (None, self._generation):
             raise StoreClosedError(
-                "the store is stopped", next_step="start it; everything after the last acked position is read again"
+                "the store is stopped",
+                next_step="start it; everything after the last acked position is read again",
             )
 
-    def _wait(self, condition: threading.Condition, is_met: Callable[[], bool], timeout_s: float | None) -> bool:
+    def _wait(
+        self, condition: threading.Condition, is_met: Callable[[], bool], timeout_s: float | None
+    ) -> bool:
         """Wait until `is_met`; return False on timeout.
         Raises StoreClosedError if the store is stopped.
         """

@@ -20,7 +20,27 @@ _MAX_CHARS: Final = 400
 # These quote names: accounts, hosts, databases, tables, columns, variables, functions, plugins and
 # journals.
 _NAMING: Final = frozenset(
-    {1044, 1045, 1046, 1049, 1054, 1109, 1129, 1130, 1142, 1143, 1146, 1193, 1227, 1236, 1251, 1305, 1356, 1370, 1524}
+    {
+        1044,
+        1045,
+        1046,
+        1049,
+        1054,
+        1109,
+        1129,
+        1130,
+        1142,
+        1143,
+        1146,
+        1193,
+        1227,
+        1236,
+        1251,
+        1305,
+        1356,
+        1370,
+        1524,
+    }
     | {1698, 1820, 1862, 3118, 3159, 3878, 3879, 3880, 4151}
 )
 _CLIENT_ERRORS: Final = range(2000, 3000)  # raised by the client: hosts, plugins, timeouts
@@ -69,8 +89,14 @@ def _first_line(text: str, *, behind: str) -> str:
     """Return the first line with text, without values;
     for py4j the first line of the JVM's error.
     """
-    lines = [line.strip() for line in text.partition(behind)[2].splitlines()] if behind else text.strip().splitlines()
+    lines = (
+        [line.strip() for line in text.partition(behind)[2].splitlines()]
+        if behind
+        else text.strip().splitlines()
+    )
     if lines and lines[0].startswith("An error occurred while calling "):
         lines = [line.strip().lstrip(": ") for line in lines[1:]]
     first = next((line for line in lines if line), "")
-    return " ".join(_NUMBER.sub("?", without_quoted(_JAVA_CLASS.sub("", first))).strip(": ").split())
+    return " ".join(
+        _NUMBER.sub("?", without_quoted(_JAVA_CLASS.sub("", first))).strip(": ").split()
+    )

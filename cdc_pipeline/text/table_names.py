@@ -41,7 +41,9 @@ def split_table_name(name: str) -> tuple[str, str]:
 
 
 _QUOTED: Final = r"`(?:[^`]|``)+`"
-_PATTERN: Final = re.compile(rf"(?P<schema>{_QUOTED}|[^.`\s][^.\s]*)\.(?P<table>{_QUOTED}|[^`\s][^\s]*)")
+_PATTERN: Final = re.compile(
+    rf"(?P<schema>{_QUOTED}|[^.`\s][^.\s]*)\.(?P<table>{_QUOTED}|[^`\s][^\s]*)"
+)
 _WILDCARD: Final = re.compile(r"[*?\[]")
 
 

@@ -36,7 +36,9 @@ from cdc_pipeline.position.position import Position
 class StatementObserver(Protocol):
     """Called with every statement before it leaves; may raise a CdcError to refuse it."""
 
-    def __call__(self, sql: str, database: str, journal: str, offset: int, inside_transaction: bool) -> None: ...
+    def __call__(
+        self, sql: str, database: str, journal: str, offset: int, inside_transaction: bool
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ class TransactionBuffer:
                 offset=self._open_offset,
                 expected="a log that ends between transactions",
                 got="a transaction that began here and has not ended",
-                next_step="run again; if the error stays, the journal is truncated: compare it with the server's copy",
+                next_step="run again; if the error stays, the journal is truncated: compare it "
+                "with the server's copy",
             )
 
     # -- statements --------------------------------------------------------------------------------
@@ -170,7 +173,11 @@ class TransactionBuffer:
                 int(chunk.events["offset"][row]),
                 not is_transaction,
             )
-        return statement if is_transaction and self._is_isolated(statement.sql, statement.database) else None
+        return (
+            statement
+            if is_transaction and self._is_isolated(statement.sql, statement.database)
+            else None
+        )
 
     def _send_statement(self, chunk: Chunk, start: int, row: int, statement: query.Query) -> None:
         if start == 0 and self._pending:
@@ -213,7 +220,9 @@ class TransactionBuffer:
         self._cut(chunk, first, tail, bounds)
         if tail < stop:
             self._begin_open(chunk, tail)
-            self._pending.append(EventSlice(chunk, tail, stop, SliceKind.OPEN_PIECE, source=self._source))
+            self._pending.append(
+                EventSlice(chunk, tail, stop, SliceKind.OPEN_PIECE, source=self._source)
+            )
 
     def _cut(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
         """Put [first, stop) as slices; `first` and `stop` are boundaries or inside the open
@@ -243,7 +252,11 @@ class TransactionBuffer:
                 kind = SliceKind.LAST_PIECE
                 self._open_events = 0
             last_end = int(bounds.ends.searchsorted(cut)) - 1
-            end_row = int(bounds.ends[last_end]) if last_end >= 0 and bounds.ends[last_end] >= first else -1
+            end_row = (
+                int(bounds.ends[last_end])
+                if last_end >= 0 and bounds.ends[last_end] >= first
+                else -1
+            )
             self._send(EventSlice(chunk, first, cut, kind, source=self._source), end_row=end_row)
             first = cut
 
@@ -256,19 +269,28 @@ class TransactionBuffer:
         is_announced = self._open_events > 0
         self.dropped.append(
             DroppedTransaction(
-                self._open_journal, self._open_offset, pending + self._open_events + row - start, is_announced
+                self._open_journal,
+                self._open_offset,
+                pending + self._open_events + row - start,
+                is_announced,
             )
         )
         self._pending = []
         self._open_events = 0
         if not is_announced:
             return row
-        self._send(EventSlice(chunk, row, row + 1, SliceKind.ABANDONED, source=self._source), end_row=-1)
+        self._send(
+            EventSlice(chunk, row, row + 1, SliceKind.ABANDONED, source=self._source), end_row=-1
+        )
         return row + 1
 
     def _begin_open(self, chunk: Chunk, row: int) -> None:
         """Remember where the open transaction began, if it begins at `row`."""
-        if row < len(chunk.events) and chunk.events["tx_offset"][row] >= 0 and chunk.events["tx_ordinal"][row] == 0:
+        if (
+            row < len(chunk.events)
+            and chunk.events["tx_offset"][row] >= 0
+            and chunk.events["tx_ordinal"][row] == 0
+        ):
             self._open_journal = chunk.journal
             self._open_offset = int(chunk.events["tx_offset"][row])
 
@@ -317,7 +339,14 @@ class TransactionBuffer:
         after an end, a statement, a heartbeat or a journal mark.
         """
         roles = chunk.events["role"][:stop]
-        flushes = (Role.TRANSACTIONEND, Role.ROLLBACK, Role.XA_PREPARE, Role.STATEMENT, Role.HEARTBEAT, Role.JOURNAL)
+        flushes = (
+            Role.TRANSACTIONEND,
+            Role.ROLLBACK,
+            Role.XA_PREPARE,
+            Role.STATEMENT,
+            Role.HEARTBEAT,
+            Role.JOURNAL,
+        )
         return np.union1d(np.flatnonzero(np.isin(roles, flushes)) + 1, bounds.starts)
 
 
@@ -339,5 +368,11 @@ def _stitch(parts: Sequence[EventSlice]) -> tuple[Chunk, int, int]:
         tables.append(events)
     events = np.concatenate(tables)
     last = parts[-1].chunk
-    chunk = Chunk(last.journal, last.journal_format, np.concatenate(data), events, int(events["next_offset"][-1]))
+    chunk = Chunk(
+        last.journal,
+        last.journal_format,
+        np.concatenate(data),
+        events,
+        int(events["next_offset"][-1]),
+    )
     return chunk, 0, len(events)

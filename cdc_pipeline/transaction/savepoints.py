@@ -82,4 +82,9 @@ def is_undone(ordinals: NDArray[np.int64], undone: NDArray[np.int64]) -> NDArray
 def fold(name: str) -> str:
     """Return a savepoint's name in the form that is compared."""
     letters = unicodedata.normalize("NFD", name)
-    return "".join(c for c in letters if not unicodedata.combining(c)).replace("ß", "s").replace("ẞ", "s").lower()
+    return (
+        "".join(c for c in letters if not unicodedata.combining(c))
+        .replace("ß", "s")
+        .replace("ẞ", "s")
+        .lower()
+    )

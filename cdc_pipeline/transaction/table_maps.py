@@ -85,7 +85,9 @@ class TableMaps:
             UUID, INET4, INET6).
     """
 
-    def __init__(self, captured: Callable[[str, str], bool], *, schemas: KnownSchemas | None = None) -> None:
+    def __init__(
+        self, captured: Callable[[str, str], bool], *, schemas: KnownSchemas | None = None
+    ) -> None:
         self._captured = captured
         self._schemas = schemas
         self._known: dict[tuple[bool, bytes], _KnownMap] = {}
@@ -174,12 +176,15 @@ class TableMaps:
                 table=known.table,
                 schema=known.schema,
                 key=known.key,
-                rows=(parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))) + piece.first,
+                rows=(parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts)))
+                + piece.first,
             )
             for known, parts in found.values()
         ]
 
-    def _known_map(self, piece: EventSlice, index: int, id_bytes: int, journal_format: JournalFormat) -> _KnownMap:
+    def _known_map(
+        self, piece: EventSlice, index: int, id_bytes: int, journal_format: JournalFormat
+    ) -> _KnownMap:
         chunk, row = piece.chunk, piece.first + index
         body = bytes(chunk.body(row))
         key = body[id_bytes:]
@@ -188,7 +193,8 @@ class TableMaps:
         offset = int(chunk.events["offset"][row])
         if known is not None and (
             not known.needs_schema
-            or known.known_schema == self._known_schema(known.database, known.table, chunk.journal, offset)
+            or known.known_schema
+            == self._known_schema(known.database, known.table, chunk.journal, offset)
         ):
             return known
         try:
@@ -206,7 +212,9 @@ class TableMaps:
         is_mariadb = journal_format.is_mariadb
         if self._captured(name.database, name.table):
             if self._schemas is not None:
-                needs_schema = table_map.needs_schema(body, is_mariadb=is_mariadb, table_id_bytes=id_bytes)
+                needs_schema = table_map.needs_schema(
+                    body, is_mariadb=is_mariadb, table_id_bytes=id_bytes
+                )
             if needs_schema:
                 known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
             try:
@@ -220,20 +228,33 @@ class TableMaps:
                 )
             except MetadataMissingError as error:
                 if self._schemas is not None and known_schema is None:
-                    why = self._schemas.why_unknown(name.database, name.table, chunk.journal, offset)
-                    error.got = f"{error.got}; the schema history does not know the table at this position: {why}"
+                    why = self._schemas.why_unknown(
+                        name.database, name.table, chunk.journal, offset
+                    )
+                    error.got = (
+                        f"{error.got}; the schema history does not know the table at this "
+                        f"position: {why}"
+                    )
                 raise
             if self._schemas is not None:
                 self._schemas.observed(schema, chunk.journal, offset)
         if len(self._known) >= _CACHED_MAPS_MAX:
             self._known.clear()
-        known = self._known[cache_key] = _KnownMap(key, name.database, name.table, schema, needs_schema, known_schema)
+        known = self._known[cache_key] = _KnownMap(
+            key, name.database, name.table, schema, needs_schema, known_schema
+        )
         return known
 
-    def _known_schema(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
-        return None if self._schemas is None else self._schemas.known(database, table, journal, offset)
+    def _known_schema(
+        self, database: str, table: str, journal: str, offset: int
+    ) -> TableSchema | None:
+        return (
+            None if self._schemas is None else self._schemas.known(database, table, journal, offset)
+        )
 
-    def _carry(self, events: np.ndarray, same_as: NDArray[np.int64], by_first: dict[int, _KnownMap]) -> None:
+    def _carry(
+        self, events: np.ndarray, same_as: NDArray[np.int64], by_first: dict[int, _KnownMap]
+    ) -> None:
         """Keep the maps of the transaction that may continue after this slice;
         forget all others.
         """
@@ -262,17 +283,24 @@ class TableMaps:
         event = events[index]
         tx_offset = int(event["tx_offset"])
         before = events[:index]
-        maps = before[(before["event_type"] == EventType.TABLE_MAP) & (before["tx_offset"] == tx_offset)]
+        maps = before[
+            (before["event_type"] == EventType.TABLE_MAP) & (before["tx_offset"] == tx_offset)
+        ]
         safe_offset = self._safe_offset if tx_offset == self._tx_offset else -1
         if safe_offset < 0 and len(maps):
             safe_offset = int(maps["offset"][0])
-        known = sorted({*maps["table_id"].tolist(), *(self._carried if tx_offset == self._tx_offset else ())})
+        known = sorted(
+            {*maps["table_id"].tolist(), *(self._carried if tx_offset == self._tx_offset else ())}
+        )
         first_map = f", its first table map at offset {safe_offset}" if safe_offset >= 0 else ""
         return TableIdNotFoundError(
-            f"rows refer to table id {int(event['table_id'])}, which has no table map in their transaction",
+            f"rows refer to table id {int(event['table_id'])}, which has no table map in "
+            "their transaction",
             journal=piece.chunk.journal,
             offset=int(event["offset"]),
             expected=f"one of the table ids {known}" if known else "a table map before the rows",
-            got=f"{event_name(int(event['event_type']))}; the transaction begins at offset {tx_offset}{first_map}",
-            next_step=f"read again from {piece.chunk.journal} at offset {tx_offset}, the transaction's beginning",
+            got=f"{event_name(int(event['event_type']))}; the transaction begins at offset "
+            f"{tx_offset}{first_map}",
+            next_step=f"read again from {piece.chunk.journal} at offset {tx_offset}, the "
+            "transaction's beginning",
         )

@@ -28,13 +28,17 @@ def digests(values: list[bytes], key: bytes) -> list[str]:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.binary(max_size=300), max_size=8), st.binary(max_size=150))
 def test_k14_hashes_are_hmac_sha_256(values: list[bytes], key: bytes) -> None:
-    assert digests(values, key) == [hmac.new(key, value, hashlib.sha256).hexdigest() for value in values]
+    assert digests(values, key) == [
+        hmac.new(key, value, hashlib.sha256).hexdigest() for value in values
+    ]
 
 
 def test_k14_every_length_around_the_blocks() -> None:
     values = [bytes(range(256))[:length] for length in range(200)]
     for key in (b"k", b"x" * 64, b"y" * 65):
-        assert digests(values, key) == [hmac.new(key, value, hashlib.sha256).hexdigest() for value in values]
+        assert digests(values, key) == [
+            hmac.new(key, value, hashlib.sha256).hexdigest() for value in values
+        ]
 
 
 @settings(deadline=None, max_examples=100)
@@ -88,5 +92,8 @@ def test_null_stays_null_in_slices_too(values: list[str | None]) -> None:
     whole = pa.array(["before", *values, None], pa.string())
     part = hashed(whole[1 : 1 + len(values)], states)
     part.validate(full=True)
-    expected = [None if v is None else hmac.new(b"salt", v.encode(), hashlib.sha256).hexdigest() for v in values]
+    expected = [
+        None if v is None else hmac.new(b"salt", v.encode(), hashlib.sha256).hexdigest()
+        for v in values
+    ]
     assert part.to_pylist() == expected

@@ -17,7 +17,9 @@ _failed = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.when == "call":
         item.stash[_failed] = report.failed
@@ -33,11 +35,15 @@ def dagit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagit]:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """A headless Chromium. It goes with this folder's last test: its event loop would be in the way of other tests'."""
+    """A headless Chromium. It goes with this folder's last test: its event loop would be in the way
+    of other tests'."""
     found = find_browser()
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(
-            executable_path=str(found.program), args=list(FLAGS), env=found.full_environment(), chromium_sandbox=False
+            executable_path=str(found.program),
+            args=list(FLAGS),
+            env=found.full_environment(),
+            chromium_sandbox=False,
         )
         yield launched
         launched.close()

@@ -1,9 +1,10 @@
 """Dagster as `make dev` starts it, on a project folder of the test's own.
 
 Rules:
-- The project is the shipped one: its workspace.yaml, jobs and dagster.yaml, copied; only where the journals are is
-  said by their full path, so that the lake and Dagster's history lie in the copy.
-- Nothing outlives the test: `dagster dev` and all that it starts are one session, ended as Ctrl-C does, then killed.
+- The project is the shipped one: its workspace.yaml, jobs and dagster.yaml, copied; only where the
+  journals are is said by their full path, so that the lake and Dagster's history lie in the copy.
+- Nothing outlives the test: `dagster dev` and all that it starts are one session, ended as Ctrl-C
+  does, then killed.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def copy_project(to: Path) -> Path:
 
 
 class Dagit:
-    """``dagster dev -w workspace.yaml`` in `project`, on a free port. A context manager: inside, it answers."""
+    """``dagster dev -w workspace.yaml`` in `project`, on a free port. A context manager: inside, it
+    answers."""
 
     def __init__(self, project: Path) -> None:
         self.project = project
@@ -125,7 +127,10 @@ class Dagit:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -156,22 +161,39 @@ class Dagit:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 told = json.load(answer)
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{error}: {error.read().decode(errors='replace')[:2000]}") from error
+            raise AssertionError(
+                f"{error}: {error.read().decode(errors='replace')[:2000]}"
+            ) from error
         assert "errors" not in told, told["errors"]
         data: dict[str, Any] = told["data"]
         return data
 
     def launch(self, *, job: str, step: str, config: Mapping[str, object]) -> str:
-        """Launch `job` with `config` for its step, as the launchpad does, and wait for success. The run's id."""
+        """Launch `job` with `config` for its step, as the launchpad does, and wait for success. The
+        run's id."""
         return self._launched(job, {}, {"ops": {step: {"config": dict(config)}}})
 
     def check(self, checks: Mapping[tuple[str, ...], Sequence[str]]) -> str:
-        """Execute checks of assets alone, as their page does, and wait for success. The run's id."""
-        selection = [{"assetKey": {"path": list(key)}, "name": name} for key, names in checks.items() for name in names]
-        return self._launched("__ASSET_JOB", {"assetSelection": [], "assetCheckSelection": selection}, {})
+        """Execute checks of assets alone, as their page does, and wait for success. The run's
+        id."""
+        selection = [
+            {"assetKey": {"path": list(key)}, "name": name}
+            for key, names in checks.items()
+            for name in names
+        ]
+        return self._launched(
+            "__ASSET_JOB", {"assetSelection": [], "assetCheckSelection": selection}, {}
+        )
 
-    def _launched(self, job: str, selection: Mapping[str, object], run_config: Mapping[str, object]) -> str:
-        selector = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "jobName": job, **selection}
+    def _launched(
+        self, job: str, selection: Mapping[str, object], run_config: Mapping[str, object]
+    ) -> str:
+        selector = {
+            "repositoryLocationName": LOCATION,
+            "repositoryName": "__repository__",
+            "jobName": job,
+            **selection,
+        }
         params = {"selector": selector, "mode": "default", "runConfigData": run_config}
         answer = self.graphql(_LAUNCH, {"params": params})["launchRun"]
         assert answer["__typename"] == "LaunchRunSuccess", answer
@@ -179,7 +201,9 @@ class Dagit:
         deadline = time.monotonic() + RUN_DEADLINE_S
         while (status := self.graphql(_RUN, {"id": run_id})["runOrError"]["status"]) != "SUCCESS":
             assert status not in ("FAILURE", "CANCELED"), self.graphql(_FAILURES, {"id": run_id})
-            assert time.monotonic() < deadline, f"run {run_id} is {status} after {RUN_DEADLINE_S} s\n{self._log_end()}"
+            assert time.monotonic() < deadline, (
+                f"run {run_id} is {status} after {RUN_DEADLINE_S} s\n{self._log_end()}"
+            )
             self._pause.wait(_POLL_S)
         return run_id
 
@@ -192,15 +216,21 @@ class Dagit:
         assert self._process is not None
         deadline = time.monotonic() + START_DEADLINE_S
         while True:
-            assert self._process.poll() is None, f"dagster dev ended with {self._process.returncode}\n{self._log_end()}"
+            assert self._process.poll() is None, (
+                f"dagster dev ended with {self._process.returncode}\n{self._log_end()}"
+            )
             try:
-                loaded = self.graphql("{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }")
+                loaded = self.graphql(
+                    "{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }"
+                )
             except (OSError, urllib.error.URLError):
                 loaded = {}
             entries = loaded.get("workspaceOrError", {}).get("locationEntries", [])
             if entries and all(entry["loadStatus"] == "LOADED" for entry in entries):
                 return
-            assert time.monotonic() < deadline, f"no answer after {START_DEADLINE_S} s\n{self._log_end()}"
+            assert time.monotonic() < deadline, (
+                f"no answer after {START_DEADLINE_S} s\n{self._log_end()}"
+            )
             self._pause.wait(_POLL_S)
 
     def _log_end(self) -> str:

@@ -3,11 +3,13 @@
 Order of search:
 1. the program named by ``CDC_PIPELINE_CHROMIUM`` (one that does not run is an error);
 2. ``chromium``, ``chromium-browser`` or ``google-chrome`` on the PATH, if it runs;
-3. the project's cache; filled once from the machine's own Debian suite through its own apt sources, without root.
+3. the project's cache; filled once from the machine's own Debian suite through its own apt sources,
+   without root.
 
 Rules:
-- The fetched browser runs by the machine's C library and loader, and by the tree's libraries for all else: the browser
-  starts itself again by ``/proc/self/exe``, so no other loader can stand before it. Both are of the same suite.
+- The fetched browser runs by the machine's C library and loader, and by the tree's libraries for
+  all else: the browser starts itself again by ``/proc/self/exe``, so no other loader can stand
+  before it. Both are of the same suite.
 - The fetched browser sees the tree's fonts alone, so that pages look the same on every machine.
 - A folder of the cache is complete or absent (see `fill_once`).
 """
@@ -40,11 +42,13 @@ FLAGS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
-"""Without a display, without root's sandbox, and without a word to anyone but the page's own server."""
+"""Without a display, without root's sandbox, and without a word to anyone but the page's own server."""  # noqa: E501
 
 _PACKAGES = ("chromium-headless-shell", "fonts-dejavu-core")
 _SUITE_WHERE_UNKNOWN = "bookworm"
-_WAY_OUT = f"name a Chromium or Chrome by {VARIABLE}, or put one of {', '.join(PROGRAMS)} on the PATH"
+_WAY_OUT = (
+    f"name a Chromium or Chrome by {VARIABLE}, or put one of {', '.join(PROGRAMS)} on the PATH"
+)
 _VERSION_TIMEOUT_S = 60
 
 
@@ -90,7 +94,8 @@ def find_browser() -> Browser:
         )
     for program in PROGRAMS:
         path = shutil.which(program)
-        # Some systems put a script there that only tells how to install a browser: it answers with an error.
+        # Some systems put a script there that only tells how to install a browser: it answers with
+        # an error.
         if path is not None and isinstance(found := _tried(Path(path), origin=path), Browser):
             return found
     return _cached_browser()
@@ -111,7 +116,9 @@ def _cached_browser() -> Browser:
     if isinstance(found, Browser):
         return found
     raise RuntimeSetupError(
-        "the fetched browser does not run", got=found, next_step=f"remove {folder} and try again; or {_WAY_OUT}"
+        "the fetched browser does not run",
+        got=found,
+        next_step=f"remove {folder} and try again; or {_WAY_OUT}",
     )
 
 
@@ -122,7 +129,9 @@ def _folder() -> Path:
 def _fill(unfinished: Path) -> dict[str, object]:
     suite = own_suite(machine_stanzas()) or _SUITE_WHERE_UNKNOWN
     work, tree = unfinished / "apt", unfinished / "tree"
-    versions = fetch_tree(list(_PACKAGES), suite=suite, tree=tree, work=work, leave_out={"libc6"}, way_out=_WAY_OUT)
+    versions = fetch_tree(
+        list(_PACKAGES), suite=suite, tree=tree, work=work, leave_out={"libc6"}, way_out=_WAY_OUT
+    )
     shutil.rmtree(work)
     shutil.rmtree(tree / "usr/share/doc", ignore_errors=True)
     (unfinished / "fonts.conf").write_text(fonts_configuration(_folder()), encoding="utf-8")
@@ -133,7 +142,11 @@ def fonts_configuration(folder: Path) -> str:
     """A fontconfig file that knows the fonts in `folder`, the browser's own, and no others."""
     aliases = "".join(
         f"<alias><family>{name}</family><prefer><family>{font}</family></prefer></alias>"
-        for name, font in (("sans-serif", "DejaVu Sans"), ("serif", "DejaVu Serif"), ("monospace", "DejaVu Sans Mono"))
+        for name, font in (
+            ("sans-serif", "DejaVu Sans"),
+            ("serif", "DejaVu Serif"),
+            ("monospace", "DejaVu Sans Mono"),
+        )
     )
     return (
         '<?xml version="1.0"?>\n<!DOCTYPE fontconfig SYSTEM "fonts.dtd">\n<fontconfig>'
@@ -143,7 +156,8 @@ def fonts_configuration(folder: Path) -> str:
 
 
 def library_folders(tree: Path) -> list[Path]:
-    """The folders of an unpacked tree that hold shared libraries, those named by other libraries' run paths too."""
+    """The folders of an unpacked tree that hold shared libraries, those named by other libraries'
+    run paths too."""
     folders = {
         file.parent
         for part in ("lib", "usr/lib")
@@ -153,7 +167,9 @@ def library_folders(tree: Path) -> list[Path]:
     return sorted(folders, key=lambda folder: (len(folder.parts), folder))
 
 
-def _tried(program: Path, *, origin: str, environment: Mapping[str, str] | None = None) -> Browser | str:
+def _tried(
+    program: Path, *, origin: str, environment: Mapping[str, str] | None = None
+) -> Browser | str:
     """The browser, or in words why this program will not do."""
     environment = dict(environment or {})
     try:
@@ -171,6 +187,10 @@ def _tried(program: Path, *, origin: str, environment: Mapping[str, str] | None 
     except subprocess.TimeoutExpired:
         return f"{program}: no answer to --version within {_VERSION_TIMEOUT_S} s"
     version = done.stdout.strip()
-    if done.returncode != 0 or not any(name in version for name in ("Chromium", "Chrome", "HeadlessShell")):
-        return (version + done.stderr).strip()[-400:] or f"exit code {done.returncode} and no version"
+    if done.returncode != 0 or not any(
+        name in version for name in ("Chromium", "Chrome", "HeadlessShell")
+    ):
+        return (version + done.stderr).strip()[
+            -400:
+        ] or f"exit code {done.returncode} and no version"
     return Browser(program, version, environment, origin)

@@ -1,7 +1,7 @@
 """What a newcomer sees in `make dev`: the demo's job, its lineage, and after a run what it did.
 
-Pages are looked at with a real browser; what a page draws is compared with what is expected of the shop, and the graph
-is asked for by GraphQL too.
+Pages are looked at with a real browser; what a page draws is compared with what is expected of the
+shop, and the graph is asked for by GraphQL too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from cdc_pipeline.demo import SHOP_DIRECTORY
 from tests.browser.dagit import LOCATION, Dagit
 
 TABLES = ("customers", "order_items", "orders", "products", "stock_movements")
-SERVER_UUID = json.loads((SHOP_DIRECTORY / "recording.json").read_text(encoding="utf-8"))["server"]["server_uuid"]
-# Few, so that the run is short, yet past the first rows of each table and before the first DDL of a captured table.
+SERVER_UUID = json.loads((SHOP_DIRECTORY / "recording.json").read_text(encoding="utf-8"))["server"][
+    "server_uuid"
+]
+# Few, so that the run is short, yet past the first rows of each table and before the first DDL of a
+# captured table.
 TRANSACTIONS = 60
 JOB_PAGE = f"/locations/{LOCATION}/jobs/shop_capture"
 
@@ -41,7 +44,7 @@ _GRAPH = """{
   assetNodes {
     assetKey { path } dependencyKeys { path } groupName kinds jobNames opNames isExecutable isMaterializable
   }
-}"""
+}"""  # noqa: E501
 
 _EVENTS = """
 query Events($key: AssetKeyInput!) {
@@ -78,14 +81,21 @@ EDGES: set[Edge] = {(source_key(table), table_key(table)) for table in TABLES} |
 
 
 def drawn_edges(page: Page) -> tuple[set[tuple[str, ...]], set[Edge]]:
-    """Nodes and edges of the asset graph as they stand on the page, edges told by where their lines begin and end."""
+    """Nodes and edges of the asset graph as they stand on the page, edges told by where their lines
+    begin and end."""
     drawn = page.evaluate(_DRAWN)
     boxes = {"", *GROUPS}  # of a group: its frame and its head
-    nodes = [(_drawn_key(node["text"]), node) for node in drawn["nodes"] if node["text"].strip() not in boxes]
+    nodes = [
+        (_drawn_key(node["text"]), node)
+        for node in drawn["nodes"]
+        if node["text"].strip() not in boxes
+    ]
     edges = set()
     for edge in drawn["edges"]:
         (from_x, from_y), (to_x, to_y) = edge["from"], edge["to"]
-        (begin,) = [k for k, n in nodes if abs(n["x"] + n["width"] - from_x) < 10 and _level(n, from_y)]
+        (begin,) = [
+            k for k, n in nodes if abs(n["x"] + n["width"] - from_x) < 10 and _level(n, from_y)
+        ]
         (end,) = [k for k, n in nodes if abs(n["x"] - to_x) < 10 and _level(n, to_y)]
         edges.add((begin, end))
     return {key for key, _ in nodes}, edges
@@ -96,7 +106,8 @@ def _level(node: dict[str, float], y: float) -> bool:
 
 
 def _drawn_key(text: str) -> tuple[str, ...]:
-    """The key of a node by its name and its kinds: source tables are of MySQL, the lake's are of Delta Lake."""
+    """The key of a node by its name and its kinds: source tables are of MySQL, the lake's are of
+    Delta Lake."""
     name, *rest = text.splitlines()
     if "MySQL" in rest:
         return source_key(name)
@@ -114,7 +125,9 @@ def test_the_job_is_listed_and_its_page_shows_the_capture_step(dagit: Dagit, pag
     expect(page.get_by_text("View 6 assets")).to_be_visible()
     page.get_by_text("View as Asset Graph").click()
     expect(page.locator("foreignObject", has_text="capture_shop")).to_have_count(1)
-    expect(page.get_by_text("Captures shop up to its bound and merges it into the lake.")).to_be_visible()
+    expect(
+        page.get_by_text("Captures shop up to its bound and merges it into the lake.")
+    ).to_be_visible()
 
 
 def test_the_launchpad_offers_the_bound_and_finds_no_mistake(dagit: Dagit, page: Page) -> None:
@@ -124,13 +137,19 @@ def test_the_launchpad_offers_the_bound_and_finds_no_mistake(dagit: Dagit, page:
     expect(page.get_by_role("button", name="Launch Run")).to_be_enabled()
 
 
-def test_the_lineage_page_draws_source_tables_then_delta_tables_then_the_cursor(dagit: Dagit, page: Page) -> None:
+def test_the_lineage_page_draws_source_tables_then_delta_tables_then_the_cursor(
+    dagit: Dagit, page: Page
+) -> None:
     page.goto(dagit.url + "/asset-groups")
     # First a box for each group; the page's address tells which are open, as after a click on them.
     expect(page.locator("foreignObject")).to_have_count(len(GROUPS))
     for group in GROUPS:
         expect(page.locator("foreignObject").get_by_text(group, exact=True)).to_be_visible()
-    page.goto(dagit.url + "/asset-groups?expanded=" + quote(",".join(f"global@global:{group}" for group in GROUPS)))
+    page.goto(
+        dagit.url
+        + "/asset-groups?expanded="
+        + quote(",".join(f"global@global:{group}" for group in GROUPS))
+    )
     expect(page.locator("svg path[marker-end]")).to_have_count(len(EDGES))
     expect(page.locator("foreignObject", has_text="Delta Lake")).to_have_count(len(TABLES))
     expect(page.locator("foreignObject", has_text="MySQL")).to_have_count(len(TABLES))
@@ -154,21 +173,31 @@ def test_the_asset_graph_has_the_same_lineage(dagit: Dagit) -> None:
         assert lake["opNames"] == ["capture_shop"]
         assert "shop_capture" in lake["jobNames"]
     assert nodes[CURSOR_KEY]["opNames"] == ["capture_shop"]
-    assert {nodes[table_key(table)]["groupName"] for table in TABLES} == {"shop"} == {nodes[CURSOR_KEY]["groupName"]}
+    assert (
+        {nodes[table_key(table)]["groupName"] for table in TABLES}
+        == {"shop"}
+        == {nodes[CURSOR_KEY]["groupName"]}
+    )
 
 
 @pytest.fixture(scope="module")
 def finished_run(dagit: Dagit) -> str:
     """A short run, launched as the launchpad does; its id."""
-    return dagit.launch(job="shop_capture", step="capture_shop", config={"bound_transactions": TRANSACTIONS})
+    return dagit.launch(
+        job="shop_capture", step="capture_shop", config={"bound_transactions": TRANSACTIONS}
+    )
 
 
 def events(dagit: Dagit, key: tuple[str, ...]) -> list[dict[str, Any]]:
     """Metadata of the asset's materializations, oldest first."""
-    found = dagit.graphql(_EVENTS, {"key": {"path": list(key)}})["assetOrError"]["assetMaterializations"]
+    found = dagit.graphql(_EVENTS, {"key": {"path": list(key)}})["assetOrError"][
+        "assetMaterializations"
+    ]
     return [
         {
-            entry["label"]: next((entry[k] for k in ("intValue", "text", "jsonString") if k in entry), None)
+            entry["label"]: next(
+                (entry[k] for k in ("intValue", "text", "jsonString") if k in entry), None
+            )
             for entry in event["metadataEntries"]
         }
         for event in reversed(found)
@@ -188,7 +217,9 @@ def metadata_value(page: Page, name: str) -> Locator:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("finished_run")
-def test_after_a_run_a_table_page_shows_its_rows_and_delta_version(dagit: Dagit, page: Page) -> None:
+def test_after_a_run_a_table_page_shows_its_rows_and_delta_version(
+    dagit: Dagit, page: Page
+) -> None:
     for table in TABLES:
         (event,) = events(dagit, table_key(table))
         lake_table = DeltaTable(dagit.project / "lake" / "shop" / table)
@@ -199,12 +230,23 @@ def test_after_a_run_a_table_page_shows_its_rows_and_delta_version(dagit: Dagit,
     page.goto(dagit.url + "/assets/shop/shop/orders")
     for name in ("rows_inserted", "rows_updated", "rows_deleted", "delta_version", "batch_number"):
         expect(metadata_value(page, name)).to_have_text(str(orders[name]))
-    for column in ("id", "customer_id", "status", "total", "ordered_at", "_cdc_op", "_cdc_seq", "_cdc_ts"):
+    for column in (
+        "id",
+        "customer_id",
+        "status",
+        "total",
+        "ordered_at",
+        "_cdc_op",
+        "_cdc_seq",
+        "_cdc_ts",
+    ):
         expect(page.get_by_role("cell", name=column, exact=True)).to_be_visible()
 
 
 @pytest.mark.spark
-def test_after_a_run_the_cursor_page_shows_its_position(dagit: Dagit, page: Page, finished_run: str) -> None:
+def test_after_a_run_the_cursor_page_shows_its_position(
+    dagit: Dagit, page: Page, finished_run: str
+) -> None:
     (event,) = events(dagit, CURSOR_KEY)
     journal, offset = event["position"].rsplit(":", 1)
     size_bytes = (SHOP_DIRECTORY / "journals" / journal).stat().st_size
@@ -212,7 +254,9 @@ def test_after_a_run_the_cursor_page_shows_its_position(dagit: Dagit, page: Page
     # The shop's server numbered its transactions from 1 on.
     gtid_set = f"{SERVER_UUID}:1-{TRANSACTIONS}"
     assert event["transactions_seen"] == TRANSACTIONS
-    versions = {f"shop.{table}": events(dagit, table_key(table))[-1]["delta_version"] for table in TABLES}
+    versions = {
+        f"shop.{table}": events(dagit, table_key(table))[-1]["delta_version"] for table in TABLES
+    }
     assert json.loads(event["delta_versions"]) == versions
     page.goto(dagit.url + "/assets/shop/cursor")
     expect(metadata_value(page, "position")).to_have_text(event["position"])

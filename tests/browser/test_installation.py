@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import RuntimeSetupError
-from tests.browser.installation import PROGRAMS, VARIABLE, find_browser, fonts_configuration, library_folders
+from tests.browser.installation import (
+    PROGRAMS,
+    VARIABLE,
+    find_browser,
+    fonts_configuration,
+    library_folders,
+)
 from tests.servers.apt_source import own_suite, parse_deb822, parse_one_line
 
 
@@ -62,14 +68,23 @@ def test_a_machine_without_browser_and_without_apt_is_told_the_way_out(
 
 
 def test_packages_are_of_the_machines_own_suite() -> None:
-    updates_first = "Types: deb\nURIs: file:/d\nSuites: trixie-updates trixie\nComponents: main contrib\n"
+    updates_first = (
+        "Types: deb\nURIs: file:/d\nSuites: trixie-updates trixie\nComponents: main contrib\n"
+    )
     assert own_suite(parse_deb822(updates_first)) == "trixie"
-    assert own_suite(parse_one_line("deb file:/m noble main\ndeb [arch=amd64] file:/d bookworm main")) == "bookworm"
+    assert (
+        own_suite(parse_one_line("deb file:/m noble main\ndeb [arch=amd64] file:/d bookworm main"))
+        == "bookworm"
+    )
     assert own_suite(parse_one_line("deb file:/m noble main universe")) is None
 
 
 def test_libraries_are_found_wherever_packages_put_them(tmp_path: Path) -> None:
-    for file in ("usr/lib/x86_64-linux-gnu/pulse/libp.so", "usr/lib/x86_64-linux-gnu/liba.so.1", "usr/lib/gconv/x.so"):
+    for file in (
+        "usr/lib/x86_64-linux-gnu/pulse/libp.so",
+        "usr/lib/x86_64-linux-gnu/liba.so.1",
+        "usr/lib/gconv/x.so",
+    ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
     assert [str(folder.relative_to(tmp_path)) for folder in library_folders(tmp_path)] == [

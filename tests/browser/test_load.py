@@ -1,4 +1,5 @@
-"""A load of tables that somebody starts in Dagster: a backfill over table partitions, through Dagster's own GraphQL."""
+"""A load of tables that somebody starts in Dagster: a backfill over table partitions, through
+Dagster's own GraphQL."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ mutation Reload($name: String!) {
     ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError { message } } }
   }
 }
-"""
+"""  # noqa: E501
 _ASSET = """
 query Asset($key: AssetKeyInput!) {
   assetNodeOrError(assetKey: $key) {
@@ -57,7 +58,7 @@ query Asset($key: AssetKeyInput!) {
     }
   }
 }
-"""
+"""  # noqa: E501
 
 _CHECK = """
 query Check($key: AssetKeyInput!, $name: String!) {
@@ -94,7 +95,9 @@ def reload_location(dagit: Dagit) -> None:
 
 
 def asset(dagit: Dagit, *path: str) -> dict[str, Any]:
-    found: dict[str, Any] = dagit.graphql(_ASSET, {"key": {"path": [SOURCE, *path]}})["assetNodeOrError"]
+    found: dict[str, Any] = dagit.graphql(_ASSET, {"key": {"path": [SOURCE, *path]}})[
+        "assetNodeOrError"
+    ]
     return found
 
 
@@ -119,12 +122,24 @@ def test_k17_a_backfill_over_table_partitions_loads_tables_shows_in_lineage_and_
     dagit: Dagit, page: Page, mysql_server: Server, mysql_database: str
 ) -> None:
     database, tables = mysql_database, [f"{mysql_database}.account", f"{mysql_database}.label"]
-    mysql_server.execute(f"CREATE TABLE `{database}`.account (id INT PRIMARY KEY, amount DECIMAL(10,2))")
-    mysql_server.execute(f"INSERT INTO `{database}`.account VALUES (1, 1.50), (2, -2.25), (3, NULL)")
-    mysql_server.execute(f"CREATE TABLE `{database}`.label (code VARCHAR(20) PRIMARY KEY, text TEXT)")
+    mysql_server.execute(
+        f"CREATE TABLE `{database}`.account (id INT PRIMARY KEY, amount DECIMAL(10,2))"
+    )
+    mysql_server.execute(
+        f"INSERT INTO `{database}`.account VALUES (1, 1.50), (2, -2.25), (3, NULL)"
+    )
+    mysql_server.execute(
+        f"CREATE TABLE `{database}`.label (code VARCHAR(20) PRIMARY KEY, text TEXT)"
+    )
     mysql_server.execute(f"INSERT INTO `{database}`.label VALUES ('a', 'first'), ('b', 'second')")
     user, password = mysql_server.create_replication_user()
-    section = {"kind": "live", "host": mysql_server.host, "port": mysql_server.port, "user": user, "password": password}
+    section = {
+        "kind": "live",
+        "host": mysql_server.host,
+        "port": mysql_server.port,
+        "user": user,
+        "password": password,
+    }
     with source_of(dagit, section, tables):
         assert asset(dagit, "snapshot")["partitionKeys"] == tables
 
@@ -134,10 +149,15 @@ def test_k17_a_backfill_over_table_partitions_loads_tables_shows_in_lineage_and_
         sources = {(SOURCE, "source", *table.split(".")) for table in tables}
         assert {tuple(key["path"]) for key in snapshot["dependencyKeys"]} == sources
         loaded = {event["partition"]: entries(event) for event in snapshot["assetMaterializations"]}
-        assert {name: values["rows"] for name, values in loaded.items()} == {tables[0]: 3, tables[1]: 2}
+        assert {name: values["rows"] for name, values in loaded.items()} == {
+            tables[0]: 3,
+            tables[1]: 2,
+        }
         for table in tables:
             events = asset(dagit, *table.split("."))["assetMaterializations"]
-            assert [(event["runId"], event["partition"]) for event in events] == [(run_id, None)], table
+            assert [(event["runId"], event["partition"]) for event in events] == [(run_id, None)], (
+                table
+            )
             assert entries(events[0])["dagster/row_count"] == loaded[table]["rows"]
         cursor = asset(dagit, "cursor")["assetMaterializations"]
         assert {event["runId"] for event in cursor} == {run_id}
@@ -145,8 +165,16 @@ def test_k17_a_backfill_over_table_partitions_loads_tables_shows_in_lineage_and_
 
         reload_location(dagit)  # the cut tells the tables' keys, and so which checks there are
         account = (SOURCE, *tables[0].split("."))
-        dagit.check({account: ["count", "checksum", "key_uniqueness"], (SOURCE, "cursor"): ["intervals_join", "lag"]})
-        for key, names in ((account, ("count", "checksum", "key_uniqueness")), ((SOURCE, "cursor"), ("lag",))):
+        dagit.check(
+            {
+                account: ["count", "checksum", "key_uniqueness"],
+                (SOURCE, "cursor"): ["intervals_join", "lag"],
+            }
+        )
+        for key, names in (
+            (account, ("count", "checksum", "key_uniqueness")),
+            ((SOURCE, "cursor"), ("lag",)),
+        ):
             for name in names:
                 asked = {"key": {"path": list(key)}, "name": name}
                 (executed,) = dagit.graphql(_CHECK, asked)["assetCheckExecutions"]
@@ -160,4 +188,7 @@ def test_k17_a_backfill_over_table_partitions_loads_tables_shows_in_lineage_and_
 
 
 def entries(event: dict[str, Any]) -> dict[str, Any]:
-    return {entry["label"]: entry.get("intValue", entry.get("text")) for entry in event["metadataEntries"]}
+    return {
+        entry["label"]: entry.get("intValue", entry.get("text"))
+        for entry in event["metadataEntries"]
+    }

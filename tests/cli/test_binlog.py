@@ -1,4 +1,5 @@
-"""`cdc-pipeline binlog` on the shop's journals: filters, forms, standard input, damage, following."""
+"""`cdc-pipeline binlog` on the shop's journals: filters, forms, standard input, damage,
+following."""
 
 from __future__ import annotations
 
@@ -53,15 +54,23 @@ def test_lines_are_in_the_order_of_the_log_and_hold_statements() -> None:
     assert [place(line) for line in found] == sorted(place(line) for line in found)
     assert [gtid_number(line) for line in found] == sorted(gtid_number(line) for line in found)
     statements = [line for line in found if line["op"] == "statement"]
-    assert {line["kind"] for line in statements} >= {"create_database", "create_table", "alter_table"}
-    assert lines(JOURNALS, "--no-statements") == [line for line in found if line["op"] != "statement"]
+    assert {line["kind"] for line in statements} >= {
+        "create_database",
+        "create_table",
+        "alter_table",
+    }
+    assert lines(JOURNALS, "--no-statements") == [
+        line for line in found if line["op"] != "statement"
+    ]
 
 
 def test_tables_and_operations_choose_changes_and_their_statements() -> None:
     found = lines(JOURNALS, "--table", "shop.orders", "--table", "internal.*")
     wanted = ("shop.orders", "internal.jobs", "internal.scratch")
     assert [line for line in found if line["op"] != "statement"] == [
-        line for line in everything() if line["op"] != "statement" and f"{line['schema']}.{line['table']}" in wanted
+        line
+        for line in everything()
+        if line["op"] != "statement" and f"{line['schema']}.{line['table']}" in wanted
     ]
     statements = [line["sql"] for line in found if line["op"] == "statement"]
     assert any("orders" in sql for sql in statements)
@@ -96,11 +105,15 @@ def test_positions_choose_transactions_by_their_begin() -> None:
     number = int(at["gtid"].rpartition(":")[2])
     result = run("--format", "jsonl", JOURNALS, "--from-position", place_)
     assert result.stderr == ""
-    assert [gtid_number(json.loads(line)) for line in result.stdout.splitlines()] == [n for n in numbers if n >= number]
+    assert [gtid_number(json.loads(line)) for line in result.stdout.splitlines()] == [
+        n for n in numbers if n >= number
+    ]
     assert [gtid_number(line) for line in lines(JOURNALS, "--to-position", place_)] == [
         n for n in numbers if n < number
     ]
-    only = lines(JOURNALS, "--from-position", place_, "--to-position", f"{at['journal']}:{at['offset'] + 1}")
+    only = lines(
+        JOURNALS, "--from-position", place_, "--to-position", f"{at['journal']}:{at['offset'] + 1}"
+    )
     assert {gtid_number(line) for line in only} == {number}
     assert len(only) == at["rows"] == 8000
 
@@ -108,7 +121,13 @@ def test_positions_choose_transactions_by_their_begin() -> None:
 def test_a_position_inside_a_transaction_is_moved_to_the_next_and_said() -> None:
     at = json.loads(run(JOURNALS, "--json").stdout)["largest"]
     number = int(at["gtid"].rpartition(":")[2])
-    result = run("--format", "jsonl", JOURNALS, "--from-position", f"{at['journal']}:{at['offset'] + 100_000}")
+    result = run(
+        "--format",
+        "jsonl",
+        JOURNALS,
+        "--from-position",
+        f"{at['journal']}:{at['offset'] + 100_000}",
+    )
     found = [gtid_number(json.loads(line)) for line in result.stdout.splitlines()]
     assert min(found) == number + 1
     assert f"moved to {at['offset'] + at['journal_bytes']}" in result.stderr
@@ -120,7 +139,8 @@ def test_gtid_sets_choose_transactions() -> None:
     found = [gtid_number(line) for line in lines(JOURNALS, "--gtid", f"{source}:5-20:400:600-900")]
     assert found == [n for n in numbers if 5 <= n <= 20 or n == 400]
     found = [
-        gtid_number(line) for line in lines(JOURNALS, "--gtid", f"{source}:5-20", "--exclude-gtid", f"{source}:7-9")
+        gtid_number(line)
+        for line in lines(JOURNALS, "--gtid", f"{source}:5-20", "--exclude-gtid", f"{source}:7-9")
     ]
     assert found == [n for n in numbers if 5 <= n <= 6 or 10 <= n <= 20]
     assert lines(JOURNALS, "--gtid", f"{source}:tag:1-900") == []
@@ -133,9 +153,12 @@ def test_the_summary_counts_what_the_lines_show() -> None:
     source = everything()[0]["gtid"].rpartition(":")[0]
     choice = ["--gtid", f"{source}:100-420", "--table", "shop.*", "--op", "insert,update"]
     counted = json.loads(run(JOURNALS, *choice, "--json").stdout)
-    shown = Counter((f"{line['schema']}.{line['table']}", line["op"]) for line in lines(JOURNALS, *choice))
+    shown = Counter(
+        (f"{line['schema']}.{line['table']}", line["op"]) for line in lines(JOURNALS, *choice)
+    )
     got = {
-        (name, op): changed[f"{op}s"] for name, changed in counted["tables"].items() for op in ("insert", "update")
+        (name, op): changed[f"{op}s"] for name,
+        changed in counted["tables"].items() for op in ("insert", "update")
         if changed[f"{op}s"]
     }  # fmt: skip
     assert got == dict(shown)
@@ -143,7 +166,12 @@ def test_the_summary_counts_what_the_lines_show() -> None:
     assert all(changed["deletes"] == 0 for changed in counted["tables"].values())
     whole = json.loads(run(JOURNALS, "--json").stdout)
     assert whole["transactions"] == 549
-    assert [info["ends"] for info in whole["journals"]] == ["rotated", "rotated", "stopped", "stopped"]
+    assert [info["ends"] for info in whole["journals"]] == [
+        "rotated",
+        "rotated",
+        "stopped",
+        "stopped",
+    ]
     assert whole["journals"][1]["previous_gtids"] == f"{source}:1-149"
     assert whole["journals"][1]["first_gtid"] == f"{source}:150"
     assert sum(info["transactions"] for info in whole["journals"]) == 549
@@ -151,7 +179,9 @@ def test_the_summary_counts_what_the_lines_show() -> None:
 
 def test_the_summary_is_readable_on_100_columns() -> None:
     result = run(JOURNALS)
-    tables = [line for line in result.stdout.splitlines() if "GTID" not in line and "largest" not in line]
+    tables = [
+        line for line in result.stdout.splitlines() if "GTID" not in line and "largest" not in line
+    ]
     assert max(map(len, tables)) <= 100
     assert "largest transaction: 1,456,661 bytes, 8,000 rows" in result.stdout
 
@@ -210,7 +240,16 @@ def test_damage_shows_what_came_before_in_every_form(tmp_path: Path) -> None:
 
 
 def test_parquet_holds_the_same_changes(tmp_path: Path) -> None:
-    result = run("--format", "parquet", "--output", tmp_path / "out", "--json", JOURNALS, "--table", "shop.[cp]*")
+    result = run(
+        "--format",
+        "parquet",
+        "--output",
+        tmp_path / "out",
+        "--json",
+        JOURNALS,
+        "--table",
+        "shop.[cp]*",
+    )
     assert result.exit_code == 0, result.stderr
     files = json.loads(result.stdout)["files"]
     assert set(files) == {file.name for file in (tmp_path / "out").iterdir()}
@@ -228,7 +267,11 @@ def test_parquet_holds_the_same_changes(tmp_path: Path) -> None:
     for line in everything():
         if line.get("table") in ("customers", "products"):
             at = (*place(line), line["gtid"], datetime.fromisoformat(line["ts"]))
-            images = ((line["after"] or line["before"])["id"], line["before"] is None, line["after"] is None)
+            images = (
+                (line["after"] or line["before"])["id"],
+                line["before"] is None,
+                line["after"] is None,
+            )
             expected.append((f"{line['schema']}.{line['table']}", line["op"], *at, *images))
     assert [row[1:] for row in sorted(found)] == expected
     again = run("--format", "parquet", "--output", tmp_path / "out", JOURNALS)
@@ -268,7 +311,16 @@ class Follower:
     """The command as a process of its own, whose lines are read one by one."""
 
     def __init__(self, *arguments: object) -> None:
-        command = [SCRIPT, "binlog", "--format", "jsonl", "--follow", "--poll-interval", "0.02", *map(str, arguments)]
+        command = [
+            SCRIPT,
+            "binlog",
+            "--format",
+            "jsonl",
+            "--follow",
+            "--poll-interval",
+            "0.02",
+            *map(str, arguments),
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def lines(self, count: int) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
-"""The examples of docs/binlog.md are what the command prints. `python -m tests.cli.test_binlog_docs` renews them."""
+"""The examples of docs/binlog.md are what the command prints.
+`python -m tests.cli.test_binlog_docs` renews them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def output_of(command: str, directory: Path) -> str:
     assert program == "cdc-pipeline"
     at = {"OUT": str(directory / "OUT")}
     made = [
-        at.get(part, str(ROOT / part) if part.startswith(("cdc_pipeline/", "tests/")) else part) for part in arguments
+        at.get(part, str(ROOT / part) if part.startswith(("cdc_pipeline/", "tests/")) else part)
+        for part in arguments
     ]
     result = CliRunner().invoke(cli, made, input=stdin)
     assert result.exit_code == 0, result.stderr
@@ -37,7 +39,9 @@ def output_of(command: str, directory: Path) -> str:
 
 def renewed(page: str, directory: Path) -> str:
     """The page with the output that the commands have now."""
-    return EXAMPLE.sub(lambda found: f"```console\n$ {found[1]}\n{output_of(found[1], directory)}```", page)
+    return EXAMPLE.sub(
+        lambda found: f"```console\n$ {found[1]}\n{output_of(found[1], directory)}```", page
+    )
 
 
 def test_the_examples_are_what_the_command_prints(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Commands through click's runner: exit codes, JSON on standard output alone, errors without tracebacks."""
+"""Commands through click's runner: exit codes, JSON on standard output alone, errors without
+tracebacks."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def test_dagster_home_is_the_folder_beside_unless_set(
     assert os.environ["DAGSTER_HOME"] == str(tmp_path / "dagster_home")
 
 
-# -- validate ---------------------------------------------------------------------------------------------------------
+# -- validate --------------------------------------------------------------------------------------
 
 
 def test_validate_says_that_all_is_well(project: Project) -> None:
@@ -66,22 +67,34 @@ def test_validate_says_that_all_is_well(project: Project) -> None:
 
 def test_validate_shows_all_mistakes_of_all_files_with_their_paths(project: Project) -> None:
     write_config(project.jobs, "shop", extra="colour: blue\nstore: {ring_events: 1000}\n")
-    write_config(project.jobs, "crm", extra="schedule: {cron: 'now and then', timezone: Mars/Olympus}\n")
+    write_config(
+        project.jobs, "crm", extra="schedule: {cron: 'now and then', timezone: Mars/Olympus}\n"
+    )
     write_config(project.jobs, "good", include=("shop.items",))
     result = _run("--jobs", project.jobs, "validate")
     assert result.exit_code == 2
     for part in ("colour", "store.ring_events", "schedule.cron", "schedule.timezone"):
         assert part in result.stdout
     document = _json(_run("--jobs", project.jobs, "validate", "--json"))
-    assert {mistake["path"] for mistake in document["shop"]["mistakes"]} == {"colour", "store.ring_events"}
-    assert document["good"] == {"file": str(project.jobs / "good.yaml"), "valid": True, "mistakes": []}
+    assert {mistake["path"] for mistake in document["shop"]["mistakes"]} == {
+        "colour",
+        "store.ring_events",
+    }
+    assert document["good"] == {
+        "file": str(project.jobs / "good.yaml"),
+        "valid": True,
+        "mistakes": [],
+    }
 
 
 def test_k16_validate_names_a_target_that_two_sources_keep(project: Project) -> None:
-    """K16, F7: of one lake; also where one file alone is asked for, and what the newest cut knows."""
+    """K16, F7: of one lake; also where one file alone is asked for, and what the newest cut
+    knows."""
     write_config(project.jobs, "shop", include=("shop.orders",))
     write_config(project.jobs, "again", include=("shop.*",))
-    assert _run("--jobs", project.jobs, "validate").exit_code == 0, "nobody knows what the pattern finds"
+    assert _run("--jobs", project.jobs, "validate").exit_code == 0, (
+        "nobody knows what the pattern finds"
+    )
     write_cut(project.lake, cut("again", batch=1, tables={"shop.orders": 1}))
     for arguments in ((), ("shop",)):
         result = _run("--jobs", project.jobs, "validate", *arguments)
@@ -113,10 +126,12 @@ def test_a_missing_jobs_directory_is_a_mistake_of_usage(tmp_path: Path) -> None:
     assert _json(result)["error"] == "ConfigError"
 
 
-# -- run --------------------------------------------------------------------------------------------------------------
+# -- run -------------------------------------------------------------------------------------------
 
 
-def test_run_is_a_run_of_dagster_and_shows_its_report(fake_project: Project, instance: dg.DagsterInstance) -> None:
+def test_run_is_a_run_of_dagster_and_shows_its_report(
+    fake_project: Project, instance: dg.DagsterInstance
+) -> None:
     result = _run("run", "shop")
     assert result.exit_code == 0, result.output
     (run,) = instance.get_runs()
@@ -142,7 +157,10 @@ def test_mistakes_of_another_file_do_not_keep_a_source_from_running(fake_project
 
 
 def test_a_bound_reaches_the_run(fake_project: Project, instance: dg.DagsterInstance) -> None:
-    assert _run("run", "shop", "--until-journal", "binlog.000003", "--until-offset", "1000").exit_code == 0
+    assert (
+        _run("run", "shop", "--until-journal", "binlog.000003", "--until-offset", "1000").exit_code
+        == 0
+    )
     assert _run("run", "shop", "--until-transactions", "7").exit_code == 0
     assert _run("run", "shop", "--until-gtid", "0-1-7").exit_code == 0
     assert _run("run", "shop", "--until-time", "2026-01-31T08:00:00Z").exit_code == 0
@@ -187,7 +205,7 @@ def capture(config, **_):
     raise LakeStateError("the lake was restored", table="shop.orders", got="no cut", next_step="restore it")
 
 defs = build_definitions(Path(__file__).parent, capture=capture)
-"""
+"""  # noqa: E501
 
 
 def test_a_failed_run_shows_what_where_and_the_next_step(fake_project: Project) -> None:
@@ -206,7 +224,9 @@ def test_a_failed_run_as_json(fake_project: Project) -> None:
     assert result.exit_code == 1
     document = _json(result)
     assert document.pop("run_id")
-    expected = LakeStateError("the lake was restored", table="shop.orders", got="no cut", next_step="restore it")
+    expected = LakeStateError(
+        "the lake was restored", table="shop.orders", got="no cut", next_step="restore it"
+    )
     assert document == expected.as_dict()
 
 
@@ -216,7 +236,9 @@ def test_debug_shows_where_an_error_arose(fake_project: Project) -> None:
     assert isinstance(result.exception, LakeStateError)
 
 
-def test_without_dagster_home_the_way_out_is_shown(fake_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dagster_home_the_way_out_is_shown(
+    fake_project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(fake_project.root / "nowhere"))
     result = _run("run", "shop")
     assert result.exit_code == 2

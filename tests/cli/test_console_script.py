@@ -15,17 +15,21 @@ SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
 def test_help_and_validate_load_neither_dagster_nor_spark_nor_numba(fake_project: Project) -> None:
     for arguments in (["--help"], ["validate"], ["run", "--help"]):
         script = (
-            "import sys\nfrom cdc_pipeline.cli.app import cli\n"
-            f"code = cli.main({arguments!r}, standalone_mode=False)\n"
-            "print({'dagster', 'pyspark', 'numba', 'pyarrow', 'numpy'} & set(sys.modules), code, file=sys.stderr)\n"
+            f"import sys\nfrom cdc_pipeline.cli.app import cli\ncode = cli.main({arguments!r}, "
+            "standalone_mode=False)\nprint({'dagster', 'pyspark', 'numba', 'pyarrow', 'numpy'} & "
+            "set(sys.modules), code, file=sys.stderr)\n"
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
         assert done.stderr.splitlines()[-1] in ("set() 0", "set() None"), (arguments, done.stderr)
 
 
 def test_a_run_that_finds_nothing_keeps_to_its_streams(fake_project: Project) -> None:
     subprocess.run([SCRIPT, "run", "shop"], check=True, capture_output=True)
-    done = subprocess.run([SCRIPT, "run", "shop", "--json"], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [SCRIPT, "run", "shop", "--json"], check=True, capture_output=True, text=True
+    )
     assert json.loads(done.stdout)["outcome"] == "nothing_new"
     assert "dagster" not in done.stderr.lower()
 

@@ -1,4 +1,5 @@
-"""``cdc-pipeline cursor``: on a real Dagster instance, a real MySQL server and recorded journals (K3, K18, K19)."""
+"""``cdc-pipeline cursor``: on a real Dagster instance, a real MySQL server and recorded journals
+(K3, K18, K19)."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def _to(place: dict[str, Any]) -> list[str]:
     return ["--journal", place["journal"], "--offset", str(place["offset"])]
 
 
-# -- show, history ----------------------------------------------------------------------------------------------------
+# -- show, history ---------------------------------------------------------------------------------
 
 
 def test_show_and_history_before_the_first_run(archive: Project) -> None:
@@ -89,7 +90,9 @@ def test_show_and_history_before_the_first_run(archive: Project) -> None:
 
 
 def test_p10_show_and_history_after_runs(archive: Project, middle: dict[str, Any]) -> None:
-    first = _json("run", "shop", "--until-journal", middle["journal"], "--until-offset", middle["offset"])
+    first = _json(
+        "run", "shop", "--until-journal", middle["journal"], "--until-offset", middle["offset"]
+    )
     second = _json("run", "shop")
     assert first["cursor_reason"] == "no cursor and no cut: a first run"
     shown = _json("cursor", "show", "shop")
@@ -111,7 +114,9 @@ def test_p10_show_and_history_after_runs(archive: Project, middle: dict[str, Any
     assert status["oldest_needed"]["offset"] == second["cursor"]["offset"]
 
 
-def test_k3_events_that_are_no_cursor_are_named_in_the_run(archive: Project, instance: dg.DagsterInstance) -> None:
+def test_k3_events_that_are_no_cursor_are_named_in_the_run(
+    archive: Project, instance: dg.DagsterInstance
+) -> None:
     first = _json("run", "shop")
     reported = {"cursor": dg.MetadataValue.json(state(99).model_dump(mode="json"))}
     instance.report_runless_asset_event(dg.AssetMaterialization(KEY, metadata=reported))
@@ -128,20 +133,32 @@ def test_k3_events_that_are_no_cursor_are_named_in_the_run(archive: Project, ins
     assert "reported without a run" in str(named)
 
 
-def test_p2_status_and_plan_tell_what_must_not_be_purged(archive: Project, middle: dict[str, Any]) -> None:
+def test_p2_status_and_plan_tell_what_must_not_be_purged(
+    archive: Project, middle: dict[str, Any]
+) -> None:
     """A suspended table stands before the cursor (K4): the log is needed from there on."""
-    at = Suspension(batch_number=1, error="MergeError", what="x", journal="binlog.000001", offset=157)
+    at = Suspension(
+        batch_number=1, error="MergeError", what="x", journal="binlog.000001", offset=157
+    )
     made = _json("run", "shop")
     cursor = CursorState.model_validate(made["cursor"]).model_copy(update={"batch_number": 1})
-    state_of = TargetState(table="nowhere.t", app_id="a", table_version=0, applied_batch=1, suspended=at)
+    state_of = TargetState(
+        table="nowhere.t", app_id="a", table_version=0, applied_batch=1, suspended=at
+    )
     value = cut(batch=1, tables={"nowhere.t": 1})
     write_cut(
         archive.lake,
-        value.model_copy(update={"cursor": cursor.model_copy(update={"targets": {"nowhere.t": state_of}})}),
+        value.model_copy(
+            update={"cursor": cursor.model_copy(update={"targets": {"nowhere.t": state_of}})}
+        ),
     )
     for command in ("status", "plan"):
         needed = _json(command, "shop")["oldest_needed"]
-        assert (needed["journal"], needed["offset"], needed["consumer"]) == ("binlog.000001", 157, "nowhere.t")
+        assert (needed["journal"], needed["offset"], needed["consumer"]) == (
+            "binlog.000001",
+            157,
+            "nowhere.t",
+        )
         text = " ".join(_run(command, "shop").stdout.split())
         assert "from binlog.000001:157 on, by" in text
         assert "nowhere.t" in text
@@ -150,7 +167,7 @@ def test_p2_status_and_plan_tell_what_must_not_be_purged(archive: Project, middl
     assert back["new"]["targets"]["nowhere.t"]["suspended"]["offset"] == 4
 
 
-# -- rebuild ----------------------------------------------------------------------------------------------------------
+# -- rebuild ---------------------------------------------------------------------------------------
 
 
 def test_k3_rebuild_of_a_lost_cursor_writes_that_of_the_last_cut(
@@ -176,7 +193,9 @@ def test_k3_rebuild_of_a_lost_cursor_writes_that_of_the_last_cut(
     assert len(_json("cursor", "history", "shop")) == 1
 
 
-def test_k3_rebuild_of_a_cursor_ahead_of_the_lake_is_confirmed(archive: Project, instance: dg.DagsterInstance) -> None:
+def test_k3_rebuild_of_a_cursor_ahead_of_the_lake_is_confirmed(
+    archive: Project, instance: dg.DagsterInstance
+) -> None:
     """The lake was restored from a backup: runs stop, and a person decides to go on from it."""
     value = cut(batch=3, tables={"shop.orders": 3})
     write_cut(archive.lake, value)
@@ -194,7 +213,9 @@ def test_k3_rebuild_of_a_cursor_ahead_of_the_lake_is_confirmed(archive: Project,
     assert _json("cursor", "show", "shop")["cursor"] == value.cursor.model_dump(mode="json")
 
 
-def test_k3_rebuild_without_a_cut_has_nothing_to_go_by(archive: Project, instance: dg.DagsterInstance) -> None:
+def test_k3_rebuild_without_a_cut_has_nothing_to_go_by(
+    archive: Project, instance: dg.DagsterInstance
+) -> None:
     assert _json("cursor", "rebuild", "shop")["changed"] is False
     log(instance, state(9), {})
     refused = _run("cursor", "rebuild", "shop", "--yes")
@@ -202,7 +223,7 @@ def test_k3_rebuild_without_a_cut_has_nothing_to_go_by(archive: Project, instanc
     assert "ahead of the lake" in refused.stderr
 
 
-# -- set: usage -------------------------------------------------------------------------------------------------------
+# -- set: usage ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -239,7 +260,12 @@ def test_k3_set_asks_and_shows_what_it_means(
     monkeypatch.setattr(cursor_command, "is_interactive", lambda: True)
     declined = _run("cursor", "set", "shop", *_to(middle), answer="n\n")
     assert declined.exit_code == 1
-    for part in ("Move the cursor?", "read again", "K18", f"{middle['journal']}:{middle['offset']}"):
+    for part in (
+        "Move the cursor?",
+        "read again",
+        "K18",
+        f"{middle['journal']}:{middle['offset']}",
+    ):
         assert part in " ".join(declined.stderr.split())
     assert _json("cursor", "history", "shop") == before
     done = _run("cursor", "set", "shop", *_to(middle), answer="y\n")
@@ -248,7 +274,9 @@ def test_k3_set_asks_and_shows_what_it_means(
     assert _json("cursor", "show", "shop")["cursor"]["offset"] == middle["offset"]
 
 
-def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(archive: Project, middle: dict[str, Any]) -> None:
+def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(
+    archive: Project, middle: dict[str, Any]
+) -> None:
     _json("run", "shop")
     before = _json("cursor", "show", "shop")
     with writer_lock(archive.lake / "_cdc" / "shop" / "writer.lock"):
@@ -259,7 +287,7 @@ def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(archive: Projec
     assert _cuts(archive) == []
 
 
-# -- set: kills -------------------------------------------------------------------------------------------------------
+# -- set: kills ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -273,10 +301,12 @@ def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(archive: Projec
 def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
     archive: Project, middle: dict[str, Any], point: str
 ) -> None:
-    """Before the record nothing has happened; from the record on the next run goes on from the place that was set."""
+    """Before the record nothing has happened; from the record on the next run goes on from the
+    place that was set."""
     end = _json("run", "shop")["cursor"]
     killed = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.operate.set_child", str(archive.jobs), "shop", middle["journal"],
+        [sys.executable, "-m", "tests.pipeline.operate.set_child", str(archive.jobs), "shop",
+            middle["journal"],
          str(middle["offset"]), point],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
     )  # fmt: skip
@@ -291,7 +321,10 @@ def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
         assert report["plan"]["start_offset"] == end["offset"]
         assert _cuts(archive) == []
         return
-    assert (report["plan"]["start_journal"], report["plan"]["start_offset"]) == (middle["journal"], middle["offset"])
+    assert (report["plan"]["start_journal"], report["plan"]["start_offset"]) == (
+        middle["journal"],
+        middle["offset"],
+    )
     assert report["plan"]["start_gtid_set"] == middle["gtid_set"]
     assert {**report["cursor"], "batch_number": 0} == {**end, "batch_number": 0}
     (made,) = _cuts(archive)
@@ -304,16 +337,20 @@ def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
         assert "recovered" in _run("cursor", "history", "shop").stdout
 
 
-# -- set: a real server -----------------------------------------------------------------------------------------------
+# -- set: a real server ----------------------------------------------------------------------------
 
 
 @pytest.fixture
-def on_server(project: Project, mysql_server: Server, mysql_database: str, monkeypatch: pytest.MonkeyPatch) -> Project:
+def on_server(
+    project: Project, mysql_server: Server, mysql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> Project:
     """A pipeline on the shared server whose cursor stands where the log ended when it began."""
     monkeypatch.chdir(project.root)
     _write(project, live(mysql_server), start="latest")
     assert _json("run", "shop")["cursor"]["batch_number"] == 0
-    mysql_server.execute(f"CREATE TABLE `{mysql_database}`.t (id INT PRIMARY KEY, note VARCHAR(20))")
+    mysql_server.execute(
+        f"CREATE TABLE `{mysql_database}`.t (id INT PRIMARY KEY, note VARCHAR(20))"
+    )
     return project
 
 
@@ -335,7 +372,8 @@ def test_k3_set_checks_the_place_against_the_server(
     events = mysql_server.query(f"SHOW BINLOG EVENTS IN '{journal}' FROM {start}")
     inside_transaction = next(int(row[1]) for row in events if row[2] == "Write_rows")
     before = _json("cursor", "show", "shop")
-    # P7: inside a transaction the cursor would stand before it. Nobody confirms here, so nothing is written.
+    # P7: inside a transaction the cursor would stand before it. Nobody confirms here, so nothing is
+    # written.
     asked = _run("cursor", "set", "shop", "--journal", journal, "--offset", str(inside_transaction))
     assert asked.exit_code == 2, asked.output
     assert "back to its begin" in " ".join(asked.output.split())
@@ -362,7 +400,18 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     _insert(mysql_server, mysql_database, 1)
     at_end = _json("run", "shop")["cursor"]
 
-    back = _json("cursor", "set", "shop", "--journal", journal, "--offset", offset, "--reason", "once more", "--yes")
+    back = _json(
+        "cursor",
+        "set",
+        "shop",
+        "--journal",
+        journal,
+        "--offset",
+        offset,
+        "--reason",
+        "once more",
+        "--yes",
+    )
     assert back["direction"] == "back"
     assert back["new"]["gtid_set"] == gtids
     assert "1 transaction (" in " ".join(back["consequences"])
@@ -398,7 +447,11 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     assert idle["interval"]["transactions_seen"] == 0
     assert idle["cursor"]["batch_number"] == 2
     notes = [entry["metadata"].get("notes", []) for entry in _json("cursor", "history", "shop")]
-    assert [note["kind"] for found in notes for note in found] == ["cursor_set", "gap", "cursor_set"]
+    assert [note["kind"] for found in notes for note in found] == [
+        "cursor_set",
+        "gap",
+        "cursor_set",
+    ]
 
     by_set = _json("cursor", "set", "shop", "--gtid-set", gtids, "--yes")
     assert by_set["direction"] == "back"
@@ -412,7 +465,9 @@ def test_k1_set_on_a_log_that_was_numbered_anew_begins_an_epoch(
     """The old cursor stops runs there; what comes after the set counts as newer than all before."""
     server = start_server("mysql")
     monkeypatch.chdir(project.root)
-    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, note VARCHAR(20))")
+    server.execute_all(
+        "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, note VARCHAR(20))"
+    )
     for _ in range(3):
         server.flush_journal()
     _write(project, live(server))
@@ -428,7 +483,9 @@ def test_k1_set_on_a_log_that_was_numbered_anew_begins_an_epoch(
     assert report["cursor"]["epoch"] == 2
 
 
-def test_k3_a_cursor_that_moved_since_the_plan_is_not_set(archive: Project, middle: dict[str, Any]) -> None:
+def test_k3_a_cursor_that_moved_since_the_plan_is_not_set(
+    archive: Project, middle: dict[str, Any]
+) -> None:
     """The plan was shown to a person; another run came between it and the answer."""
     from cdc_pipeline.config.pipeline_config import PositionConfig, load_config
     from cdc_pipeline.errors import CursorError

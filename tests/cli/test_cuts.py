@@ -60,7 +60,9 @@ def test_list_shows_the_newest_first(shop: Project) -> None:
 def test_k4_show_says_where_a_suspended_table_stands(shop: Project) -> None:
     assert "suspended at binlog.000001:777" in _run(shop, "cuts", "show", "shop").stdout
     assert "suspended" not in _run(shop, "cuts", "show", "shop", "2").stdout
-    assert _json(_run(shop, "cuts", "show", "shop", "1", "--json"))["tables"].keys() == {"shop.orders"}
+    assert _json(_run(shop, "cuts", "show", "shop", "1", "--json"))["tables"].keys() == {
+        "shop.orders"
+    }
 
 
 def test_sql_prints_a_view_of_each_table_at_its_version(shop: Project) -> None:
@@ -103,12 +105,14 @@ def test_maintain_before_the_first_cut_does_nothing(project: Project) -> None:
     }  # fmt: skip
 
 
-# -- Dagster ----------------------------------------------------------------------------------------------------------
+# -- Dagster ---------------------------------------------------------------------------------------
 
 
 def test_a_maintenance_job_is_there_where_the_file_asks_for_it(project: Project) -> None:
     write_config(
-        project.jobs, "shop", extra="maintenance: {cron: '0 3 * * *', timezone: Europe/Berlin, enabled: true}\n"
+        project.jobs,
+        "shop",
+        extra="maintenance: {cron: '0 3 * * *', timezone: Europe/Berlin, enabled: true}\n",
     )
     write_config(project.jobs, "crm", extra="maintenance: {}\n")
     write_config(project.jobs, "hr")
@@ -138,7 +142,9 @@ def test_the_job_observes_every_table_and_fails_with_those_that_failed(shop: Pro
         assert not result.success
         (failure,) = [event for event in result.all_events if event.is_step_failure]
         assert failure.step_failure_data.user_failure_data is not None
-        assert "shop.orders: LakeStateError" in str(failure.step_failure_data.user_failure_data.description)
+        assert "shop.orders: LakeStateError" in str(
+            failure.step_failure_data.user_failure_data.description
+        )
         observed = {
             table
             for table in ("orders", "items")
@@ -148,7 +154,9 @@ def test_the_job_observes_every_table_and_fails_with_those_that_failed(shop: Pro
 
 
 def test_metadata_leaves_out_what_did_not_happen() -> None:
-    done = TableMaintenance(table="shop.orders", files=3, vacuum="lite", properties={"b": "1", "a": "2"})
+    done = TableMaintenance(
+        table="shop.orders", files=3, vacuum="lite", properties={"b": "1", "a": "2"}
+    )
     found = metadata_of(done)
     assert found["properties_set"] == ["a", "b"]
     assert found["vacuum"] == "lite"

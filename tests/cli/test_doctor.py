@@ -25,7 +25,9 @@ batch: {merge_staged_bytes: 1048576}
 
 
 def _run(project: Project, *arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["--jobs", str(project.jobs), "doctor", *arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        cli, ["--jobs", str(project.jobs), "doctor", *arguments], catch_exceptions=False
+    )
 
 
 def test_the_areas_of_the_command_are_those_of_the_diagnosis() -> None:
@@ -40,7 +42,9 @@ def test_exit_codes_follow_the_worst_finding(project: Project) -> None:
     fine = _run(project, "shop", "--json")
     document = json.loads(fine.stdout)
     assert (fine.exit_code, document["worst"], document["exit_code"]) == (0, "note", 0), document
-    assert {"area", "check", "severity", "what", "expected", "got", "mend"} == set(document["findings"][0])
+    assert {"area", "check", "severity", "what", "expected", "got", "mend"} == set(
+        document["findings"][0]
+    )
 
     file.write_text(YAML + 'schedule: {cron: "*/15 * * * *", enabled: true}\n')
     warned = _run(project, "shop", "--area", "local")
@@ -62,13 +66,17 @@ def test_exit_codes_follow_the_worst_finding(project: Project) -> None:
 def test_everything_can_be_shown(project: Project) -> None:
     shutil.copytree(SHOP, project.root / "journals")
     (project.jobs / "shop.yaml").write_text(YAML)
-    short, long = (_run(project, "shop", "--area", "local", *extra).stdout for extra in ((), ("--all",)))
+    short, long = (
+        _run(project, "shop", "--area", "local", *extra).stdout for extra in ((), ("--all",))
+    )
     assert "fine: " in short
     assert "Python 3." not in short
     assert "Python 3." in long
 
 
-def test_without_dagsters_home_the_rest_is_examined(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dagsters_home_the_rest_is_examined(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(SHOP, project.root / "journals")
     (project.jobs / "shop.yaml").write_text(YAML)
     monkeypatch.setenv("DAGSTER_HOME", str(project.root / "absent"))
@@ -81,9 +89,16 @@ def test_without_dagsters_home_the_rest_is_examined(project: Project, monkeypatc
 
 @pytest.mark.parametrize(
     ("cron", "zone", "hours"),
-    [("*/15 * * * *", "UTC", 0.25), ("0 9-17 * * 1-5", "UTC", 64), ("@daily", "UTC", 24), ("0 3 1 1 *", "UTC", 8760)],
+    [
+        ("*/15 * * * *", "UTC", 0.25),
+        ("0 9-17 * * 1-5", "UTC", 64),
+        ("@daily", "UTC", 24),
+        ("0 3 1 1 *", "UTC", 8760),
+    ],
 )
-def test_the_longest_gap_between_two_runs_is_that_of_the_schedule(cron: str, zone: str, hours: float) -> None:
+def test_the_longest_gap_between_two_runs_is_that_of_the_schedule(
+    cron: str, zone: str, hours: float
+) -> None:
     from cdc_pipeline.orchestration.doctor import longest_gap_s
 
     found = longest_gap_s(ScheduleConfig(cron=cron, timezone=zone))

@@ -31,7 +31,9 @@ def _sink(lake: Path) -> DeltaSink:
 
 
 def _run(project: Project, *arguments: object) -> Result:
-    return CliRunner().invoke(cli, ["--jobs", str(project.jobs), "quarantine", *map(str, arguments)])
+    return CliRunner().invoke(
+        cli, ["--jobs", str(project.jobs), "quarantine", *map(str, arguments)]
+    )
 
 
 def _json(result: Result, code: int = 0) -> Any:
@@ -57,7 +59,9 @@ def test_list_and_show_tell_place_and_cause(shop: Project) -> None:
 
 def test_discard_is_confirmed_and_recorded_with_who_and_why(shop: Project) -> None:
     assert _run(shop, "discard", "shop", "--yes").exit_code == 2, "nothing by accident"
-    assert _run(shop, "discard", "shop", "1.1").exit_code == 2, "a discard without a terminal needs --yes"
+    assert _run(shop, "discard", "shop", "1.1").exit_code == 2, (
+        "a discard without a terminal needs --yes"
+    )
     assert len(_json(_run(shop, "list", "shop", "--json"))) == 2
     done = _json(_run(shop, "discard", "shop", "1.1", "--reason", "a test row", "--yes", "--json"))
     assert (done["discarded"], done["left"], done["batch_number"]) == (["1.1"], {}, 2)

@@ -1,4 +1,5 @@
-"""The pipeline's own capture through the console script: the shop, twice, and an idle run's cost."""
+"""The pipeline's own capture through the console script: the shop, twice, and an idle run's
+cost."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ OTHER_TABLES = ("shop.customers", "shop.order_items", "shop.stock_movements")
 
 @pytest.fixture
 def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The shipped pipeline with two of its tables, in the test's own project; what was recorded of its journals."""
+    """The shipped pipeline with two of its tables, in the test's own project; what was recorded of
+    its journals."""
     shutil.copy(ROOT / "jobs" / "definitions.py", project.jobs)
     text = (ROOT / "jobs" / "shop.yaml").read_text()
     directory = "directory: ../cdc_pipeline/demo/shop/journals"
@@ -40,7 +42,9 @@ def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def _run(*arguments: str) -> Any:
-    done = subprocess.run([SCRIPT, *arguments, "--json"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [SCRIPT, *arguments, "--json"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
@@ -63,7 +67,10 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     assert _run("plan", "shop", *bound)["end_offset"] == middle["offset"]
     first = _run("run", "shop", *bound)
     assert first["cursor"]["gtid_set"] == middle["gtid_set"]
-    assert (first["cursor"]["journal"], first["cursor"]["offset"]) == (middle["journal"], middle["offset"])
+    assert (first["cursor"]["journal"], first["cursor"]["offset"]) == (
+        middle["journal"],
+        middle["offset"],
+    )
     for table in TABLES:  # the server's own counts of rows, by the Delta logs alone
         assert _of_event(instance, table, "dagster/row_count") == middle["rows"][table]
     second = _run("run", "shop")
@@ -82,7 +89,9 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
 def test_binlog_counts_what_the_recording_says(shop: dict[str, Any]) -> None:
     summary = _run("binlog", str(SHOP / "journals"))
     assert summary["error"] is None
-    assert [info["journal"] for info in summary["journals"]] == [info["name"] for info in shop["journals"]]
+    assert [info["journal"] for info in summary["journals"]] == [
+        info["name"] for info in shop["journals"]
+    ]
     changes = shop["end"]["changes"]
     for table in shop["tables"]:
         found = summary["tables"][f"shop.{table}"]
@@ -96,7 +105,16 @@ def test_binlog_counts_what_the_recording_says(shop: dict[str, Any]) -> None:
 
 def test_binlog_jsonl_gives_every_change_of_the_tables_asked_for(shop: dict[str, Any]) -> None:
     done = subprocess.run(
-        [SCRIPT, "binlog", str(SHOP / "journals"), "--format", "jsonl", "--table", "shop.products", "--no-statements"],
+        [
+            SCRIPT,
+            "binlog",
+            str(SHOP / "journals"),
+            "--format",
+            "jsonl",
+            "--table",
+            "shop.products",
+            "--no-statements",
+        ],
         capture_output=True,
         text=True,
         check=True,
@@ -104,20 +122,36 @@ def test_binlog_jsonl_gives_every_change_of_the_tables_asked_for(shop: dict[str,
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert {(line["schema"], line["table"]) for line in lines} == {("shop", "products")}
     assert len(lines) == sum(shop["end"]["changes"]["products"].values())
-    assert set(lines[0]) == {"schema", "table", "op", "before", "after", "journal", "offset", "gtid", "ts"}
+    assert set(lines[0]) == {
+        "schema",
+        "table",
+        "op",
+        "before",
+        "after",
+        "journal",
+        "offset",
+        "gtid",
+        "ts",
+    }
 
 
 @pytest.mark.parametrize(
     ("option", "value", "ends"),
     [
-        ("--until-gtid", "5d0c0ffe-0000-4000-8000-00000000cafe:5", "after the transaction 5d0c0ffe-"),
+        (
+            "--until-gtid",
+            "5d0c0ffe-0000-4000-8000-00000000cafe:5",
+            "after the transaction 5d0c0ffe-",
+        ),
         ("--until-bytes", "2000", "at the first transaction end after 2,000 bytes of the log"),
     ],
 )
 def test_a_plan_names_what_ends_the_run_and_the_logs_end(
     shop: dict[str, Any], instance: dg.DagsterInstance, option: str, value: str, ends: str
 ) -> None:
-    done = subprocess.run([SCRIPT, "plan", "shop", option, value], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [SCRIPT, "plan", "shop", option, value], capture_output=True, text=True, check=True
+    )
     rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert any(row.startswith(f"end {ends}") for row in rows), done.stdout
     assert any(row.startswith(f"at the latest {shop['end']['journal']}:") for row in rows)

@@ -1,4 +1,5 @@
-"""K20 on the terminal: names and values are shown, and are never markup, links or controls (F22)."""
+"""K20 on the terminal: names and values are shown, and are never markup, links or controls
+(F22)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,13 @@ def test_k20_hostile_text_is_shown_wherever_it_stands() -> None:
     """K20: as a string, a styled text, a cell, a column's name, a title, and in a panel."""
     rows = table(HOSTILE, HOSTILE)
     rows.add_row(HOSTILE)
-    for renderable in (HOSTILE, styled(HOSTILE), styled((HOSTILE, "bold")), rows, Panel(styled(HOSTILE))):
+    for renderable in (
+        HOSTILE,
+        styled(HOSTILE),
+        styled((HOSTILE, "bold")),
+        rows,
+        Panel(styled(HOSTILE)),
+    ):
         text = printed(renderable)
         assert SHOWN in text
         assert printable(text.replace("\n", "")) == text.replace("\n", "")
@@ -88,7 +95,8 @@ def test_k20_what_is_shown_is_printable_and_letters_stay(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "hidden", ["\u200d", "\ufeff", "\u3164", "\ufe0f", "\u00ad", "\u00a0", "\x7f", "\x85", "\U000e0041"]
+    "hidden",
+    ["\u200d", "\ufeff", "\u3164", "\ufe0f", "\u00ad", "\u00a0", "\x7f", "\x85", "\U000e0041"],
 )
 def test_k20_what_has_no_width_is_shown(hidden: str) -> None:
     """K20: two names that look alike are told apart."""

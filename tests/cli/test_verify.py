@@ -1,4 +1,5 @@
-"""``cdc-pipeline verify`` on a real MySQL server, through Dagster: types, shards, filters, masks, exit codes."""
+"""``cdc-pipeline verify`` on a real MySQL server, through Dagster: types, shards, filters, masks,
+exit codes."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from tests.support.project import Project
 
 SALT = "a salt of the tests, long enough"
 TYPED = (
-    "code VARCHAR(10) CHARACTER SET latin1 NOT NULL, at DATETIME(3) NOT NULL, f FLOAT, d DOUBLE, n DECIMAL(10,2), "
-    "b BIT(5), e ENUM('x','y'), t TIME(3), ts TIMESTAMP(6) NULL, j JSON, day DATE, raw VARBINARY(5), "
-    "PRIMARY KEY (code, at)"
+    "code VARCHAR(10) CHARACTER SET latin1 NOT NULL, at DATETIME(3) NOT NULL, f FLOAT, d DOUBLE, n "
+    "DECIMAL(10,2), b BIT(5), e ENUM('x','y'), t TIME(3), ts TIMESTAMP(6) NULL, j JSON, day DATE, "
+    "raw VARBINARY(5), PRIMARY KEY (code, at)"
 )
 
 
@@ -37,7 +38,10 @@ def write_job(project: Project, server: Server, database: str, start: dict[str, 
             "filter": "amount >= 0",
             "computed": {"twice": {"type": "int", "expression": "amount * 2"}},
         },
-        {"tables": [f"{database}.people"], "masks": {"email": {"hash": {"salt": SALT}}, "note": "drop"}},
+        {
+            "tables": [f"{database}.people"],
+            "masks": {"email": {"hash": {"salt": SALT}}, "note": "drop"},
+        },
         {"tables": [f"{database}.typed"]},
     ]
     document = {
@@ -53,7 +57,9 @@ def write_job(project: Project, server: Server, database: str, start: dict[str, 
 
 
 def verified(project: Project, *arguments: str, code: int = 0) -> Any:
-    result = CliRunner().invoke(cli, ["--jobs", str(project.jobs), "verify", "shop", "--json", *arguments])
+    result = CliRunner().invoke(
+        cli, ["--jobs", str(project.jobs), "verify", "shop", "--json", *arguments]
+    )
     assert result.exit_code == code, result.output
     found = json.loads(result.stdout)
     assert found["exit_code"] == code
@@ -85,14 +91,17 @@ def test_k17_k14_mysql_types_shards_filters_and_masks_are_compared_and_repaired(
         "CREATE TABLE order_2 (id INT PRIMARY KEY, amount INT)",
         "CREATE TABLE people (email VARCHAR(30) PRIMARY KEY, note TEXT, age INT UNSIGNED)",
         "SET SESSION sql_mode = ''",
-        "INSERT INTO typed VALUES ('a','2020-01-01 00:00:00.123',1.1,-0.0,1.10,5,'x','-01:02:03.5',"
-        "'2020-01-01 00:00:01','{\"k\": [1, 2.50]}','2020-02-30',x'00FF'),"
-        "('\u00e9','1999-12-31 23:59:59.999',3.4e38,1e-300,NULL,NULL,'','838:59:59',NULL,NULL,'2020-01-01',NULL)",
+        "INSERT INTO typed VALUES ('a','2020-01-01 "
+        "00:00:00.123',1.1,-0.0,1.10,5,'x','-01:02:03.5','2020-01-01 00:00:01','{\"k\": [1, "
+        "2.50]}','2020-02-30',x'00FF'),('\u00e9','1999-12-31 "
+        "23:59:59.999',3.4e38,1e-300,NULL,NULL,'','838:59:59',NULL,NULL,'2020-01-01',NULL)",
         "INSERT INTO order_1 VALUES (1,10),(2,-1),(3,30)",
         "INSERT INTO order_2 VALUES (1,11),(2,5)",
         "INSERT INTO people VALUES ('a@x','secret',1),('b@x','secret',2),('c@x','secret',3)",
     )
-    sampled = verified(project, "--sample", "50", "--table", f"{database}.orders")["tables"][f"{database}.orders"]
+    sampled = verified(project, "--sample", "50", "--table", f"{database}.orders")["tables"][
+        f"{database}.orders"
+    ]
     assert (sampled["status"], sampled["sampled"]) == ("equal", True)
     assert (sampled["rows_source"], sampled["rows_lake"], sampled["strays"]) == (4, 4, 0)
 
@@ -127,25 +136,49 @@ def test_k17_k14_mysql_types_shards_filters_and_masks_are_compared_and_repaired(
     config = load_config(file)
     paths = LakePaths(config.sink.lake_path, "shop")
     rows = (
-        spark.read.format("delta").load(str(paths.table(f"{database}.orders"))).select("id", "amount", "twice", "shard")
+        spark.read.format("delta")
+        .load(str(paths.table(f"{database}.orders")))
+        .select("id", "amount", "twice", "shard")
     )
     assert sorted(map(tuple, rows.collect())) == [
-        (1, 10, 20, f"{database}.order_1"), (2, 5, 10, f"{database}.order_2"), (2, 7, 14, f"{database}.order_1"),
+        (1, 10, 20, f"{database}.order_1"), (2, 5, 10, f"{database}.order_2"),
+        (2, 7, 14, f"{database}.order_1"),
         (3, 30, 60, f"{database}.order_1"),
     ]  # fmt: skip
-    arguments = ["snapshot", "shop", "--json", "--table", f"{database}.people", "--where", "age = 9"]
+    arguments = [
+        "snapshot",
+        "shop",
+        "--json",
+        "--table",
+        f"{database}.people",
+        "--where",
+        "age = 9",
+    ]
     result = CliRunner().invoke(cli, ["--jobs", str(project.jobs), *arguments])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert (told["rows_written"], told["rows_deleted"], told["rows_left"], told["rounds"]) == (1, 0, 0, 1)
-    rows = spark.read.format("delta").load(str(paths.table(f"{database}.people"))).select("age").collect()
+    assert (told["rows_written"], told["rows_deleted"], told["rows_left"], told["rounds"]) == (
+        1,
+        0,
+        0,
+        1,
+    )
+    rows = (
+        spark.read.format("delta")
+        .load(str(paths.table(f"{database}.people")))
+        .select("age")
+        .collect()
+    )
     assert sorted(age for (age,) in rows) == [1, 3, 9]
     cut = last_cut(paths)
     assert cut is not None
     assert cut.kind == "repair"
     assert told["batches"] == [cut.batch_number]
     sink = build_sink(config)
-    lag, kept = checks.check_lag(config, sink, cut.cursor), checks.check_retention(config, cut.cursor)
+    lag, kept = (
+        checks.check_lag(config, sink, cut.cursor),
+        checks.check_retention(config, cut.cursor),
+    )
     assert (lag.passed, kept.passed) == (True, True)
     assert kept.values["headroom_s"] > 24 * 3600  # type: ignore[operator]
     assert {check.passed for check in checks.check_cuts_readable(sink)} == {True}
@@ -157,16 +190,26 @@ def test_k17_k14_mysql_types_shards_filters_and_masks_are_compared_and_repaired(
 
 
 def test_a_repair_is_confirmed(project: Project) -> None:
-    (project.jobs / "shop.yaml").write_text("source: {kind: archive, directory: .}\nsink: {lake_path: ../lake}\n")
+    (project.jobs / "shop.yaml").write_text(
+        "source: {kind: archive, directory: .}\nsink: {lake_path: ../lake}\n"
+    )
     for arguments in (["--repair"], ["--sample", "0"], ["--sample", "101"]):
-        result = CliRunner().invoke(cli, ["--jobs", str(project.jobs), "verify", "shop", *arguments])
+        result = CliRunner().invoke(
+            cli, ["--jobs", str(project.jobs), "verify", "shop", *arguments]
+        )
         assert result.exit_code == 2, result.output
 
 
 def test_what_cannot_be_verified_is_a_failure_or_wrong_usage(project: Project) -> None:
     archive = "source: {kind: archive, directory: .}\nsink: {lake_path: ../lake}\n"
-    nobody = "source: {kind: live, host: 127.0.0.1, port: 1, user: u, password: p}\nsink: {lake_path: ../lake}\n"
-    for document, code, error in ((archive, 2, "ConfigError"), (nobody, 1, "ServerUnreachableError")):
+    nobody = (
+        "source: {kind: live, host: 127.0.0.1, port: 1, user: u, password: p}\nsink: "
+        "{lake_path: ../lake}\n"
+    )
+    for document, code, error in (
+        (archive, 2, "ConfigError"),
+        (nobody, 1, "ServerUnreachableError"),
+    ):
         (project.jobs / "shop.yaml").write_text(document)
         result = CliRunner().invoke(cli, ["--jobs", str(project.jobs), "verify", "shop", "--json"])
         assert result.exit_code == code, result.output

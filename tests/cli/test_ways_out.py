@@ -40,7 +40,9 @@ def run(*arguments: object, exit_code: int | None = 0) -> Result:
 def named(result: Result, *beginning: str) -> list[str]:
     """The command of the error in a result that begins so."""
     assert result.exit_code, result.output
-    found = [words for words in commands_of(result.stderr) if words[: len(beginning)] == list(beginning)]
+    found = [
+        words for words in commands_of(result.stderr) if words[: len(beginning)] == list(beginning)
+    ]
     assert found, result.stderr
     check_usage(found[0])
     return found[0]
@@ -64,8 +66,8 @@ def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> MemoryShop:
 
 
 def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: MemoryShop) -> None:
-    """LakeStateError: also where `snapshot` is tried first, and over a load whose own file is damaged, which keeps no
-    capture from going on."""
+    """LakeStateError: also where `snapshot` is tried first, and over a load whose own file is
+    damaged, which keeps no capture from going on."""
     run("run", "shop")
     before = {name: shop.changes(name) for name in TABLES}
     shop.lake.write(shop.paths.table("shop.pair"), rows=[])
@@ -86,7 +88,9 @@ def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: Memor
     assert not damaged.exists()
 
 
-def test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name(shop: MemoryShop) -> None:
+def test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name(
+    shop: MemoryShop,
+) -> None:
     """Setting the cursor, and settling rows in quarantine, wait for it."""
     shop.run(transactions=6)
     shop.stop_at("after_record")
@@ -132,20 +136,28 @@ def test_k22_a_cursor_of_a_later_epoch_is_rebuilt(shop: MemoryShop) -> None:
 
 def test_k22_before_the_first_run_a_run_is_named(shop: MemoryShop) -> None:
     sink = build_sink(shop.config)
-    with pytest.raises(LakeStateError) as early, admin_batch(sink, cursors=shop.cursors, doing="repair"):
+    with (
+        pytest.raises(LakeStateError) as early,
+        admin_batch(sink, cursors=shop.cursors, doing="repair"),
+    ):
         pass
     (words,) = commands_of(str(early.value))
     run(*words)
     assert shop.last_cut().batch_number > 0
 
 
-def test_k22_wrong_names_lead_to_the_lists_of_right_ones(shop: MemoryShop, project: Project, tmp_path: Path) -> None:
+def test_k22_wrong_names_lead_to_the_lists_of_right_ones(
+    shop: MemoryShop, project: Project, tmp_path: Path
+) -> None:
     run("run", "shop")
     with pytest.raises(ConfigError) as unknown:
         load_source(project.jobs, "nowhere")
     assert commands_of(str(unknown.value)) == [["validate"]]
     assert "shop" in run("validate").output
-    assert "shop.pair" in run(*named(run("run", "shop", "--table", "shop.nope", exit_code=None), "status")).output
+    assert (
+        "shop.pair"
+        in run(*named(run("run", "shop", "--table", "shop.nope", exit_code=None), "status")).output
+    )
     side = ("backfill", "shop", "--into", tmp_path / "side", "--table")
     listed = run(*named(run(*side, "nope.nope", exit_code=None), "plan"))
     assert "shop.pair" in listed.output
@@ -162,4 +174,6 @@ def test_k22_wrong_names_lead_to_the_lists_of_right_ones(shop: MemoryShop, proje
     run(*named(settled, "quarantine"))
     (project.jobs / "shop.yaml").write_text("source: {}\n")
     mistakes = run("run", "shop", exit_code=2)
-    assert run(*named(mistakes, "validate"), exit_code=None).exit_code == 2, "it lists them until they are gone"
+    assert run(*named(mistakes, "validate"), exit_code=None).exit_code == 2, (
+        "it lists them until they are gone"
+    )

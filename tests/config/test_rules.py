@@ -22,12 +22,17 @@ def rule(**settings: Any) -> TargetRule:
 @pytest.mark.parametrize(
     "text",
     [
-        "rand() > 0.5", "RANDN() > 0", "random() > 0", "uuid() = a", "now() > a", "current_timestamp > a",
-        "a < curdate()", "current_date() > a", "unix_timestamp() > a", "monotonically_increasing_id() = 1",
+        "rand() > 0.5", "RANDN() > 0", "random() > 0", "uuid() = a", "now() > a",
+        "current_timestamp > a",
+        "a < curdate()", "current_date() > a", "unix_timestamp() > a",
+        "monotonically_increasing_id() = 1",
         "input_file_name() = a",
-        "shuffle(a) = b", "current_user() = a", "version() = a", "reflect('java.util.UUID', 'randomUUID') = a",
-        "a IN (SELECT b FROM c)", "EXISTS (SELECT 1)", "(SELECT 1) = a", "sum(a) > 1", "count(*) > 1",
-        "row_number() OVER (ORDER BY a) = 1", "a, b", "a AS b", "a FROM c", "a; b", "", "a) OR (b", "t.*", ":x = a",
+        "shuffle(a) = b", "current_user() = a", "version() = a",
+        "reflect('java.util.UUID', 'randomUUID') = a",
+        "a IN (SELECT b FROM c)", "EXISTS (SELECT 1)", "(SELECT 1) = a", "sum(a) > 1",
+        "count(*) > 1",
+        "row_number() OVER (ORDER BY a) = 1", "a, b", "a AS b", "a FROM c", "a; b", "", "a) OR (b",
+        "t.*", ":x = a",
     ],
 )  # fmt: skip
 def test_k14_expressions_that_are_refused(text: str) -> None:
@@ -38,17 +43,23 @@ def test_k14_expressions_that_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "timestamp'now'", "cast('now' as timestamp)", "date'today'", "'now'::timestamp", "to_timestamp(' NOW ')",
-        "a > 'tomorrow'", "a > r'now'", 'a > "yesterday"', r"a > '\u006eow'", r"a > '\156ow'", "date('now')",
-        "a > 'no' 'w'", "a > 'no' || 'w'", "a > lower('NOW')", "a > coalesce('now', b)", "a > char(110) || 'ow'",
-        "cast(cast(x'6e6f77' as string) as timestamp)", "if(true, concat('no', 'w'), a)", "timestamp_ntz'now'",
-        "aes_encrypt(a, 'k')", "window(a, '1 s')", "session_window(a, '1 s')", "sum(a) OVER ()", "`rand`() > a",
-        "db.upper(a) = b", "my_udf(a)", "randstr(3) = a", "explode(a)", "current_timezone() = a", "session_user() = a",
+        "timestamp'now'", "cast('now' as timestamp)", "date'today'", "'now'::timestamp",
+        "to_timestamp(' NOW ')",
+        "a > 'tomorrow'", "a > r'now'", 'a > "yesterday"', r"a > '\u006eow'", r"a > '\156ow'",
+        "date('now')",
+        "a > 'no' 'w'", "a > 'no' || 'w'", "a > lower('NOW')", "a > coalesce('now', b)",
+        "a > char(110) || 'ow'",
+        "cast(cast(x'6e6f77' as string) as timestamp)", "if(true, concat('no', 'w'), a)",
+        "timestamp_ntz'now'",
+        "aes_encrypt(a, 'k')", "window(a, '1 s')", "session_window(a, '1 s')", "sum(a) OVER ()",
+        "`rand`() > a",
+        "db.upper(a) = b", "my_udf(a)", "randstr(3) = a", "explode(a)", "current_timezone() = a",
+        "session_user() = a",
     ],
 )  # fmt: skip
 def test_k27_what_can_give_something_else_the_next_time_is_refused(text: str) -> None:
-    """K27: constants that Spark reads as the time of evaluation, however they are written, and functions that are not
-    known to depend on their arguments alone."""
+    """K27: constants that Spark reads as the time of evaluation, however they are written, and
+    functions that are not known to depend on their arguments alone."""
     with pytest.raises(ValueError, match=r"deterministic|constant|codes|row"):
         read_expression(text)
 
@@ -56,10 +67,14 @@ def test_k27_what_can_give_something_else_the_next_time_is_refused(text: str) ->
 @pytest.mark.parametrize(
     "text",
     [
-        "a > date'2024-01-01'", "a = 'now or never'", "date_add(date'2024-01-01', 1) < a", "cast(-1 as bigint) = a",
-        "CASE a WHEN 1 THEN 'x' ELSE 'y' END", "a IN ('x', 'y') AND (b OR NOT (c))", "transform(a, (x, i) -> upper(x))",
-        "cast(a as decimal(10, 2)) > 1.5bd", "trim(both ' ' from a)", "make_date(2024, 1, 1) = a", "pi() * a > 3",
-        "a LIKE ANY ('x%', 'y%')", "try_cast(a as timestamp) IS NULL", "concat(a, 'b') <> 'c'", "split(a, ',')[0]",
+        "a > date'2024-01-01'", "a = 'now or never'", "date_add(date'2024-01-01', 1) < a",
+        "cast(-1 as bigint) = a",
+        "CASE a WHEN 1 THEN 'x' ELSE 'y' END", "a IN ('x', 'y') AND (b OR NOT (c))",
+        "transform(a, (x, i) -> upper(x))",
+        "cast(a as decimal(10, 2)) > 1.5bd", "trim(both ' ' from a)", "make_date(2024, 1, 1) = a",
+        "pi() * a > 3",
+        "a LIKE ANY ('x%', 'y%')", "try_cast(a as timestamp) IS NULL", "concat(a, 'b') <> 'c'",
+        "split(a, ',')[0]",
     ],
 )  # fmt: skip
 def test_k27_what_depends_on_the_row_alone_may_be_used(text: str) -> None:
@@ -87,13 +102,22 @@ def test_expressions_that_may_be_used(text: str, reads: tuple[str, ...]) -> None
     [
         ({"filter": "email IS NULL", "masks": {"EMAIL": "drop"}}, "filter: 'email' is masked"),
         (
-            {"computed": {"x": {"expression": "upper(Email)", "type": "string"}}, "masks": {"email": {"truncate": 2}}},
+            {
+                "computed": {"x": {"expression": "upper(Email)", "type": "string"}},
+                "masks": {"email": {"truncate": 2}},
+            },
             "computed.x.expression: 'email' is masked",
         ),
-        ({"filter": "secret = 1", "columns": {"exclude": ["sec*"]}}, "filter: 'secret' is excluded"),
+        (
+            {"filter": "secret = 1", "columns": {"exclude": ["sec*"]}},
+            "filter: 'secret' is excluded",
+        ),
         ({"computed": {"_CDC_x": {"expression": "a", "type": "int"}}}, "reserved for the pipeline"),
         ({"shard_column": "_cdc_shard"}, "reserved for the pipeline"),
-        ({"shard_column": "s", "computed": {"S": {"expression": "a", "type": "int"}}}, "two new columns"),
+        (
+            {"shard_column": "s", "computed": {"S": {"expression": "a", "type": "int"}}},
+            "two new columns",
+        ),
         ({"shard_column": "s", "shard_value": "all"}, "does not distinguish tables"),
         ({"partition_by": ["a"], "cluster_by": ["b"]}, "exclude each other"),
         ({"cluster_by": ["a", "b", "c", "d", "e"]}, "at most four"),
@@ -122,14 +146,22 @@ def test_k14_a_salt_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.write_text(
         "source: {kind: archive, directory: logs}\nsink: {lake_path: lake}\n"
         "targets:\n"
-        "  - {masks: {email: {hash: {salt: '${SALT_OF_TEST}'}}, b: {hash: {salt: " + SALT + ", x: 1}}}}\n"
-        "  - {filter: 'rand() < 1', types: {a: money}}\n"
-        "  - {filter: \"a > timestamp'now'\", computed: {d: {expression: \"date'today'\", type: date}}}\n"
+        "  - {masks: {email: {hash: {salt: '${SALT_OF_TEST}'}}, b: {hash: {salt: "
+        + SALT
+        + (
+            ", x: 1}}}}\n  - {filter: 'rand() < 1', types: {a: money}}\n  - {filter: \"a > "
+            "timestamp'now'\", computed: {d: {expression: \"date'today'\", type: date}}}\n"
+        )
     )
     with pytest.raises(ConfigMistakes) as found:
         load_config(file)
     paths = {mistake.path for mistake in found.value.mistakes}
-    assert paths == {"targets.0.masks.b", "targets.0.masks.email", "targets.1.filter", "targets.1.types"} | {
+    assert paths == {
+        "targets.0.masks.b",
+        "targets.0.masks.email",
+        "targets.1.filter",
+        "targets.1.types",
+    } | {
         "targets.2.filter",
         "targets.2.computed.d.expression",
     }

@@ -1,7 +1,9 @@
-"""The recorded shop is whole, as large and as varied as the demo needs, and its journals really lead to its rows.
+"""The recorded shop is whole, as large and as varied as the demo needs, and its journals really
+lead to its rows.
 
-The journals are read here by a small walker of this file's own, and replayed into a fresh server by the server's own
-`mysqlbinlog`: nothing of the package takes part, so the recording can judge the package.
+The journals are read here by a small walker of this file's own, and replayed into a fresh server by
+the server's own `mysqlbinlog`: nothing of the package takes part, so the recording can judge the
+package.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from tools.record_demo import read_table, record
 
 QUERY, STOP, ROTATE, XID, TABLE_MAP, GTID = 2, 3, 4, 16, 19, 33
 WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 30, 31, 32
-RECORDING: dict[str, Any] = json.loads((SHOP_DIRECTORY / "recording.json").read_text(encoding="utf-8"))
+RECORDING: dict[str, Any] = json.loads(
+    (SHOP_DIRECTORY / "recording.json").read_text(encoding="utf-8")
+)
 JOURNALS = [SHOP_DIRECTORY / "journals" / journal["name"] for journal in RECORDING["journals"]]
 POINTS = ("middle", "end")
 
@@ -63,7 +67,10 @@ def statements() -> list[str]:
     texts = []
     for event in events():
         if event.type == QUERY:
-            schema_length, status_length = event.body[8], struct.unpack_from("<H", event.body, 11)[0]
+            schema_length, status_length = (
+                event.body[8],
+                struct.unpack_from("<H", event.body, 11)[0],
+            )
             texts.append(event.body[13 + status_length + schema_length + 1 :].decode())
     return texts
 
@@ -77,10 +84,15 @@ def expected(point: str, table: str) -> tuple[dict[str, Any], list[list[str | No
 
 def test_journals_are_as_recorded() -> None:
     assert len(JOURNALS) >= 3
-    assert sorted(path.name for path in (SHOP_DIRECTORY / "journals").iterdir()) == [path.name for path in JOURNALS]
+    assert sorted(path.name for path in (SHOP_DIRECTORY / "journals").iterdir()) == [
+        path.name for path in JOURNALS
+    ]
     for path, journal in zip(JOURNALS, RECORDING["journals"], strict=True):
         data = path.read_bytes()
-        assert (len(data), hashlib.sha256(data).hexdigest()) == (journal["bytes"], journal["sha256"])
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (
+            journal["bytes"],
+            journal["sha256"],
+        )
 
 
 def test_size_is_between_two_and_six_megabytes() -> None:
@@ -93,9 +105,14 @@ def test_size_is_between_two_and_six_megabytes() -> None:
 def test_each_journal_ends_in_order_and_the_end_is_the_last_transactions() -> None:
     last = {event.journal: event for event in events()}
     kinds = [last[path.name].type for path in JOURNALS]
-    assert set(kinds[:-1]) == {ROTATE, STOP}, "one journal ends with a restart of the server, the others with ROTATE"
+    assert set(kinds[:-1]) == {ROTATE, STOP}, (
+        "one journal ends with a restart of the server, the others with ROTATE"
+    )
     assert kinds[-1] == STOP
-    assert (RECORDING["end"]["journal"], RECORDING["end"]["offset"]) == (JOURNALS[-1].name, events()[-1].offset)
+    assert (RECORDING["end"]["journal"], RECORDING["end"]["offset"]) == (
+        JOURNALS[-1].name,
+        events()[-1].offset,
+    )
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -201,7 +218,10 @@ def test_types_and_values_are_varied() -> None:
             if any(row[place] is None for row in rows):
                 nulls.add(f"{table}.{column['name']}")
         text += json.dumps(rows, ensure_ascii=False)
-    wanted = "int unsigned,bigint unsigned,bigint,smallint,decimal,varchar,char,date,datetime,timestamp,time,enum,set"
+    wanted = (
+        "int unsigned,bigint "
+        "unsigned,bigint,smallint,decimal,varchar,char,date,datetime,timestamp,time,enum,set"
+    )
     wanted += ",tinyint,bit,json,double,float,varbinary,binary,text"
     assert types >= set(wanted.split(","))
     assert len(nulls) >= 8
@@ -213,12 +233,21 @@ def test_types_and_values_are_varied() -> None:
 @pytest.mark.mysql
 def test_counts_are_those_of_the_row_events() -> None:
     """The recorder counted affected rows; the server's own tool counts the rows in the journals."""
-    command = [*find_installation("mysql").tool("mysqlbinlog"), "--no-defaults", "--base64-output=decode-rows", "-v"]
+    command = [
+        *find_installation("mysql").tool("mysqlbinlog"),
+        "--no-defaults",
+        "--base64-output=decode-rows",
+        "-v",
+    ]
     shown = subprocess.run([*command, *map(str, JOURNALS)], capture_output=True, check=True).stdout
-    lines = re.findall(rb"^### (INSERT INTO|UPDATE|DELETE FROM) `shop`\.`(\w+)`$", shown, re.MULTILINE)
+    lines = re.findall(
+        rb"^### (INSERT INTO|UPDATE|DELETE FROM) `shop`\.`(\w+)`$", shown, re.MULTILINE
+    )
     counted = Counter((table.decode(), verb.split()[0].decode().lower()) for verb, table in lines)
     changes = RECORDING["end"]["changes"]
-    assert counted == Counter({(table, op): rows for table, ops in changes.items() for op, rows in ops.items() if rows})
+    assert counted == Counter(
+        {(table, op): rows for table, ops in changes.items() for op, rows in ops.items() if rows}
+    )
 
 
 @pytest.mark.mysql
@@ -229,11 +258,15 @@ def test_a_new_recording_has_the_same_rows(tmp_path: Path) -> None:
     for point in POINTS:
         assert again[point]["changes"] == RECORDING[point]["changes"]
         for file in sorted((SHOP_DIRECTORY / RECORDING[point]["expected"]).iterdir()):
-            assert (tmp_path / "shop" / RECORDING[point]["expected"] / file.name).read_bytes() == file.read_bytes()
+            assert (
+                tmp_path / "shop" / RECORDING[point]["expected"] / file.name
+            ).read_bytes() == file.read_bytes()
 
 
 @pytest.mark.mysql
-def test_replaying_the_journals_gives_the_expected_rows(start_server: Callable[..., Server]) -> None:
+def test_replaying_the_journals_gives_the_expected_rows(
+    start_server: Callable[..., Server],
+) -> None:
     """The server's own tools lead from the journals to the rows, at the middle and at the end."""
     server = start_server("mysql", default_time_zone="+00:00")
     middle = RECORDING["middle"]
@@ -248,7 +281,9 @@ def test_replaying_the_journals_gives_the_expected_rows(start_server: Callable[.
 def _replay(server: Server, arguments: list[str]) -> None:
     account = [f"--socket={server.socket}", "--user=root"]
     tool = server.installation.tool
-    with subprocess.Popen([*tool("mysqlbinlog"), "--no-defaults", *arguments], stdout=subprocess.PIPE) as reader:
+    with subprocess.Popen(
+        [*tool("mysqlbinlog"), "--no-defaults", *arguments], stdout=subprocess.PIPE
+    ) as reader:
         subprocess.run([*tool("mysql"), "--no-defaults", *account], stdin=reader.stdout, check=True)
     assert reader.returncode == 0
 

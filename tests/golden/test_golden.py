@@ -1,7 +1,9 @@
-"""Golden journals: what servers once wrote decodes to what those servers once said, without any server.
+"""Golden journals: what servers once wrote decodes to what those servers once said, without any
+server.
 
-Each journal lies beside the SQL that made it and the server's own SELECT at its end; ``make record-golden`` makes all
-of them again. The changes of a journal, applied in order to empty tables, must give the SELECT's rows.
+Each journal lies beside the SQL that made it and the server's own SELECT at its end;
+``make record-golden`` makes all of them again. The changes of a journal, applied in order to empty
+tables, must give the SELECT's rows.
 """
 
 from __future__ import annotations
@@ -22,10 +24,21 @@ from cdc_pipeline.source.archive.archive import read_journal
 from tools.record_golden import GOLDEN, statements_of
 
 JOURNALS = sorted(GOLDEN.glob("*.000001"))
-KEYS = {"typed": ["id"], "pair": ["a", "b"], "isam": ["n"], "docs": ["id"], "packed": ["id"], "plain": None}
+KEYS = {
+    "typed": ["id"],
+    "pair": ["a", "b"],
+    "isam": ["n"],
+    "docs": ["id"],
+    "packed": ["id"],
+    "plain": None,
+}
 # Columns that DDL adds: what rows from before it hold.
-ADDED = {"pair": {"d": "2020-01-01 00:00:00.500", "e": 9}, "plain": {"more": "a default that is not short at all"}}
-UNDONE = "undone"  # its rows are undone by ROLLBACK TO, which a reader of single changes does not know
+ADDED = {
+    "pair": {"d": "2020-01-01 00:00:00.500", "e": 9},
+    "plain": {"more": "a default that is not short at all"},
+}
+# its rows are undone by ROLLBACK TO, which a reader of single changes does not know
+UNDONE = "undone"
 INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"}
 
 
@@ -44,7 +57,9 @@ def _typed(kind: str, text: str | None) -> Any:
     return json.loads(text) if kind == "json" else text
 
 
-def _replayed(lines: list[dict[str, Any]], columns: dict[str, dict[str, str]]) -> dict[str, list[dict[str, Any]]]:
+def _replayed(
+    lines: list[dict[str, Any]], columns: dict[str, dict[str, str]]
+) -> dict[str, list[dict[str, Any]]]:
     tables: dict[str, dict[Any, dict[str, Any]]] = {name: {} for name in columns}
     for number, line in enumerate(lines):
         table = line["table"]
@@ -76,18 +91,24 @@ def test_golden_journals_decode_to_the_servers_rows(journal: Path) -> None:
     replayed = _replayed(lines, {table: said["columns"] for table, said in expected.items()})
     for table, said in expected.items():
         rows = [
-            {name: _typed(kind, text) for (name, kind), text in zip(said["columns"].items(), row, strict=True)}
+            {
+                name: _typed(kind, text)
+                for (name, kind), text in zip(said["columns"].items(), row, strict=True)
+            }
             for row in said["rows"]
         ]
         as_text = [json.dumps(row, sort_keys=True) for row in rows]
-        assert sorted(json.dumps(row, sort_keys=True) for row in replayed[table]) == sorted(as_text), table
+        assert sorted(json.dumps(row, sort_keys=True) for row in replayed[table]) == sorted(
+            as_text
+        ), table
     if any(line["table"] == UNDONE for line in lines):
         assert expected[UNDONE]["rows"] == []
 
 
 @pytest.mark.parametrize("journal", JOURNALS, ids=lambda path: path.stem)
 def test_golden_journals_hold_their_events(journal: Path) -> None:
-    """Framed are the events that stand in the file, the compressed ones as what they are rewritten to."""
+    """Framed are the events that stand in the file, the compressed ones as what they are rewritten
+    to."""
     expected: Counter[int] = Counter()
     for event_type, count in _expected(journal)["event_types"].items():
         expected[PACKED_TYPES.get(int(event_type), int(event_type))] += count  # type: ignore[call-overload]
@@ -100,7 +121,8 @@ def test_golden_journals_hold_their_events(journal: Path) -> None:
 def test_golden_journals_cover_the_common_traps() -> None:
     seen = {int(number) for journal in JOURNALS for number in _expected(journal)["event_types"]}
     assert {
-        EventType.GTID_TAGGED, EventType.TRANSACTION_PAYLOAD, EventType.XA_PREPARE, EventType.ROWS_QUERY,
+        EventType.GTID_TAGGED, EventType.TRANSACTION_PAYLOAD, EventType.XA_PREPARE,
+        EventType.ROWS_QUERY,
         EventType.PARTIAL_UPDATE_ROWS, EventType.PREVIOUS_GTIDS, EventType.MARIADB_ANNOTATE_ROWS,
         EventType.MARIADB_QUERY_COMPRESSED, EventType.MARIADB_WRITE_ROWS_COMPRESSED_V1,
         EventType.MARIADB_UPDATE_ROWS_COMPRESSED_V1, EventType.MARIADB_DELETE_ROWS_COMPRESSED_V1,

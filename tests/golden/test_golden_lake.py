@@ -1,8 +1,10 @@
-"""State that an older version wrote is read and continued: records, cuts, staged files, schema history, cursor, tables.
+"""State that an older version wrote is read and continued: records, cuts, staged files, schema
+history, cursor, tables.
 
-``lake-9168b91.tar.xz`` holds what commit 9168b91 (version 0.1.0) left of the recorded shop: a run up to the middle in
-three batches (``merge_rows: 4000``; one table in each mode), and a second run that was killed between the merges of
-batch 4, whose record and staged files are there and whose cut is not. ``cursors`` is the folder of its cursor.
+``lake-9168b91.tar.xz`` holds what commit 9168b91 (version 0.1.0) left of the recorded shop: a run
+up to the middle in three batches (``merge_rows: 4000``; one table in each mode), and a second run
+that was killed between the merges of batch 4, whose record and staged files are there and whose cut
+is not. ``cursors`` is the folder of its cursor.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ targets:
   - {{tables: [shop.orders], mode: history}}
   - {{tables: [shop.stock_movements], mode: changelog}}
 """
-# Rows that the source has at a cut, by what each mode's table says; a changelog's are its newest change of each key.
+# Rows that the source has at a cut, by what each mode's table says; a changelog's are its newest
+# change of each key.
 _TARGETS = {
     "customers": ("customers", "true"),
     "products": ("products", "NOT _cdc_deleted"),
@@ -73,7 +76,9 @@ def test_k3_the_state_of_an_older_version_is_read(old: PipelineConfig) -> None:
 
 @pytest.mark.spark
 @pytest.mark.whole
-def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(old: PipelineConfig, spark: Any) -> None:
+def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(
+    old: PipelineConfig, spark: Any
+) -> None:
     lake, before = old.sink.lake_path, cdc_pipeline.cuts(old.sink.lake_path, "shop")
     report = capture(old, cursors=_cursors(old))
     assert report.outcome == "applied"
@@ -85,8 +90,12 @@ def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(old: Pip
         else:
             key = ", ".join(f"`{column}`" for column in header["key"])
             frame.createOrReplaceTempView("changes")
-            newest = f"row_number() OVER (PARTITION BY {key} ORDER BY _cdc_seq DESC, _cdc_ordinal DESC)"
-            frame = spark.sql(f"SELECT * FROM (SELECT *, {newest} AS place FROM changes) WHERE place = 1")
+            newest = (
+                f"row_number() OVER (PARTITION BY {key} ORDER BY _cdc_seq DESC, _cdc_ordinal DESC)"
+            )
+            frame = spark.sql(
+                f"SELECT * FROM (SELECT *, {newest} AS place FROM changes) WHERE place = 1"
+            )
             frame = frame.where("_cdc_op <> 'delete'")
         columns = [column["name"] for column in header["columns"]]
         found = compare(f"shop.{name}", frame.select(*columns).toArrow(), header, expected)
@@ -94,4 +103,7 @@ def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(old: Pip
     header, expected = read_expected(SHOP_DIRECTORY / "expected_middle" / "customers.jsonl.gz")
     middle = cdc_pipeline.read(spark, lake, "shop.customers", as_of=before[-1].number)
     names = [column["name"] for column in header["columns"]]
-    assert compare("shop.customers", middle.select(*names).toArrow(), header, expected).differences == ()
+    assert (
+        compare("shop.customers", middle.select(*names).toArrow(), header, expected).differences
+        == ()
+    )

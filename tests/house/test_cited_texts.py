@@ -36,16 +36,21 @@ def test_no_text_cites_one_that_is_not_here() -> None:
     found = {
         str(file.relative_to(ROOT)): missing
         for file in _texts()
-        if file != Path(__file__) and (missing := missing_texts(file.read_text(encoding="utf-8"), file.parent))
+        if file != Path(__file__)
+        and (missing := missing_texts(file.read_text(encoding="utf-8"), file.parent))
     }
     assert not found
 
 
-@pytest.mark.parametrize("text", ["see plans.md", "(pitfall 13)", "as Promise 4 says", "server-facts C", "issue #7"])
+@pytest.mark.parametrize(
+    "text", ["see plans.md", "(pitfall 13)", "as Promise 4 says", "server-facts C", "issue #7"]
+)
 def test_a_missing_text_is_found(text: str) -> None:
     assert missing_texts(text, ROOT)
 
 
-@pytest.mark.parametrize("text", ["docs/types.md", "types.md", "README.md", "a pitfall of two", "SPEC P4, K13"])
+@pytest.mark.parametrize(
+    "text", ["docs/types.md", "types.md", "README.md", "a pitfall of two", "SPEC P4, K13"]
+)
 def test_a_text_that_is_here_may_be_cited(text: str) -> None:
     assert missing_texts(text, ROOT) == []

@@ -1,4 +1,5 @@
-"""Every command that an error, a hint or a page tells a person to type is one of the command line (F23)."""
+"""Every command that an error, a hint or a page tells a person to type is one of the command line
+(F23)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from cdc_pipeline.cli.app import COMMANDS, cli
 ROOT = Path(__file__).parents[2]
 _COMMAND = re.compile(r"cdc-pipeline +(?P<rest>[^`\n]*)")
 # What ends a command in a sentence or a shell.
-_END = re.compile(r"[;)#|>]|\.\.\.|, | (?:or|and|then|from|shows|with|in|lists|goes|of|is|says|tells) ")
+_END = re.compile(
+    r"[;)#|>]|\.\.\.|, | (?:or|and|then|from|shows|with|in|lists|goes|of|is|says|tells) "
+)
 PLACEHOLDER = "X"
 
 
@@ -26,7 +29,10 @@ def texts(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             inside.update(node.values)
-            yield "".join(str(one.value) if isinstance(one, ast.Constant) else PLACEHOLDER for one in node.values)
+            yield "".join(
+                str(one.value) if isinstance(one, ast.Constant) else PLACEHOLDER
+                for one in node.values
+            )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inside:
             yield node.value
 
@@ -49,7 +55,12 @@ def mistakes(rest: str) -> Iterator[str]:
     context = click.Context(cli)
     while words:
         word = words.pop(0)
-        options = {name: one for one in command.params if isinstance(one, click.Option) for name in one.opts}
+        options = {
+            name: one
+            for one in command.params
+            if isinstance(one, click.Option)
+            for name in one.opts
+        }
         options |= {"--help": click.Option(["--help"], is_flag=True)}
         name, _, value = word.partition("=")
         if word.startswith("-") and word != "-":
@@ -72,7 +83,11 @@ def _cited() -> list[tuple[str, str]]:
     for file in sorted((ROOT / "cdc_pipeline").rglob("*.py")):
         for text in texts(ast.parse(file.read_text(encoding="utf-8"))):
             found += [(str(file.relative_to(ROOT)), rest) for rest in commands(text)]
-    for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ]:
         found += [(page.name, rest) for rest in commands(page.read_text(encoding="utf-8"))]
     return found
 
@@ -80,8 +95,12 @@ def _cited() -> list[tuple[str, str]]:
 def test_k22_every_command_that_is_named_can_be_typed() -> None:
     """K22: a way out that does not exist is none."""
     cited = _cited()
-    assert len({rest.split()[0] for _, rest in cited} & COMMANDS.keys()) >= len(COMMANDS) - 1, "the search finds them"
-    wrong = [f"{where}: cdc-pipeline {rest}: {said}" for where, rest in cited for said in mistakes(rest)]
+    assert len({rest.split()[0] for _, rest in cited} & COMMANDS.keys()) >= len(COMMANDS) - 1, (
+        "the search finds them"
+    )
+    wrong = [
+        f"{where}: cdc-pipeline {rest}: {said}" for where, rest in cited for said in mistakes(rest)
+    ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -14,19 +14,24 @@ def _write(folder: Path, text: str, name: str = "shop") -> Path:
 
 
 def test_a_source_and_a_lake_are_enough(tmp_path: Path) -> None:
-    config = load_config(_write(tmp_path, "source: {kind: archive, directory: journals}\nsink: {lake_path: lake}\n"))
+    config = load_config(
+        _write(tmp_path, "source: {kind: archive, directory: journals}\nsink: {lake_path: lake}\n")
+    )
     assert config.name == "shop"
     assert config.sink.lake_path == tmp_path / "lake"
     assert config.start == "earliest"
     assert config.bound == "end_of_log"
 
 
-def test_secrets_come_from_the_environment_and_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_come_from_the_environment_and_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
     config = load_config(
         _write(
             tmp_path,
-            "source: {kind: live, host: db, user: cdc, password: '${SHOP_PASSWORD}'}\nsink: {lake_path: lake}\n",
+            "source: {kind: live, host: db, user: cdc, password: '${SHOP_PASSWORD}'}\nsink: "
+            "{lake_path: lake}\n",
         )
     )
     assert isinstance(config.source, LiveSourceConfig)
@@ -80,8 +85,13 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, part: str) -
 
 def test_a_section_that_is_written_twice_is_a_mistake_with_its_lines(tmp_path: Path) -> None:
     """YAML itself would take the last one without a word."""
-    file = _write(tmp_path, "source: {kind: archive, directory: j}\nsink: {lake_path: a}\nsink: {lake_path: b}\n")
-    with pytest.raises(ConfigMistakes, match=r"line 3, column 1: .*'sink' is given twice, first in line 2"):
+    file = _write(
+        tmp_path,
+        "source: {kind: archive, directory: j}\nsink: {lake_path: a}\nsink: {lake_path: b}\n",
+    )
+    with pytest.raises(
+        ConfigMistakes, match=r"line 3, column 1: .*'sink' is given twice, first in line 2"
+    ):
         load_config(file)
 
 
@@ -121,7 +131,8 @@ def test_secret_is_not_in_the_message(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
     file = _write(
         tmp_path,
-        "source: {kind: live, host: 1, user: cdc, password: '${SHOP_PASSWORD}', port: x}\nsink: {lake_path: lake}\n",
+        "source: {kind: live, host: 1, user: cdc, password: '${SHOP_PASSWORD}', port: x}\nsink: "
+        "{lake_path: lake}\n",
     )
     with pytest.raises(ConfigMistakes) as caught:
         load_config(file)
@@ -137,10 +148,17 @@ _ARCHIVE = "source: {kind: archive, directory: x}\nsink: {lake_path: y}\n"
         ("source: {kind: '${CANARY}', directory: x}\nsink: {lake_path: y}\n", "source"),
         (_ARCHIVE + "targets:\n- tables: [a.b]\n  mode: ${CANARY}\n", "targets.0.mode"),
         (
-            _ARCHIVE + "targets:\n- tables: [a.b]\n  computed: {c: {expression: \"'${CANARY}'\", type: string}}\n",
+            _ARCHIVE
+            + (
+                "targets:\n- tables: [a.b]\n  computed: {c: {expression: \"'${CANARY}'\", "
+                "type: string}}\n"
+            ),
             "targets.0.computed.c.expression",
         ),
-        (_ARCHIVE + "targets:\n- tables: [a.b]\n  filter: \"b <> '${CANARY}'\"\n", "targets.0.filter"),
+        (
+            _ARCHIVE + "targets:\n- tables: [a.b]\n  filter: \"b <> '${CANARY}'\"\n",
+            "targets.0.filter",
+        ),
         (_ARCHIVE + "store: {kind: '${CANARY}'}\n", "store.kind"),
         (_ARCHIVE + "tables: {include: ['${CANARY}']}\n", "tables.include"),
     ],

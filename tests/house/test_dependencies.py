@@ -29,6 +29,8 @@ def _imported(file: Path) -> set[str]:
 def test_what_the_package_imports_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = [re.split(r"[<>=!~ \[]", line)[0].lower() for line in project["dependencies"]]
-    declared = {module for name in names for module in MODULES.get(name, name.replace("-", "_")).split()}
+    declared = {
+        module for name in names for module in MODULES.get(name, name.replace("-", "_")).split()
+    }
     imported = set().union(*map(_imported, (ROOT / "cdc_pipeline").rglob("*.py")))
     assert not imported - declared - set(sys.stdlib_module_names) - {"cdc_pipeline"}

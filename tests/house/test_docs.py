@@ -4,7 +4,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
@@ -12,12 +17,18 @@ _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 def _links(page: Path) -> list[tuple[Path, str]]:
     """Files and anchors that a page leads to."""
     found = _LINK.findall(page.read_text(encoding="utf-8"))
-    return [((page.parent / path).resolve() if path else page, anchor) for path, anchor in found if ":" not in path]
+    return [
+        ((page.parent / path).resolve() if path else page, anchor)
+        for path, anchor in found
+        if ":" not in path
+    ]
 
 
 def _anchors(page: Path) -> set[str]:
     headings = _HEADING.findall(page.read_text(encoding="utf-8"))
-    return {re.sub(r"[^\w\- ]", "", heading.lower().strip()).replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower().strip()).replace(" ", "-") for heading in headings
+    }
 
 
 def test_every_page_of_docs_is_linked_from_the_readme() -> None:
@@ -40,6 +51,7 @@ def test_the_glossary_is_in_order_and_its_words_are_those_of_the_code() -> None:
     terms = re.findall(r"^\*\*([^*]+)\*\*:", glossary, re.MULTILINE)
     assert terms == sorted(terms)
     code = " ".join(
-        " ".join(file.read_text(encoding="utf-8").split()) for file in sorted((ROOT / "cdc_pipeline").rglob("*.py"))
+        " ".join(file.read_text(encoding="utf-8").split())
+        for file in sorted((ROOT / "cdc_pipeline").rglob("*.py"))
     )
     assert not [term for term in terms if not re.search(rf"\b{term}s?\b", code, re.IGNORECASE)]

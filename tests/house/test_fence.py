@@ -35,14 +35,22 @@ def _imports(file: Path) -> set[str]:
 
 def test_layers_hold() -> None:
     done = subprocess.run(
-        [Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True, check=False
+        [Path(sys.executable).parent / "lint-imports"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("library", sorted(ROOMS))
 def test_heavy_library_stays_in_its_room(library: str) -> None:
-    users = [str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py") if library in _imports(file)]
+    users = [
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        if library in _imports(file)
+    ]
     assert users, f"nobody imports {library}: the fence guards nothing"
     outside = [user for user in users if not user.startswith(ROOMS[library])]
     assert not outside
@@ -58,28 +66,35 @@ def test_heavy_library_stays_in_its_room(library: str) -> None:
 )
 def test_import_is_light(statement: str) -> None:
     script = (
-        f"{statement}\nimport sys\nprint([m for m in ('dagster', 'pyspark', 'numba', 'pymysql') if m in sys.modules])"
+        f"{statement}\nimport sys\nprint([m for m in ('dagster', 'pyspark', 'numba', 'pymysql') if "
+        "m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
 def test_decoding_loads_no_pandas() -> None:
     """pyarrow imports it as soon as it is given a list: half a second of every run."""
     program = (
-        "import sys; from pathlib import Path; from cdc_pipeline.pipeline.inspect.inspect import inspect;"
-        " found = inspect([Path('cdc_pipeline/demo/shop/journals')]); assert found.error is None and found.tables;"
-        " print('pandas' in sys.modules)"
+        "import sys; from pathlib import Path; from cdc_pipeline.pipeline.inspect.inspect import "
+        "inspect; found = inspect([Path('cdc_pipeline/demo/shop/journals')]); assert found.error "
+        "is None and found.tables; print('pandas' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"
 
 
-CLOCKS = {"perf_counter", "process_time", "ru_utime", "ru_stime"}  # `monotonic` ends waits that would never end
+# `monotonic` ends waits that would never end
+CLOCKS = {"perf_counter", "process_time", "ru_utime", "ru_stime"}
 
 
 def test_no_test_holds_a_time_or_cpu_limit() -> None:
-    """Machines differ by a factor of two and are noisy (finding F24): figures belong in benchmarks."""
+    """Machines differ by a factor of two and are noisy (finding F24): figures belong in
+    benchmarks."""
     timed = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for file in (ROOT / "tests").rglob("test_*.py")

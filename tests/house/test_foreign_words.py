@@ -18,12 +18,15 @@ SERVER = [
     (1062, f"Duplicate entry '{CANARY}' for key 'users.email'", "Duplicate entry ?"),
     (1064, f"You have an error; see the server's manual to use near '{CANARY}' AND' at line 1",
      "You have an error; see the server's manual to use near ? at line 1"),
-    (1292, f"Truncated incorrect DOUBLE value: '{CANARY} it''s'", "Truncated incorrect DOUBLE value: ?"),
-    (1366, f"Incorrect string value: '\\xF0{CANARY}' for column `a`", "Incorrect string value: ? for column `a`"),
+    (1292, f"Truncated incorrect DOUBLE value: '{CANARY} it''s'",
+        "Truncated incorrect DOUBLE value: ?"),
+    (1366, f"Incorrect string value: '\\xF0{CANARY}' for column `a`",
+        "Incorrect string value: ? for column `a`"),
     (3141, f'Invalid JSON text: "{CANARY}', "Invalid JSON text: ?"),
     (None, f"can't read N'{CANARY}'", "can't read N?"),
     (1146, "Table 'shop.orders' doesn't exist", "Table 'shop.orders' doesn't exist"),
-    (2003, "Can't connect to MySQL server on 'db' (timed out)", "Can't connect to MySQL server on 'db' (timed out)"),
+    (2003, "Can't connect to MySQL server on 'db' (timed out)",
+        "Can't connect to MySQL server on 'db' (timed out)"),
     (1236, "Could not open log file 'binlog.000001'", "Could not open log file 'binlog.000001'"),
 ]  # fmt: skip
 
@@ -46,18 +49,21 @@ class Py4JJavaError(Exception):
 
 
 SPARK = [
-    (SparkRuntimeException(f"[CAST_INVALID_INPUT] The value '{CANARY}' of the type \"STRING\" cannot be cast."),
+    (SparkRuntimeException(f"[CAST_INVALID_INPUT] The value '{CANARY}' of the type \"STRING\" cannot be cast."),  # noqa: E501
      "SparkRuntimeException: [CAST_INVALID_INPUT]"),
     (SparkRuntimeException("[CAST_OVERFLOW] The value 7788 of the type SMALLINT cannot be cast."),
      "SparkRuntimeException: [CAST_OVERFLOW]"),
-    (AnalysisException(f"[PARSE_SYNTAX_ERROR] Syntax error near '{CANARY}'. SQLSTATE: 42601\n== SQL ==\n{CANARY}"),
+    (AnalysisException(f"[PARSE_SYNTAX_ERROR] Syntax error near '{CANARY}'. SQLSTATE: 42601\n== SQL ==\n{CANARY}"),  # noqa: E501
      "AnalysisException: [PARSE_SYNTAX_ERROR]: Syntax error near ?. SQLSTATE: ?"),
-    (Exception(f"[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint c (a > 7788) violated:\n - a : {CANARY}"),
+    (Exception("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint c (a > 7788) "
+        f"violated:\n - a : {CANARY}"),
      "Exception: [DELTA_VIOLATE_CONSTRAINT_WITH_VALUES]: CHECK constraint c (a > ?) violated"),
-    (Py4JJavaError("An error occurred while calling o1.sql.\n: java.io.IOException: No space left on device\n\tat x"),
+    (Py4JJavaError("An error occurred while calling o1.sql.\n: java.io.IOException: No space left "
+        "on device\n\tat x"),
      "Py4JJavaError: IOException: No space left on device"),
-    (Py4JJavaError(f"An error occurred while calling o1.sql.\n: org.apache.spark.SparkException: Job aborted: "
-                   f"java.lang.IllegalStateException: [DUPLICATED_MAP_KEY] Duplicate map key {CANARY} was found"),
+    (Py4JJavaError("An error occurred while calling o1.sql.\n: org.apache.spark.SparkException: Job aborted: "  # noqa: E501
+        "java.lang.IllegalStateException: [DUPLICATED_MAP_KEY] Duplicate map key "
+        f"{CANARY} was found"),
      "Py4JJavaError: SparkException: IllegalStateException: [DUPLICATED_MAP_KEY]"),
 ]  # fmt: skip
 
@@ -95,7 +101,8 @@ def _handlers() -> Iterator[tuple[str, ast.ExceptHandler]]:
 
 
 def test_k26_no_error_of_a_library_is_kept_as_a_cause_or_in_words_of_its_own() -> None:
-    """Dagster records causes as they are; `said_by` is the only way of an `except Exception` into a text."""
+    """Dagster records causes as they are; `said_by` is the only way of an `except Exception` into a
+    text."""
     found = []
     for at, handler in _handlers():
         is_any = isinstance(handler.type, ast.Name) and handler.type.id == "Exception"

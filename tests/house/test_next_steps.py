@@ -1,7 +1,8 @@
-"""Each command that an error names as the way out is tried by a test from the state that raises it (K22).
+"""Each command that an error names as the way out is tried by a test from the state that raises it
+(K22).
 
-The texts are found in the syntax tree: a new one without a test fails here. The doctor's commands are left out: its
-checks look at states and raise no errors.
+The texts are found in the syntax tree: a new one without a test fails here. The doctor's commands
+are left out: its checks look at states and raise no errors.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _OTHER: Final = ("cli/", "demo/", "pipeline/doctor/")
 _WAYS: Final = "cli/test_ways_out.py::"
 _LISTS: Final = _WAYS + "test_k22_wrong_names_lead_to_the_lists_of_right_ones"
 _REBUILT: Final = _WAYS + "test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive"
-_UNFINISHED: Final = _WAYS + "test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name"
+_UNFINISHED: Final = (
+    _WAYS + "test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name"
+)
 _FIRST: Final = _WAYS + "test_k22_before_the_first_run_a_run_is_named"
 _AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
 
@@ -44,7 +47,8 @@ TRIED: Final[dict[str, str]] = {
     ),
     "pipeline/operate/quarantine_replay.py::_selected_entries": _LISTS,
     "pipeline/plan/reconcile.py::_ahead": _AHEAD,
-    "pipeline/plan/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
+    "pipeline/plan/reconcile.py::reconcile": _WAYS
+    + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
     "pipeline/admin_batch.py::finished_state": _UNFINISHED,
     "pipeline/admin_batch.py::_nothing_captured": _FIRST,
     "position/cursor.py::CursorGuard.check_write": (
@@ -65,14 +69,20 @@ TRIED: Final[dict[str, str]] = {
 # Where none tries it from there, with the reason.
 SEEN: Final[dict[str, str]] = {
     "orchestration/cursor_job.py::": "a description",
-    "orchestration/cursor_store.py::DagsterCursorStore.write": "only code meets it, outside of a run",
+    "orchestration/cursor_store.py::DagsterCursorStore.write": (
+        "only code meets it, outside of a run"
+    ),
     "pipeline/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
     "pipeline/operate/cursor_change.py::apply_rebuild": "a look at the cursor",
     "pipeline/load/begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
     "pipeline/load/main.py::MainLake.capture": "a run: there is no cursor yet",
     "pipeline/verify/reread.py::_Reread._targets": "a load, from a state that stops no run",
-    "pipeline/targets/targets.py::Targets._arrive": "a load of a suspended table, as `way_out` names it too",
-    "pipeline/plan/unmatched.py::nothing_matched": "a load that may follow when the pattern is right",
+    "pipeline/targets/targets.py::Targets._arrive": (
+        "a load of a suspended table, as `way_out` names it too"
+    ),
+    "pipeline/plan/unmatched.py::nothing_matched": (
+        "a load that may follow when the pattern is right"
+    ),
     "pipeline/verify/verify.py::_Verification._names": "a list",
     "pipeline/verify/verify.py::_Verification._reason": "a note of a report",
     "pipeline/verify/verify.py::_Verification._why_not": "a note of a report",
@@ -95,7 +105,10 @@ def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:
             elif isinstance(child, ast.Constant) and isinstance(child.value, str):
                 yield place, child.value
             elif isinstance(child, ast.JoinedStr):
-                yield place, "".join(part.value for part in child.values if isinstance(part, ast.Constant))
+                yield (
+                    place,
+                    "".join(part.value for part in child.values if isinstance(part, ast.Constant)),
+                )
             elif not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
                 yield from visit(child, place)
 

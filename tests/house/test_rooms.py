@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Folders of the tests' own: whole campaigns, recorded data, helpers, and what concerns the whole repository.
+# Folders of the tests' own: whole campaigns, recorded data, helpers, and what concerns the whole
+# repository.
 OWN = {"browser", "campaigns", "golden", "house", "mutations", "servers", "support"}
 
 
@@ -16,6 +17,8 @@ def test_every_folder_of_tests_is_one_of_the_package() -> None:
     strangers = [
         str(path)
         for path in sorted(folders)
-        if path.parts and path.parts[0] not in OWN and not (ROOT / "cdc_pipeline" / path / "__init__.py").is_file()
+        if path.parts
+        and path.parts[0] not in OWN
+        and not (ROOT / "cdc_pipeline" / path / "__init__.py").is_file()
     ]
     assert not strangers

@@ -15,24 +15,30 @@ NO_SQL = {"sink/spark/class_archive.py", "sink/durable/retention.py"}
 
 
 def _quoted_holes(tree: ast.AST) -> list[int]:
-    """Lines of f-strings with a placeholder right between two quotes: a literal that nothing has escaped."""
+    """Lines of f-strings with a placeholder right between two quotes: a literal that nothing has
+    escaped."""
     found = []
     for node in ast.walk(tree):
         parts = node.values if isinstance(node, ast.JoinedStr) else []
         for before, hole, after in zip(parts, parts[1:], parts[2:], strict=False):
             texts = [part.value for part in (before, after) if isinstance(part, ast.Constant)]
-            is_within = len(texts) == 2 and str(texts[0]).endswith("'") and str(texts[1]).startswith("'")
+            is_within = (
+                len(texts) == 2 and str(texts[0]).endswith("'") and str(texts[1]).startswith("'")
+            )
             if is_within and isinstance(hole, ast.FormattedValue) and hole.conversion == -1:
                 found.append(node.lineno)
     return found
 
 
 def _files() -> list[Path]:
-    return [file for folder in ("sink", "schema") for file in sorted((PACKAGE / folder).rglob("*.py"))]
+    return [
+        file for folder in ("sink", "schema") for file in sorted((PACKAGE / folder).rglob("*.py"))
+    ]
 
 
 def test_k20_no_literal_is_made_beside_the_renderer() -> None:
-    """K20: ``'{value}'`` in a text is a literal that means whatever the value says; `text_literal` makes them."""
+    """K20: ``'{value}'`` in a text is a literal that means whatever the value says; `text_literal`
+    makes them."""
     assert _quoted_holes(ast.parse("f\"SELECT '{a}', {b}\"")) == [1]
     found = {
         str(file.relative_to(PACKAGE)): lines

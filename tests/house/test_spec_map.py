@@ -1,5 +1,5 @@
-"""docs/spec.md maps every clause and rule to code and tests: complete, and every name in it exists (by the syntax tree,
-without importing anything)."""
+"""docs/spec.md maps every clause and rule to code and tests: complete, and every name in it exists
+(by the syntax tree, without importing anything)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ ENTRIES = read_map((ROOT / "docs" / "spec.md").read_text(encoding="utf-8"))
 
 @cache
 def symbols(file: Path) -> dict[str, str]:
-    """Names that `file` defines at its top and in its classes (``Class.method``), with their docstrings."""
+    """Names that `file` defines at its top and in its classes (``Class.method``), with their
+    docstrings."""
     found: dict[str, str] = {}
 
     def collect(body: list[ast.stmt], prefix: str) -> None:
@@ -61,7 +62,13 @@ def symbols(file: Path) -> dict[str, str]:
             if isinstance(node, ast.ClassDef):
                 collect(node.body, f"{prefix}{node.name}.")
             elif isinstance(node, ast.Assign):
-                found.update({prefix + target.id: "" for target in node.targets if isinstance(target, ast.Name)})
+                found.update(
+                    {
+                        prefix + target.id: ""
+                        for target in node.targets
+                        if isinstance(target, ast.Name)
+                    }
+                )
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 found[prefix + node.target.id] = ""
 
@@ -72,7 +79,11 @@ def symbols(file: Path) -> dict[str, str]:
 def cites(clause: str, test: str, docstring: str) -> bool:
     """Whether a test's name (``test_s8_s14_...``) or docstring (``S8``) cites `clause`."""
     parts = test.rpartition(".")[2].split("_")[1:]
-    numbers = parts[: next((n for n, part in enumerate(parts) if not re.fullmatch(r"[a-z]\d+", part)), len(parts))]
+    numbers = parts[
+        : next(
+            (n for n, part in enumerate(parts) if not re.fullmatch(r"[a-z]\d+", part)), len(parts)
+        )
+    ]
     return clause.lower() in numbers or re.search(rf"\b{clause}\b", docstring) is not None
 
 
@@ -112,7 +123,9 @@ def test_every_named_test_exists_and_cites_its_clause(entry: Entry) -> None:
         assert fitting, f"no test is named {name}"
         for test, docstring in fitting.items():
             assert test.rpartition(".")[2].startswith("test_"), name
-            assert cites(entry.clause, test, docstring), f"{path}::{test} does not cite {entry.clause}"
+            assert cites(entry.clause, test, docstring), (
+                f"{path}::{test} does not cite {entry.clause}"
+            )
 
 
 def test_the_clauses_of_the_specification_hold() -> None:
@@ -124,7 +137,11 @@ def test_the_map_is_read_strictly() -> None:
     """A name without quotes, or a line with a cell too many, does not pass in silence."""
     row = "| S1 | asks | holds | `a.py::b` | `c.py::test_s1_d` |"
     assert read_map(row) == [Entry("S1", "asks", "holds", ("a.py::b",), ("c.py::test_s1_d",))]
-    for wrong in (row.replace("`a.py::b`", "a.py::b"), row + " more |", row.replace("`a.py::b`", "`a.py` `b.py`")):
+    for wrong in (
+        row.replace("`a.py::b`", "a.py::b"),
+        row + " more |",
+        row.replace("`a.py::b`", "`a.py` `b.py`"),
+    ):
         with pytest.raises(AssertionError):
             read_map(wrong)
     assert cites("S8", "C.test_s8_s14_x", "")

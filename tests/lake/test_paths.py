@@ -39,7 +39,8 @@ def test_k22_two_names_never_share_a_folder(names: list[str]) -> None:
 
 
 def test_k22_only_a_name_too_long_for_a_folder_is_shortened() -> None:
-    """F10: 27 Chinese or 41 Cyrillic characters are too long once escaped; what fitted keeps its folder."""
+    """F10: 27 Chinese or 41 Cyrillic characters are too long once escaped; what fitted keeps its
+    folder."""
     assert folder_name("order items") == "order~20items"
     assert folder_name("\u4e00" * 26) == "~e4~b8~80" * 26
     assert "~~" not in folder_name("~~" * 40)
@@ -47,8 +48,13 @@ def test_k22_only_a_name_too_long_for_a_folder_is_shortened() -> None:
         folder = folder_name(name)
         readable, _, digest = folder.partition("~~")
         assert len(digest) == 32
-        assert bytes.fromhex(readable.replace("~", "")).decode() == name[: len(readable) // (3 * len(name[0].encode()))]
-        assert folder != folder_name(folder), "a table that is called like the folder has another one"
+        assert (
+            bytes.fromhex(readable.replace("~", "")).decode()
+            == name[: len(readable) // (3 * len(name[0].encode()))]
+        )
+        assert folder != folder_name(folder), (
+            "a table that is called like the folder has another one"
+        )
 
 
 def test_a_schema_named_like_the_state_folder_lies_elsewhere(tmp_path: Path) -> None:
@@ -81,8 +87,11 @@ def test_remove_tree_counts_files(tmp_path: Path) -> None:
     assert remove_tree(tmp_path / "a") == 0
 
 
-def test_k16_a_link_that_was_sent_twice_meets_its_own_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over NFS an answer may be lost: the repeated request finds the name, which is of the same file (F20)."""
+def test_k16_a_link_that_was_sent_twice_meets_its_own_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over NFS an answer may be lost: the repeated request finds the name, which is of the same
+    file (F20)."""
     link = os.link
 
     def twice(path: Path, target: Path) -> None:

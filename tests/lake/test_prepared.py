@@ -17,14 +17,28 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.prepared import Effect, XaParking, remove_unreferenced
 from cdc_pipeline.position.cursor import CursorState, OpenXa
 from tests.support.seqs import seq_array
-from tests.support.sink_values import column, cursor_at, decoded, delete, insert, table_schema, update
+from tests.support.sink_values import (
+    column,
+    cursor_at,
+    decoded,
+    delete,
+    insert,
+    table_schema,
+    update,
+)
 
 T = table_schema(
     "shop.t",
-    [column("id", Kind.INT32), column("s", Kind.TEXT, charset="utf8mb4"), column("e", Kind.ENUM, labels=("ü", "b"))],
+    [
+        column("id", Kind.INT32),
+        column("s", Kind.TEXT, charset="utf8mb4"),
+        column("e", Kind.ENUM, labels=("ü", "b")),
+    ],
     "id",
 )
-U = table_schema("shop.u", [column("id", Kind.INT32), column("v", Kind.VECTOR), column("g", Kind.GEOMETRY)], "id")
+U = table_schema(
+    "shop.u", [column("id", Kind.INT32), column("v", Kind.VECTOR), column("g", Kind.GEOMETRY)], "id"
+)
 EFFECT = Effect(epoch=3, journal="binlog.000009", tx_offset=777, commit_ts_us=5_000_000)
 
 
@@ -39,7 +53,9 @@ def parking(paths: LakePaths, open_xa: tuple[OpenXa, ...] = (), **rest: Any) -> 
 
 def rows_of(schema: TableSchema, count: int = 2, *, ordinal: int = 4) -> DecodedRows:
     """`count` inserts in events of ascending ordinals of a transaction at offset 50."""
-    made = decoded(schema, [insert(**dict.fromkeys(schema.column_names)) for _ in range(count)], first_place=1)
+    made = decoded(
+        schema, [insert(**dict.fromkeys(schema.column_names)) for _ in range(count)], first_place=1
+    )
     ordinals = np.arange(ordinal, ordinal + count)
     zeros = np.zeros(count, np.int64)
     return replace(made, seq=seq_array(1, 7, zeros + 50, ordinals, zeros, 0))
@@ -57,22 +73,27 @@ def cursor_with(open_xa: tuple[OpenXa, ...]) -> CursorState:
 
 
 def files(paths: LakePaths) -> list[str]:
-    return sorted(path.relative_to(paths.xa).as_posix() for path in paths.xa.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(paths.xa).as_posix() for path in paths.xa.rglob("*") if path.is_file()
+    )
 
 
 @pytest.mark.parametrize("memory_bytes_max", [1 << 30, 0])
-def test_k8_rows_come_back_whole_under_the_seq_of_the_commit(paths: LakePaths, memory_bytes_max: int) -> None:
+def test_k8_rows_come_back_whole_under_the_seq_of_the_commit(
+    paths: LakePaths, memory_bytes_max: int
+) -> None:
     changes = [
-        insert(id=1, s="é'", e="ü"), update({"id": 1, "s": None, "e": "b"}, {"id": 2}), delete(id=3, s="", e=None),
+        insert(id=1, s="é'", e="ü"), update({"id": 1, "s": None, "e": "b"}, {"id": 2}),
+        delete(id=3, s="", e=None),
     ]  # fmt: skip
     given = decoded(T, changes, first_place=100)
     first = parking(paths, memory_bytes_max=memory_bytes_max)
     other = decoded(U, [insert(id=1, v=[1.5, -2.0], g={"srid": 4, "wkb": b"\0\1"})], first_place=7)
     park(first, "x", 50, given, other, given)
     open_xa = first.durable()
-    assert [(xa.xid, xa.gtid, xa.prepared_offset, xa.prepared_at_us, xa.rows) for xa in open_xa] == [
-        ("x", "g:1", 50, 12, 7)
-    ]
+    assert [
+        (xa.xid, xa.gtid, xa.prepared_offset, xa.prepared_at_us, xa.rows) for xa in open_xa
+    ] == [("x", "g:1", 50, 12, 7)]
     for again in (first, parking(paths, open_xa)):
         assert again.schemas("x") == (T, U)
         found = [rows for rows in again.rows("x", EFFECT) if rows.schema == T]
@@ -96,7 +117,9 @@ def test_k8_ordinals_stay_under_another_transaction(paths: LakePaths) -> None:
     park(parked, "x", 50, rows_of(T, 5, ordinal=9))
     (rows,) = parked.rows("x", EFFECT)
     assert event_ordinals(rows.seq).tolist() == [9, 10, 11, 12, 13]
-    assert [int(seq) for seq in rows.seq.to_pylist()] == [pack_seq(3, 9, 777, ordinal) for ordinal in range(9, 14)]
+    assert [int(seq) for seq in rows.seq.to_pylist()] == [
+        pack_seq(3, 9, 777, ordinal) for ordinal in range(9, 14)
+    ]
 
 
 @pytest.mark.parametrize("memory_bytes_max", [1 << 30, 0])
@@ -110,7 +133,9 @@ def test_k8_undone_rows_are_not_parked(paths: LakePaths, memory_bytes_max: int) 
     parked.park("x", prepared_at_us=1)
     (entry,) = parked.durable()
     assert [file.table for file in entry.files] == ["shop.t"]
-    ordinals = [number for rows in parked.rows("x", EFFECT) for number in event_ordinals(rows.seq).tolist()]
+    ordinals = [
+        number for rows in parked.rows("x", EFFECT) for number in event_ordinals(rows.seq).tolist()
+    ]
     assert ordinals == [2, 3, 8, 9, 10, 11, 31, 32]
     assert len(files(paths)) == 1
 
@@ -133,7 +158,9 @@ def test_k8_files_stay_until_a_cut_contains_their_end(paths: LakePaths) -> None:
     assert list(paths.xa.iterdir()) == []
 
 
-def test_k8_a_prepare_that_is_read_again_does_not_touch_what_a_cursor_refers_to(paths: LakePaths) -> None:
+def test_k8_a_prepare_that_is_read_again_does_not_touch_what_a_cursor_refers_to(
+    paths: LakePaths,
+) -> None:
     first = parking(paths)
     park(first, "x", 50, rows_of(T, 2), rows_of(T, 1))
     (entry,) = first.durable()

@@ -19,7 +19,10 @@ TABLES, COLUMNS = 500, 30
 
 
 def _columns(table: int) -> tuple[TargetColumn, ...]:
-    return tuple(TargetColumn(name=f"t{table}_c{place}", delta_type="decimal(20,0)") for place in range(COLUMNS))
+    return tuple(
+        TargetColumn(name=f"t{table}_c{place}", delta_type="decimal(20,0)")
+        for place in range(COLUMNS)
+    )
 
 
 def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] = ()) -> Cut:
@@ -28,7 +31,11 @@ def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] 
         batch_number=number,
         published_at_us=number,
         interval=Interval(
-            start_journal="b.1", start_offset=number, end_journal="b.1", end_offset=number + 1, transactions_seen=2
+            start_journal="b.1",
+            start_offset=number,
+            end_journal="b.1",
+            end_offset=number + 1,
+            transactions_seen=2,
         ),
         cursor=CursorState(
             source="shop",
@@ -38,7 +45,9 @@ def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] 
             journal="b.1",
             offset=4 + number,
             targets={
-                name: TargetState(table=name, app_id=f"a/{name}", table_version=number, applied_batch=number)
+                name: TargetState(
+                    table=name, app_id=f"a/{name}", table_version=number, applied_batch=number
+                )
                 for name in tables
             },
         ),
@@ -50,7 +59,9 @@ def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] 
 def _many() -> dict[str, CutTable]:
     return {
         f"shop.t{n}": CutTable(
-            table_version=1, spec=TargetSpec(columns=_columns(n), key=(f"t{n}_c0",)), rows_inserted=n
+            table_version=1,
+            spec=TargetSpec(columns=_columns(n), key=(f"t{n}_c0",)),
+            rows_inserted=n,
         )
         for n in range(TABLES)
     }
@@ -76,7 +87,13 @@ def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths
     back = state.read_cut(paths, 1)
     assert written == back
     assert _without_references(back) == first
-    second = cut_of(2, {name: table.model_copy(update={"table_version": 2}) for name, table in back.tables.items()})
+    second = cut_of(
+        2,
+        {
+            name: table.model_copy(update={"table_version": 2})
+            for name, table in back.tables.items()
+        },
+    )
     assert put_cut(paths, second, back) == state.read_cut(paths, 2)
     assert _without_references(state.read_cut(paths, 2)) == _without_references(second)
     assert len(_facts_files(paths)) == 1, "nothing of the second cut is new"
@@ -90,8 +107,12 @@ def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_i
     before = state.read_cut(paths, 1)
     tables = dict(before.tables)
     # The sink builds tables of a batch from its record: they come without a reference.
-    tables["shop.t1"] = CutTable(table_version=2, spec=TargetSpec(columns=_columns(1), key=("t1_c0",)))
-    tables["shop.t2"] = CutTable(table_version=2, spec=TargetSpec(columns=_columns(2)[:-1], key=("t2_c0",)))
+    tables["shop.t1"] = CutTable(
+        table_version=2, spec=TargetSpec(columns=_columns(1), key=("t1_c0",))
+    )
+    tables["shop.t2"] = CutTable(
+        table_version=2, spec=TargetSpec(columns=_columns(2)[:-1], key=("t2_c0",))
+    )
     put_cut(paths, cut_of(2, tables), before)
     after = state.read_cut(paths, 2)
     assert after.tables["shop.t1"].facts == before.tables["shop.t1"].facts
@@ -112,7 +133,7 @@ def test_k25_a_cut_of_an_earlier_version_is_read_and_its_tables_are_kept_once_fr
     assert len(_facts_files(paths)) == 1
 
 
-def test_k25_facts_without_a_cut_are_taken_when_it_comes_and_a_second_cut_of_a_number_changes_nothing(
+def test_k25_facts_without_a_cut_are_taken_when_it_comes_and_a_second_cut_of_a_number_changes_nothing(  # noqa: E501
     paths: LakePaths,
 ) -> None:
     cut = cut_of(1, _many())
@@ -127,12 +148,16 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
     previous = None
     for number in range(1, 5):
         wide = 1 if number < 3 else number
-        tables = {"shop.t0": CutTable(table_version=number, spec=TargetSpec(columns=_columns(0)[:wide]))}
+        tables = {
+            "shop.t0": CutTable(table_version=number, spec=TargetSpec(columns=_columns(0)[:wide]))
+        }
         put_cut(paths, cut_of(number, tables), previous)
         previous = state.read_cut(paths, number)
     assert [name[:20].lstrip("0") for name in _facts_files(paths)] == ["1", "3", "4"]
     assert prune_facts(paths, [state.read_cut(paths, 2)]) == 0
-    assert prune_facts(paths, [state.read_cut(paths, 1), state.read_cut(paths, 3)]) == 0, "cut 1 is kept too"
+    assert prune_facts(paths, [state.read_cut(paths, 1), state.read_cut(paths, 3)]) == 0, (
+        "cut 1 is kept too"
+    )
     assert prune_facts(paths, [state.read_cut(paths, 3)]) == 1
     assert state.read_cut(paths, 4).tables["shop.t0"].spec.columns == _columns(0)[:4]
 
@@ -145,12 +170,18 @@ def test_k3_state_that_named_delta_versions_is_read(paths: LakePaths) -> None:
     assert text.count('"table_version"') == 2
     paths.cut(1).write_text(text.replace('"table_version"', '"delta_version"'))
     read = state.read_cut(paths, 1)
-    assert (read.tables["shop.a"].table_version, read.cursor.targets["shop.a"].table_version) == (7, 1)
+    assert (read.tables["shop.a"].table_version, read.cursor.targets["shop.a"].table_version) == (
+        7,
+        1,
+    )
     assert "delta_version" not in read.model_dump_json()
 
 
 def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:
-    put_cut(paths, cut_of(9, {"shop.t0": CutTable(table_version=1, spec=TargetSpec(columns=_columns(99)))}))
+    put_cut(
+        paths,
+        cut_of(9, {"shop.t0": CutTable(table_version=1, spec=TargetSpec(columns=_columns(99)))}),
+    )
     for file in paths.tables.iterdir():
         file.unlink()
     with pytest.raises(LakeStateError, match="records"):

@@ -1,7 +1,8 @@
 """What is taken out of each rule that keeps the data right, and the test that must fail then.
 
-What is held twice cannot be seen by taking one of the two out, and is not here: that a commit is not made again is looked
-up before Spark is asked, before the commit, and by Delta itself under the transaction id.
+What is held twice cannot be seen by taking one of the two out, and is not here: that a commit is
+not made again is looked up before Spark is asked, before the commit, and by Delta itself under the
+transaction id.
 """
 
 # ruff: noqa: E501 - texts of the sources stand here as they do there
@@ -21,7 +22,7 @@ _EXACT: Final = "pipeline/targets/test_exact.py::"
 _MASKING: Final = "pipeline/targets/test_masking.py::"
 
 _WRITING: Final[tuple[Mutation, ...]] = (
-    # -- K1: one total order -------------------------------------------------------------------------------------------
+    # -- K1: one total order -----------------------------------------------------------------------
     Mutation(
         "K1", "a seq tells the image before from the one after", "sink/modes/expand.py",
         "(after, arriving, op, with_after_bit(rows.seq)),", "(after, arriving, op, rows.seq),",
@@ -29,7 +30,10 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K1", "the bit is set where the rows begin, in a slice too", "sink/modes/expand.py",
-        "[2 * seq.offset : 2 * (seq.offset + len(seq))].copy()", "[: 2 * len(seq)].copy()",
+        '''    words = np.frombuffer(seq.buffers()[1], dtype="<u8")[
+        2 * seq.offset : 2 * (seq.offset + len(seq))
+    ].copy()
+''', '    words = np.frombuffer(seq.buffers()[1], dtype="<u8")[: 2 * len(seq)].copy()\n',
         _STAGING + "test_k1_the_after_bit_is_set_on_slices_too",
     ),
     Mutation(
@@ -48,7 +52,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "if cursor.epoch == cut.cursor.epoch and not cursor", "if not cursor",
         _RECONCILE + "test_k1_a_cursor_that_has_moved_to_another_server_is_of_a_later_epoch",
     ),
-    # -- K2: staged, recorded, then it acts ----------------------------------------------------------------------------
+    # -- K2: staged, recorded, then it acts --------------------------------------------------------
     Mutation(
         "K2", "a staged file is compared with its recorded checksum", "lake/staged_file.py",
         "if (size_bytes, found) != (file.size_bytes, file.sha256):", "if size_bytes < 0:",
@@ -61,7 +65,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K2", "the files of the recorded batch stay", "sink/lake_sink.py",
-        "keep = None if pending is None else self.paths.staging(pending.batch_number)", "keep = None",
+        "keep = None if pending is None else self.paths.staging(pending.batch_number)",
+        "keep = None",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
@@ -78,7 +83,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "return STEPS_PER_BATCH * batch_number + step", "return STEPS_PER_BATCH * batch_number",
         "sink/delta/test_table_checks.py::test_k2_each_statement_of_a_batch_has_an_id_of_its_own",
     ),
-    # -- K3: cursor and cut --------------------------------------------------------------------------------------------
+    # -- K3: cursor and cut ------------------------------------------------------------------------
     Mutation(
         "K3", "a cursor ahead of the lake stops", "pipeline/plan/reconcile.py",
         "    if cursor.batch_number > cut.batch_number:\n", "    if False:\n",
@@ -97,7 +102,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a cursor goes back only by a person's hand", "position/cursor.py",
-        "        if not replace and latest is not None and _is_earlier(cursor, latest):\n", "        if False:\n",
+        "        if not replace and latest is not None and _is_earlier(cursor, latest):\n",
+        "        if False:\n",
         "position/test_cursor_stores.py::test_k3_only_a_persons_decision_goes_back",
     ),
     Mutation(
@@ -107,7 +113,11 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a damaged cursor is not a cursor", "position/cursor_file.py",
-        'if document.get("sha256") != _checksum(body) or not {"cursor", "metadata", "at_us"} <= body.keys():', 'if not {"cursor", "metadata", "at_us"} <= body.keys():',
+        '''        if (
+            document.get("sha256") != _checksum(body)
+            or not {"cursor", "metadata", "at_us"} <= body.keys()
+        ):
+''', '        if not {"cursor", "metadata", "at_us"} <= body.keys():\n',
         "position/test_cursor_files.py::test_k3_a_changed_byte_is_found_by_the_checksum",
     ),
     Mutation(
@@ -117,10 +127,11 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "what others wrote to a table is noticed", "sink/delta/table_checks.py",
-        "if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):", "if False:",
+        "if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):",
+        "if False:",
         "sink/delta/test_table_checks.py::test_k3_a_commit_of_others_is_noticed",
     ),
-    # -- K4: a target that fails ---------------------------------------------------------------------------------------
+    # -- K4: a target that fails -------------------------------------------------------------------
     Mutation(
         "K4", "a suspended table is not read as of a cut", "sink/read/cuts.py",
         "if held is not None and not allow_suspended:", "if False:",
@@ -137,7 +148,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _EXACT + "test_k4_k12_standing_still_and_catching_up_end_it",
     ),
     Mutation(
-        "K4", "what fails for one table suspends that table alone", "pipeline/capture/suspension.py",
+        "K4", "what fails for one table suspends that table alone",
+        "pipeline/capture/suspension.py",
         "    if not _is_of_one_table(error, stretch):\n", "    if True:\n",
         "pipeline/capture/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
     ),
@@ -146,7 +158,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "                failing[name] = error\n", "                pass\n",
         "pipeline/capture/test_wedge.py::test_k22_a_step_that_fails_suspends_its_target",
     ),
-    # -- K10, K11: reduction -------------------------------------------------------------------------------------------
+    # -- K10, K11: reduction -----------------------------------------------------------------------
     Mutation(
         "K10", "an absent value is taken from the image before", "sink/modes/expand.py",
         "        after = filled(after, before, from_before)\n", "",
@@ -154,12 +166,14 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K10", "what an image does not hold is marked", "sink/modes/expand.py",
-        "there = (present if image is after else before_present)[chosen, index]", "there = np.ones(count, np.bool_)",
+        "there = (present if image is after else before_present)[chosen, index]",
+        "there = np.ones(count, np.bool_)",
         _STAGING + "test_k10_absent_columns_are_marked_and_filled_from_the_before_image",
     ),
     Mutation(
         "K10", "a target's own columns do not make an image whole", "pipeline/targets/shape.py",
-        "bits.append(np.packbits(np.hstack([of_source, of_added])", "bits.append(np.packbits(np.hstack([of_source | 1, of_added])",
+        "bits.append(np.packbits(np.hstack([of_source, of_added])",
+        "bits.append(np.packbits(np.hstack([of_source | 1, of_added])",
         "pipeline/targets/test_shaping.py::test_k10_absent_columns_stay_absent",
     ),
     Mutation(
@@ -170,7 +184,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K10", "the last row of a key counts", "sink/modes/reduce.py",
-        "ORDER BY _seq DESC) AS _rank", "ORDER BY _seq) AS _rank",
+        'f"_seq DESC) AS _rank FROM {view}) WHERE _rank = 1"',
+        'f"_seq) AS _rank FROM {view}) WHERE _rank = 1"',
         "sink/apply/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
     ),
     Mutation(
@@ -180,16 +195,14 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K11", "a key update leaves the old key", "sink/modes/expand.py",
-        '''    moved = updated if by_values else updated & _key_differs(before, after, [names.index(name) for name in key])
-''', '''    moved = (
-        updated if by_values else (updated & False) & _key_differs(before, after, [names.index(name) for name in key])
-    )
-''',
+        "else updated & _key_differs(before, after, [names.index(name) for name in key])",
+        "else (updated & False) & _key_differs(before, after, [names.index(name) for name in key])",
         _STAGING + "test_k11_expansion_equals_its_twin",
     ),
     Mutation(
         "K11", "keys are compared byte by byte, NULL with NULL", "sink/modes/expand.py",
-        "pc.and_(old.is_null(), new.is_null())).fill_null(False)", "pc.and_(old.is_null(), new.is_null())).fill_null(True)",
+        "            False\n",
+        "            True\n",
         _STAGING + "test_k11_expansion_equals_its_twin",
     ),
     Mutation(
@@ -197,15 +210,17 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "        jump = further\n", "        break\n",
         "sink/modes/test_reduce.py::test_k11_a_row_is_followed_through_a_chain_of_keys",
     ),
-    # -- K12: plain appends --------------------------------------------------------------------------------------------
+    # -- K12: plain appends ------------------------------------------------------------------------
     Mutation(
         "K12", "only a table made in the log is exact", "pipeline/targets/targets.py",
-        "exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)", "exact = True",
+        "exact = decision.row_logged and not created.may_exist and _is_plain(route.rule)",
+        "exact = True",
         _EXACT + "test_k12_not_exact_where_rows_may_be_older_or_go_without_row_events",
     ),
     Mutation(
         "K12", "a shard, a filter or a masked key is not exact", "schema/target_spec.py",
-        "return not (self.shard_column or self.filter or masked & {name.lower() for name in key})", "return True",
+        "return not (self.shard_column or self.filter or masked & {name.lower() for name in key})",
+        "return True",
         "pipeline/targets/test_shaping.py::test_k12_what_keeps_a_target_from_plain_appends",
     ),
     Mutation(
@@ -225,11 +240,18 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K12", "inserts are appended only to what is exact", "sink/apply/append.py",
-        'return target.exact and record.kind in ("batch", "load") and not target.rows_updated',
-        'return record.kind in ("batch", "load") and not target.rows_updated',
+        '''    return (
+        target.exact
+        and record.kind in ("batch", "load")
+        and not target.rows_updated
+        and not target.rows_deleted
+    )
+''',
+        '''    return record.kind in ("batch", "load") and not target.rows_updated and not target.rows_deleted
+''',
         "sink/apply/test_append.py::test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact", spark=True,
     ),
-    # -- K13: DDL ------------------------------------------------------------------------------------------------------
+    # -- K13: DDL ----------------------------------------------------------------------------------
     Mutation(
         "K13", "a table map confirms the columns", "schema/evolution/changes.py",
         '''        f"`{name}` is {expected[name]} in the lake and {actual[name]} in the table map"
@@ -252,17 +274,19 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "schema/ddl/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
     ),
     Mutation(
-        "K13", "a value that each row has of its own is not back-filled", "schema/evolution/backfill.py",
+        "K13", "a value that each row has of its own is not back-filled",
+        "schema/evolution/backfill.py",
         "    if definition.generated:\n", "    if False:\n",
         "schema/ddl/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
     ),
     Mutation(
-        "K13", "what keeps the past is not emptied for another table", "pipeline/targets/targets.py",
+        "K13", "what keeps the past is not emptied for another table",
+        "pipeline/targets/targets.py",
         "        if change.empties:\n", "        if False:\n",
         "pipeline/targets/test_renamed_targets.py::"
         "test_k13_what_keeps_the_past_stops_at_a_create_whose_columns_only_a_table_map_will_tell",
     ),
-    # -- K14: filters and masks ----------------------------------------------------------------------------------------
+    # -- K14: filters and masks --------------------------------------------------------------------
     Mutation(
         "K14", "a hash hides its value", "pipeline/targets/masks.py",
         '    if mask.kind == "hash":\n        return hashed(array, _states(mask.salt.get_secret_value()))\n', "",
@@ -308,12 +332,14 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K14", "the next start removes what a crash left of it", "store/segments/folder.py",
-        "            if name != _LOCK_NAME and _OWN_NAME.fullmatch(name):\n", "            if False:\n",
+        "            if name != _LOCK_NAME and _OWN_NAME.fullmatch(name):\n",
+        "            if False:\n",
         "store/segments/test_file.py::test_k14_the_next_start_removes_what_a_crash_left",
     ),
-    # -- K15: retention ------------------------------------------------------------------------------------------------
+    # -- K15: retention ----------------------------------------------------------------------------
     Mutation(
-        "K15", "a cut goes only when the next one is older than the retention", "lake/cut_retention.py",
+        "K15", "a cut goes only when the next one is older than the retention",
+        "lake/cut_retention.py",
         "            if state.read_cut(paths, following).published_at_us >= oldest_us:\n",
         "            if state.read_cut(paths, number).published_at_us >= oldest_us:\n",
         "sink/read/test_finding.py::test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention",
@@ -328,15 +354,17 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "FILE_RETENTION: text, LOG_CLEANUP", "LOG_CLEANUP",
         "sink/durable/test_retention.py::test_k15_the_retention_is_set_for_log_and_files",
     ),
-    # -- K16: one writer -----------------------------------------------------------------------------------------------
+    # -- K16: one writer ---------------------------------------------------------------------------
     Mutation(
         "K16", "one process holds the lock", "lake/storage/lock.py",
-        "            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "            pass\n",
+        "            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "            pass\n",
         "lake/storage/test_lock.py",
     ),
     Mutation(
         "K16", "one writer puts a number", "lake/storage/storage.py",
-        "                    os.link(temporary, path)\n                except FileEx", "                    os.replace(temporary, path)\n                    temporary.touch()\n                except FileEx",
+        "                    os.link(temporary, path)\n                except FileEx",
+        "                    os.replace(temporary, path)\n                    temporary.touch()\n                except FileEx",
         "lake/test_paths.py::test_k16_of_many_writers_one_puts_its_file",
     ),
     Mutation(
@@ -351,7 +379,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K16", "a lease that was taken over stops its holder", "lake/storage/lease.py",
-        "        if self._is_lost():\n            raise LockError(\n", "        if False:\n            raise LockError(\n",
+        "        if self._is_lost():\n            raise LockError(\n",
+        "        if False:\n            raise LockError(\n",
         "lake/storage/test_lease.py::test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder",
     ),
     Mutation(
@@ -361,7 +390,9 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
 )  # fmt: skip
 
-MUTATIONS: Final = tuple(sorted((*_WRITING, *READING, *LOADING, *ATTACKS), key=lambda one: int(one.rule[1:])))
+MUTATIONS: Final = tuple(
+    sorted((*_WRITING, *READING, *LOADING, *ATTACKS), key=lambda one: int(one.rule[1:]))
+)
 
 
 def page() -> str:
@@ -392,6 +423,7 @@ def page() -> str:
         "|---|---|---|---|",
     ]
     lines += [
-        f"| {one.rule} | {one.what} | `{one.path}` | `{one.test}`{' *S*' if one.spark else ''} |" for one in MUTATIONS
+        f"| {one.rule} | {one.what} | `{one.path}` | `{one.test}`{' *S*' if one.spark else ''} |"
+        for one in MUTATIONS
     ]
     return "\n".join(lines) + "\n"

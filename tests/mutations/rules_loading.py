@@ -1,4 +1,5 @@
-"""What is taken out of the rules of first load, replay and proof (K17 to K19), and the test that must fail then."""
+"""What is taken out of the rules of first load, replay and proof (K17 to K19), and the test that
+must fail then."""
 
 # ruff: noqa: E501 - texts of the sources stand here as they do there
 
@@ -22,18 +23,24 @@ _PARALLEL: Final = "pipeline/backfill/test_parallel.py::"
 _GAP: Final = "pipeline/backfill/test_gap.py::test_k18_a_gap_of_a_changelog_is_filled_once"
 _REBUILD: Final = "pipeline/backfill/test_rebuild.py::"
 _VERIFY: Final = "pipeline/verify/test_end_to_end.py::"
-_COMPARE: Final = "sink/verify/test_compare.py::test_k17_each_kind_is_told_and_keys_that_changed_are_left_out"
+_COMPARE: Final = (
+    "sink/verify/test_compare.py::test_k17_each_kind_is_told_and_keys_that_changed_are_left_out"
+)
 
 LOADING: Final[tuple[Mutation, ...]] = (
-    # -- K17: low mark, then rows --------------------------------------------------------------------------------------
+    # -- K17: low mark, then rows ------------------------------------------------------------------
     Mutation(
         "K17", "a load waits until all before its low mark is committed", "pipeline/load/begin.py",
-        "view, low = None, self._source.proved(cursor.position)", "view, low = None, cursor.position",
+        "view, low = None, self._source.proved(cursor.position)",
+        "view, low = None, cursor.position",
         _RULES + "test_k17_a_load_begins_when_all_before_its_low_mark_is_committed",
     ),
     Mutation(
         "K17", "what is flushed and not committed is no low mark (MySQL)", "source/rows/marks.py",
-        'return bool(server.value("SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (position.gtid_set,)))', "return True",
+        '''            return bool(
+                server.value("SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (position.gtid_set,))
+            )
+''', "            return True\n",
         _MARKS + "test_k17_a_transaction_between_flush_and_commit_is_not_committed",
     ),
     Mutation(
@@ -47,8 +54,10 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _MARKS + "test_k17_mysql_without_gtids_proves_a_place_by_the_locks_of_those_who_commit",
     ),
     Mutation(
-        "K17", "where these locks are not seen the newest journal's begin is the low mark", "source/rows/marks.py",
-        "                return position\n    return _newest_journal(server)\n", "                return position\n    return position\n",
+        "K17", "where these locks are not seen the newest journal's begin is the low mark",
+        "source/rows/marks.py",
+        "                return position\n    return _newest_journal(server)\n",
+        "                return position\n    return position\n",
         _MARKS + "test_k17_mysql_without_gtids_has_an_earlier_boundary_where_its_locks_are_not_seen",
     ),
     Mutation(
@@ -57,8 +66,10 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _MARKS + "test_k17_mysql_without_gtids_proves_a_place_by_the_locks_of_those_who_commit",
     ),
     Mutation(
-        "K17", "what is in flight and touches the table makes a view no proof", "source/rows/log_tail.py",
-        'if touching is None or (touching and not self._is_in(",".join(touching), executed)):', "if touching is None:",
+        "K17", "what is in flight and touches the table makes a view no proof",
+        "source/rows/log_tail.py",
+        'if touching is None or (touching and not self._is_in(",".join(touching), executed)):',
+        "if touching is None:",
         _MARKS + "test_k17_an_exact_view_among_writers_of_other_tables",
     ),
     Mutation(
@@ -83,7 +94,8 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "what keeps every change is read in one view", "pipeline/load/begin.py",
-        "                if keeps_every_change(how.mode, how.key):\n", "                if False:\n",
+        "                if keeps_every_change(how.mode, how.key):\n",
+        "                if False:\n",
         _RULES + "test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark",
     ),
     Mutation(
@@ -105,23 +117,32 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "they never reach the first change", "binlog/selected.py",
-        "row_numbers = np.minimum(np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_SEQS - 1))",
-        "row_numbers = np.arange(start, start + count, dtype=np.uint64)",
+        '''        row_numbers = np.minimum(
+            np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_SEQS - 1)
+        )
+''',
+        "        row_numbers = np.arange(start, start + count, dtype=np.uint64)\n",
         _READER + "test_k17_places_go_on_from_batch_to_batch_and_end_before_the_first_change",
     ),
     Mutation(
-        "K17", "rows that are read after a capture of the side lake are merged", "pipeline/load/side.py",
+        "K17", "rows that are read after a capture of the side lake are merged",
+        "pipeline/load/side.py",
         "exact=self._side.stands_at_begin and _comes_once(target)", "exact=_comes_once(target)",
         _RULES + "test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_begin",
     ),
     Mutation(
-        "K17", "the side lake is captured to the main cursor and no further", "pipeline/load/side.py",
+        "K17", "the side lake is captured to the main cursor and no further",
+        "pipeline/load/side.py",
         "            self.capture(bound)\n", '            self.capture("end_of_log")\n',
         _RULES + "test_k17_a_side_lake_is_captured_to_its_bound_and_no_further",
     ),
     Mutation(
         "K17", "nothing is swapped in where the main lake has moved on", "pipeline/load/finish.py",
-        "        if locked.cursor.position.order != side.cursor.position.order or locked.cursor.epoch != side.cursor.epoch:\n",
+        '''        if (
+            locked.cursor.position.order != side.cursor.position.order
+            or locked.cursor.epoch != side.cursor.epoch
+        ):
+''',
         "        if False:\n",
         _MOVING, spark=True,
     ),
@@ -138,27 +159,32 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "progress counts with the cut of its batch", "lake/loads.py",
-        "counted = [number for number in list_numbers(self._progress) if number <= last]", "counted = list_numbers(self._progress)",
+        "counted = [number for number in list_numbers(self._progress) if number <= last]",
+        "counted = list_numbers(self._progress)",
         _PARTS + "test_k17_progress_counts_with_the_cut_of_its_batch",
     ),
     Mutation(
         "K17", "each row is in one range", "source/rows/key_ranges.py",
-        'parts.append(_beyond(key, self.upto, "<", "<="))', 'parts.append(_beyond(key, self.upto, "<", "<"))',
+        'parts.append(_beyond(key, self.upto, "<", "<="))',
+        'parts.append(_beyond(key, self.upto, "<", "<"))',
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(
         "K17", "and the next range begins behind it", "source/rows/key_ranges.py",
-        'parts.append(_beyond(key, self.after, ">", ">"))', 'parts.append(_beyond(key, self.after, ">", ">="))',
+        'parts.append(_beyond(key, self.after, ">", ">"))',
+        'parts.append(_beyond(key, self.after, ">", ">="))',
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(
         "K17", "a float is compared in full", "source/rows/key_ranges.py",
-        '        return f"{name} + 0e0"  # FLOAT alone is printed with six digits\n', "        return name\n",
+        '        return f"{name} + 0e0"  # FLOAT alone is printed with six digits\n',
+        "        return name\n",
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(
         "K17", "a bound that does not move on stops", "source/rows/key_ranges.py",
-        "        if upto is not None and upto == after:  # it would be found for ever\n", "        if upto is not None and upto == after:\n            return\n        if False:\n",
+        "        if upto is not None and upto == after:  # it would be found for ever\n",
+        "        if upto is not None and upto == after:\n            return\n        if False:\n",
         _RANGES + "test_a_bound_that_is_not_beyond_the_one_before_it_stops_the_plan",
     ),
     Mutation(
@@ -188,7 +214,8 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "keys that changed meanwhile are known to a comparison", "pipeline/verify/read.py",
-        "            changed=Changed() if exact else self._changed(", "            changed=Changed() if True else self._changed(",
+        "if exact",
+        "if True",
         _VERIFY + "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write", spark=True,
     ),
     Mutation(
@@ -198,10 +225,11 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "a repaired row is newer than the lake's", "pipeline/verify/repair.py",
-        "words[:, 0] = low | places.astype(np.uint64) << np.uint64(1) | coming", "words[:, 0] = low | coming",
+        "words[:, 0] = low | places.astype(np.uint64) << np.uint64(1) | coming",
+        "words[:, 0] = low | coming",
         "pipeline/verify/test_parts.py::test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes",
     ),
-    # -- K18: replay ---------------------------------------------------------------------------------------------------
+    # -- K18: replay -------------------------------------------------------------------------------
     Mutation(
         "K18", "old journals go beside the living tables", "pipeline/backfill/lake.py",
         "    if ours == theirs or inside or theirs in ours.parents:\n", "    if ours == theirs:\n",
@@ -209,7 +237,8 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K18", "a lake that no backfill has made is left alone", "pipeline/backfill/lake.py",
-        "        if storage.names(self.paths.cuts) or storage.names(self.paths.batches):\n", "        if False:\n",
+        "        if storage.names(self.paths.cuts) or storage.names(self.paths.batches):\n",
+        "        if False:\n",
         _INTO + "test_k18_what_a_side_lake_cannot_be",
     ),
     Mutation(
@@ -234,7 +263,13 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K18", "a rebuilt table is whole", "pipeline/backfill/rebuild.py",
-        "            if state is not None and state.suspended is None and not state.partial and cut is not None:\n", "            if True:\n",
+        '''            if (
+                state is not None
+                and state.suspended is None
+                and not state.partial
+                and cut is not None
+            ):
+''', "            if True:\n",
         _REBUILD + "test_k18_a_rebuild_that_would_be_partial_is_refused",
     ),
     Mutation(
@@ -244,11 +279,13 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K18", "a prepared transaction and its end are in one piece", "pipeline/backfill/pieces.py",
-        "_Gap(prepared.pop(group.xid, at), _At(number, group.stop)", "_Gap(at, _At(number, group.stop)",
+        "_Gap(prepared.pop(group.xid, at), _At(number, group.stop)",
+        "_Gap(at, _At(number, group.stop)",
         _PARALLEL + "test_k5_k8_what_spans_journals_is_read_one_after_the_other",
     ),
     Mutation(
-        "K18", "a journal whose end is not proved is read one after the other", "pipeline/backfill/pieces.py",
+        "K18", "a journal whose end is not proved is read one after the other",
+        "pipeline/backfill/pieces.py",
         "        if not one.is_closed or one.failed:\n", "        if one.failed:\n",
         _PARALLEL + "test_k5_k8_what_spans_journals_is_read_one_after_the_other",
     ),
@@ -269,11 +306,12 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _GAP, spark=True,
     ),
     Mutation(
-        "K18", "a quarantined row that was deleted since is not raised", "pipeline/operate/quarantine_replay.py",
+        "K18", "a quarantined row that was deleted since is not raised",
+        "pipeline/operate/quarantine_replay.py",
         '        if gone and is_forgotten and not even_if_deleted:\n', "        if False:\n",
         "pipeline/operate/test_quarantine_way.py::test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is", spark=True,
     ),
-    # -- K19: partial --------------------------------------------------------------------------------------------------
+    # -- K19: partial ------------------------------------------------------------------------------
     Mutation(
         "K19", "a table that was not created in the log is partial", "pipeline/targets/targets.py",
         "target = self._follow(route, of_source, partial=source not in self._created_in_log)",
@@ -281,12 +319,15 @@ LOADING: Final[tuple[Mutation, ...]] = (
         "pipeline/targets/test_partial.py::test_k19_a_table_first_met_in_a_table_map_is_partial",
     ),
     Mutation(
-        "K19", "so is one that may have been there before its CREATE", "pipeline/targets/targets.py",
-        "self._follow(route, source, partial=created.may_exist, exact=exact)", "self._follow(route, source, partial=False, exact=exact)",
+        "K19", "so is one that may have been there before its CREATE",
+        "pipeline/targets/targets.py",
+        "self._follow(route, source, partial=created.may_exist, exact=exact)",
+        "self._follow(route, source, partial=False, exact=exact)",
         "pipeline/targets/test_partial.py::test_k19_a_table_first_met_in_a_table_map_is_partial",
     ),
     Mutation(
-        "K19", "a shard that was not made in the log makes its target partial", "pipeline/targets/targets.py",
+        "K19", "a shard that was not made in the log makes its target partial",
+        "pipeline/targets/targets.py",
         "partial=there.state.partial or partial,", "partial=partial,",
         "pipeline/targets/test_partial.py::test_k19_a_target_is_partial_while_one_of_its_tables_is",
     ),
@@ -297,14 +338,18 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K19", "a gap in the log makes every table partial", "pipeline/operate/cursor_change.py",
-        '    update: dict[str, object] = {"partial": True} if move.is_forward else {}\n', "    update: dict[str, object] = {}\n",
+        '    update: dict[str, object] = {"partial": True} if move.is_forward else {}\n',
+        "    update: dict[str, object] = {}\n",
         "pipeline/operate/test_set_converges.py::test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_tables_partial",
         spark=True,
     ),
     Mutation(
         "K19", "the doctor names partial tables", "pipeline/doctor/tables.py",
-        "partial = sorted({name for state in targets.values() if state.partial for name in state.source_names})",
-        "partial: list[str] = []",
+        '''    partial = sorted(
+        {name for state in targets.values() if state.partial for name in state.source_names}
+    )
+''',
+        "    partial: list[str] = []\n",
         "pipeline/doctor/test_tables.py::test_k19_partial_tables_come_with_the_command_that_loads_them",
     ),
 )  # fmt: skip

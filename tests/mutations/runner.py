@@ -14,7 +14,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("cdc_pipeline", "tests", "tools", "jobs", "dagster_home", "benchmarks", "docs")
-FILES = ("pyproject.toml", "README.md", "ARCHITECTURE.md", "Makefile", "requirements.lock", "workspace.yaml")
+FILES = (
+    "pyproject.toml",
+    "README.md",
+    "ARCHITECTURE.md",
+    "Makefile",
+    "requirements.lock",
+    "workspace.yaml",
+)
 TIMEOUT_S = 1800
 LIBRARIES = (
     "pytest",
@@ -63,7 +70,8 @@ class Outcome:
 
 @contextmanager
 def copied(folder: Path) -> Iterator[Path]:
-    """A copy of the project in `folder`; compiled kernels come along, with the times of their sources."""
+    """A copy of the project in `folder`; compiled kernels come along, with the times of their
+    sources."""
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, symlinks=True)
@@ -90,12 +98,15 @@ def mutated(project: Path, mutation: Mutation) -> Iterator[None]:
 def run_tests(project: Path, *tests: str) -> tuple[int, str]:
     """pytest's exit code for some tests in a copy, up to the first that fails, and what it printed.
 
-    It runs in a process that is forked from this one, which has imported the libraries and nothing of the project.
+    It runs in a process that is forked from this one, which has imported the libraries and nothing
+    of the project.
     """
     for name in LIBRARIES:
         importlib.import_module(name)
     printed = project / "printed"
-    child = multiprocessing.get_context("fork").Process(target=_body, args=(project, tests, printed))
+    child = multiprocessing.get_context("fork").Process(
+        target=_body, args=(project, tests, printed)
+    )
     child.start()
     child.join(TIMEOUT_S)
     if child.exitcode is None:
@@ -108,7 +119,9 @@ def _body(project: Path, tests: tuple[str, ...], printed: Path) -> None:
     file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for number in (1, 2):
         os.dup2(file, number)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "tools", "cdc_pipeline")]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in ("tests", "tools", "cdc_pipeline")
+    ]:
         del sys.modules[name]
     os.environ["PYTHONPATH"] = str(project)  # for processes that the tests start
     sys.dont_write_bytecode = True
@@ -120,7 +133,16 @@ def _body(project: Path, tests: tuple[str, ...], printed: Path) -> None:
     # That a test fails is all that is asked: no example is made smaller.
     settings.register_profile("mutations", phases=(Phase.explicit, Phase.generate))
     settings.load_profile("mutations")
-    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--timeout=600", *(f"tests/{test}" for test in tests)])
+    code = pytest.main(
+        [
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "--timeout=600",
+            *(f"tests/{test}" for test in tests),
+        ]
+    )
     sys.stdout.flush()
     os._exit(int(code))
 

@@ -1,6 +1,8 @@
-"""A source's job on an instance on disk: events, their order and number, bounds, retries, failures, dead runs.
+"""A source's job on an instance on disk: events, their order and number, bounds, retries, failures,
+dead runs.
 
-The capture is a small one of the tests' own, handed in as a parameter; `tests/cli/test_real_runs.py` has the real one.
+The capture is a small one of the tests' own, handed in as a parameter;
+`tests/cli/test_real_runs.py` has the real one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.orchestration import CaptureRun, DagsterCursorStore, build_definitions, execute_capture
+from cdc_pipeline.orchestration import (
+    CaptureRun,
+    DagsterCursorStore,
+    build_definitions,
+    execute_capture,
+)
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.execute import LoadedSource
 from cdc_pipeline.orchestration.recorder import tables_text
@@ -59,22 +66,34 @@ def _events(instance: dg.DagsterInstance, run: CaptureRun) -> list[tuple[tuple[s
     for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
         materialization = entry.asset_materialization
         assert materialization is not None
-        events.append((tuple(materialization.asset_key.path), materialization.metadata["batch_number"].value))
+        events.append(
+            (tuple(materialization.asset_key.path), materialization.metadata["batch_number"].value)
+        )
     return events
 
 
-def test_k2_tables_first_then_the_cursor_batch_by_batch(project: Project, instance: dg.DagsterInstance) -> None:
+def test_k2_tables_first_then_the_cursor_batch_by_batch(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     """SPEC P10: the cursor is a materialization, and comes after those of its batch's tables."""
     run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     assert run.succeeded
-    assert _events(instance, run) == [(ITEMS, 1), (ORDERS, 1), (CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
+    assert _events(instance, run) == [
+        (ITEMS, 1),
+        (ORDERS, 1),
+        (CURSOR, 1),
+        (ORDERS, 2),
+        (CURSOR, 2),
+    ]
     stored = instance.get_run_by_id(run.run_id)
     assert stored is not None
     assert stored.status is dg.DagsterRunStatus.SUCCESS
     assert stored.job_name == "shop_capture"
 
 
-def test_a_second_run_resumes_and_logs_nothing_new(project: Project, instance: dg.DagsterInstance) -> None:
+def test_a_second_run_resumes_and_logs_nothing_new(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     capture = FakeCapture(TWO_CUTS)
     execute_capture(_loaded(project, capture), instance=instance)
     run = execute_capture(_loaded(project, capture), instance=instance)
@@ -99,7 +118,9 @@ def test_metadata_of_tables_and_cursor(project: Project, instance: dg.DagsterIns
         *("id", "note", "_cdc_op", "_cdc_seq", "_cdc_ts")
     ]
     assert all(
-        column.description for column in metadata["dagster/column_schema"].value.columns if column.name != "note"
+        column.description
+        for column in metadata["dagster/column_schema"].value.columns
+        if column.name != "note"
     )
     assert metadata["dagster/uri"].value == (project.lake / "shop" / "orders").as_uri()
     assert "dagster/row_count" not in metadata
@@ -123,13 +144,19 @@ def test_metadata_of_tables_and_cursor(project: Project, instance: dg.DagsterIns
     assert of_cursor["note"].value == "extra"
 
 
-def test_row_counts_come_from_the_counter_that_is_given(project: Project, instance: dg.DagsterInstance) -> None:
+def test_row_counts_come_from_the_counter_that_is_given(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     write_config(project.jobs, "shop", include=("shop.*",))
     definitions = build_definitions(
-        project.jobs, capture=FakeCapture(TWO_CUTS), row_counter=lambda _config, _table, version: 100 + version
+        project.jobs,
+        capture=FakeCapture(TWO_CUTS),
+        row_counter=lambda _config, _table, version: 100 + version,
     )
     job = definitions.resolve_job_def("shop_capture")
-    execute_capture(LoadedSource(source="shop", job=job, cursor_key=dg.AssetKey(CURSOR)), instance=instance)
+    execute_capture(
+        LoadedSource(source="shop", job=job, cursor_key=dg.AssetKey(CURSOR)), instance=instance
+    )
     event = instance.get_latest_materialization_event(dg.AssetKey(ORDERS))
     assert event is not None
     assert event.asset_materialization is not None
@@ -171,11 +198,15 @@ def test_a_log_that_cannot_be_counted_is_told_and_fails_no_run(
     assert any("the rows of shop.orders are not counted" in message for message in messages)
 
 
-def test_a_statement_shows_on_the_event_of_its_table_alone(project: Project, instance: dg.DagsterInstance) -> None:
+def test_a_statement_shows_on_the_event_of_its_table_alone(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     ddl = (added_column("shop.orders"),)
     cuts = [cut(batch=1, tables={"shop.orders": 1, "shop.items": 1}, ddl=ddl)]
     execute_capture(_loaded(project, FakeCapture(cuts)), instance=instance)
-    orders, items = (instance.get_latest_materialization_event(dg.AssetKey(key)) for key in (ORDERS, ITEMS))
+    orders, items = (
+        instance.get_latest_materialization_event(dg.AssetKey(key)) for key in (ORDERS, ITEMS)
+    )
     assert orders is not None
     assert orders.asset_materialization is not None
     assert orders.asset_materialization.description == "batch 1: alter table applied"
@@ -188,7 +219,9 @@ def test_a_statement_shows_on_the_event_of_its_table_alone(project: Project, ins
     assert items.asset_materialization.description == "batch 1"
 
 
-def test_the_plan_in_the_log_tells_which_tables_are_known(project: Project, instance: dg.DagsterInstance) -> None:
+def test_the_plan_in_the_log_tells_which_tables_are_known(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     messages = [entry.user_message for entry in instance.all_logs(run.run_id)]
     assert any(message.endswith("8,996 bytes; known tables: shop.orders") for message in messages)
@@ -196,14 +229,22 @@ def test_the_plan_in_the_log_tells_which_tables_are_known(project: Project, inst
     assert tables_text(tuple(f"a.t{number}" for number in range(22))).endswith("a.t19 and 2 more")
 
 
-def test_k3_a_cut_without_its_cursor_is_made_up_for_once(project: Project, instance: dg.DagsterInstance) -> None:
-    """A run that died between cut and table events: the next one logs both; a third logs nothing."""
+def test_k3_a_cut_without_its_cursor_is_made_up_for_once(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    """A run that died between cut and table events: the next one logs both; a third logs
+    nothing."""
     capture = FakeCapture(TWO_CUTS[:1])
     execute_capture(_loaded(project, capture), instance=instance)
     write_cut(project.lake, TWO_CUTS[1])
     run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     assert _events(instance, run) == [(ORDERS, 2), (CURSOR, 2)]
-    assert _events(instance, execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)) == []
+    assert (
+        _events(
+            instance, execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+        )
+        == []
+    )
 
 
 def _failing_at(point: str, error: BaseException) -> AbstractContextManager[None]:
@@ -229,14 +270,22 @@ def test_k3_tables_that_were_logged_before_the_cursor_failed_are_not_logged_agai
     assert set(counts) == {(ITEMS, 1), (ORDERS, 1), (CURSOR, 1), (ORDERS, 2), (CURSOR, 2)}
 
 
-def test_a_retryable_error_is_retried_and_no_event_doubles(project: Project, instance: dg.DagsterInstance) -> None:
+def test_a_retryable_error_is_retried_and_no_event_doubles(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     capture = FakeCapture(TWO_CUTS)
     with _failing_at("before_cut", MergeError("Spark went away")):
         run = execute_capture(_loaded(project, capture), instance=instance)
     assert run.succeeded
     assert run.error is None
     assert len(capture.bounds) == 2
-    assert _events(instance, run) == [(ITEMS, 1), (ORDERS, 1), (CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
+    assert _events(instance, run) == [
+        (ITEMS, 1),
+        (ORDERS, 1),
+        (CURSOR, 1),
+        (ORDERS, 2),
+        (CURSOR, 2),
+    ]
 
 
 def _always(error: CdcError) -> FakeCapture:
@@ -246,7 +295,9 @@ def _always(error: CdcError) -> FakeCapture:
     return FakeCapture([], before=fail)
 
 
-def test_a_retryable_error_that_stays_fails_after_two_retries(project: Project, instance: dg.DagsterInstance) -> None:
+def test_a_retryable_error_that_stays_fails_after_two_retries(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     capture = _always(MergeError("Spark went away"))
     run = execute_capture(_loaded(project, capture), instance=instance)
     assert len(capture.bounds) == 3
@@ -257,11 +308,14 @@ def test_a_retryable_error_that_stays_fails_after_two_retries(project: Project, 
 def test_k16_whoever_holds_the_lock_is_waited_for_and_named_once(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
-    """Captures of a load or a verification that is no run of this job: a scheduled run does not fail for them."""
+    """Captures of a load or a verification that is no run of this job: a scheduled run does not
+    fail for them."""
 
     def held(call: int) -> None:
         if call <= 2:
-            raise LockError("another run is writing to this source's lake", got="held by process 7 on there")
+            raise LockError(
+                "another run is writing to this source's lake", got="held by process 7 on there"
+            )
 
     capture = FakeCapture(TWO_CUTS, before=held)
     told: list[list[str]] = []
@@ -271,12 +325,16 @@ def test_k16_whoever_holds_the_lock_is_waited_for_and_named_once(
     assert told == [["held by process 7 on there"]]
 
 
-def test_k16_a_lock_that_is_held_for_too_long_fails_the_run(project: Project, instance: dg.DagsterInstance) -> None:
+def test_k16_a_lock_that_is_held_for_too_long_fails_the_run(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     write_config(project.jobs, "shop", include=("shop.*",), extra="snapshot: {lock_wait_s: 0}\n")
     capture = _always(LockError("another run is writing"))
     run = execute_capture(_loaded(project, capture), instance=instance)
     assert isinstance(run.error, LockError)
-    assert len(capture.bounds) == 1, "waiting anew in each retry would be waiting four times as long"
+    assert len(capture.bounds) == 1, (
+        "waiting anew in each retry would be waiting four times as long"
+    )
 
 
 def _failure(instance: dg.DagsterInstance, run: CaptureRun) -> dg.Failure:
@@ -288,8 +346,12 @@ def _failure(instance: dg.DagsterInstance, run: CaptureRun) -> dg.Failure:
     return dg.Failure(description=data.description, metadata=dict(data.metadata))
 
 
-def test_other_errors_fail_at_once_with_their_parts_as_metadata(project: Project, instance: dg.DagsterInstance) -> None:
-    error = LakeStateError("the lake was restored", table="shop.orders", expected=3, got=2, next_step="restore it")
+def test_other_errors_fail_at_once_with_their_parts_as_metadata(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    error = LakeStateError(
+        "the lake was restored", table="shop.orders", expected=3, got=2, next_step="restore it"
+    )
     capture = _always(error)
     run = execute_capture(_loaded(project, capture), instance=instance)
     assert not run.succeeded
@@ -315,18 +377,24 @@ def test_other_errors_fail_at_once_with_their_parts_as_metadata(project: Project
         SecondsBoundConfig(seconds=0.5),
     ],
 )
-def test_a_bound_reaches_the_capture(project: Project, instance: dg.DagsterInstance, bound: object) -> None:
+def test_a_bound_reaches_the_capture(
+    project: Project, instance: dg.DagsterInstance, bound: object
+) -> None:
     capture = FakeCapture(TWO_CUTS)
     execute_capture(_loaded(project, capture), instance=instance, bound=bound)  # type: ignore[arg-type]
     assert capture.bounds == [bound]
 
 
-def test_two_bounds_in_the_launchpad_are_refused(project: Project, instance: dg.DagsterInstance) -> None:
+def test_two_bounds_in_the_launchpad_are_refused(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     capture = FakeCapture(TWO_CUTS)
     result = _loaded(project, capture).job.execute_in_process(
         instance=instance,
         raise_on_error=False,
-        run_config={"ops": {"capture_shop": {"config": {"bound_journal": "b.1", "bound_transactions": 2}}}},
+        run_config={
+            "ops": {"capture_shop": {"config": {"bound_journal": "b.1", "bound_transactions": 2}}}
+        },
     )
     assert not result.success
     assert capture.bounds == []
@@ -334,7 +402,9 @@ def test_two_bounds_in_the_launchpad_are_refused(project: Project, instance: dg.
     assert ConfigError.__name__ in step_failure.step_failure_data.error_display_string
 
 
-def test_events_that_are_passed_over_are_named_in_the_log(project: Project, instance: dg.DagsterInstance) -> None:
+def test_events_that_are_passed_over_are_named_in_the_log(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     instance.report_runless_asset_event(dg.AssetMaterialization(dg.AssetKey(CURSOR)))
     run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     messages = [entry.user_message for entry in instance.all_logs(run.run_id)]
@@ -361,7 +431,11 @@ with open_instance() as instance, listening(AtPoint("before_cursor", sigkill)):
 def killed(project: Project) -> None:
     """A run that was killed between its first cut and the cursor."""
     done = subprocess.run(
-        [sys.executable, "-c", KILLED_RUN, str(project.root)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", KILLED_RUN, str(project.root)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
 
@@ -370,10 +444,13 @@ def killed(project: Project) -> None:
 def test_a_killed_run_is_marked_failed_and_does_not_hold_the_next(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
-    """A run that was killed keeps its slot in the pool: without a care of ours the next one would wait for ever."""
+    """A run that was killed keeps its slot in the pool: without a care of ours the next one would
+    wait for ever."""
     (dead,) = instance.get_runs()
     assert dead.status is dg.DagsterRunStatus.STARTED
-    assert instance.event_log_storage.get_concurrency_info("cdc_shop").active_run_ids == {dead.run_id}
+    assert instance.event_log_storage.get_concurrency_info("cdc_shop").active_run_ids == {
+        dead.run_id
+    }
     run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     assert run.succeeded
     assert _events(instance, run) == [(CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
@@ -382,7 +459,9 @@ def test_a_killed_run_is_marked_failed_and_does_not_hold_the_next(
     assert after.status is dg.DagsterRunStatus.FAILURE
 
 
-def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(project: Project, instance: dg.DagsterInstance) -> None:
+def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     job = _loaded(project, FakeCapture([])).job
     here = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     instance.add_run_tags(here.run_id, {PROCESS_TAG: this_process()})
@@ -402,7 +481,9 @@ def _claim(instance: dg.DagsterInstance, run_id: str) -> bool:
     return storage.claim_concurrency_slot("cdc_shop", run_id, "capture_shop").is_claimed
 
 
-def test_slots_of_deleted_and_finished_runs_are_freed(project: Project, instance: dg.DagsterInstance) -> None:
+def test_slots_of_deleted_and_finished_runs_are_freed(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     done = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     for run_id in (done.run_id, "0" * 32):
         assert _claim(instance, run_id)

@@ -1,4 +1,5 @@
-"""Asset checks: which there are, that captures do not run them, and what those of the cursor tell."""
+"""Asset checks: which there are, that captures do not run them, and what those of the cursor
+tell."""
 
 from __future__ import annotations
 
@@ -17,11 +18,18 @@ def results(found: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluati
     return {one.check_name: one for one in found.get_asset_check_evaluations()}
 
 
-def checked(definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.ExecuteInProcessResult:
+def checked(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey
+) -> dg.ExecuteInProcessResult:
     """Execute the checks of one asset alone."""
-    job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(dg.AssetCheckKey(key, "intervals_join")))
+    job = dg.define_asset_job(
+        "checks", selection=dg.AssetSelection.checks(dg.AssetCheckKey(key, "intervals_join"))
+    )
     resolved = dg.Definitions(
-        assets=definitions.assets, asset_checks=definitions.asset_checks, jobs=[job], executor=dg.in_process_executor
+        assets=definitions.assets,
+        asset_checks=definitions.asset_checks,
+        jobs=[job],
+        executor=dg.in_process_executor,
     ).resolve_job_def("checks")
     return resolved.execute_in_process(instance=instance, raise_on_error=True)
 

@@ -17,7 +17,9 @@ def _store(instance: dg.DagsterInstance) -> DagsterCursorStore:
     return DagsterCursorStore(instance, asset_key=KEY, source="shop")
 
 
-def _log(instance: dg.DagsterInstance, metadata: dict[str, object], *, partition: str | None = None) -> str:
+def _log(
+    instance: dg.DagsterInstance, metadata: dict[str, object], *, partition: str | None = None
+) -> str:
     """A run that logs one event of the cursor asset; its id."""
 
     @dg.op
@@ -144,7 +146,10 @@ def test_outside_a_run_nothing_is_written(instance: dg.DagsterInstance) -> None:
 def test_a_cursor_of_another_source_is_not_written(instance: dg.DagsterInstance) -> None:
     written: list[CursorState] = []
     store = DagsterCursorStore(
-        instance, asset_key=KEY, source="shop", writer=lambda value, _metadata: written.append(value)
+        instance,
+        asset_key=KEY,
+        source="shop",
+        writer=lambda value, _metadata: written.append(value),
     )
     with pytest.raises(CursorError, match="another source"):
         store.write(cursor("crm"), {})

@@ -60,7 +60,9 @@ def test_tables_of_patterns_are_known_from_the_newest_cut(project: Project) -> N
     write_config(project.jobs, "shop", include=("shop.*",))
     assert _keys(build_definitions(project.jobs)) == {("shop", "cursor")}
     write_cut(project.lake, cut(batch=9, tables={"shop.orders": 9}))
-    write_cut(project.lake, cut(batch=10, tables={"shop.orders": 10, "shop.items": 10, "other.table": 10}))
+    write_cut(
+        project.lake, cut(batch=10, tables={"shop.orders": 10, "shop.items": 10, "other.table": 10})
+    )
     definitions = build_definitions(project.jobs)
     assert ("shop", "shop", "items") in _keys(definitions)
     assert ("shop", "other", "table") not in _keys(definitions), "no longer captured"
@@ -202,15 +204,25 @@ def test_loading_definitions_loads_neither_spark_nor_numba_nor_a_driver() -> Non
         "defs.resolve_all_asset_specs()\n"
         "import json; print(json.dumps(sorted(m for m in sys.modules if '.' not in m)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     heavy = {"pyspark", "numba", "pymysql", "pymysqlreplication", "deltalake", "delta", "py4j"}
     assert heavy.isdisjoint(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_dagster_validates_the_shipped_workspace(project: Project) -> None:
-    command = [str(Path(sys.executable).with_name("dagster")), "definitions", "validate", "-w", "workspace.yaml"]
+    command = [
+        str(Path(sys.executable).with_name("dagster")),
+        "definitions",
+        "validate",
+        "-w",
+        "workspace.yaml",
+    ]
     environment = os.environ | {"DAGSTER_HOME": str(project.home)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,4 +1,5 @@
-"""K20 in Dagster: any legal name has definitions of its own, and a broken source takes no other with it (F9)."""
+"""K20 in Dagster: any legal name has definitions of its own, and a broken source takes no other
+with it (F9)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ ODD_NAMES = (
 
 
 def test_k20_definitions_load_for_any_legal_name(project: Project) -> None:
-    """K20: keys, checks, partitions and steps of tables with every kind of character, each with its own."""
+    """K20: keys, checks, partitions and steps of tables with every kind of character, each with its
+    own."""
     file = fakes.write_config(project.jobs, "shop", include=("*.*",))
     file.write_text(file.read_text().replace("kind: archive\n  directory: journals", LIVE))
     fakes.write_config(project.jobs, "crm")
@@ -56,27 +58,42 @@ def test_k20_definitions_load_for_any_legal_name(project: Project) -> None:
     assert len(set(specs.values())) == len(tables)
     for table, key in specs.items():
         assert ".".join(map(plain_name, key.path[1:])) == table
-    checked = {key.asset_key for check in definitions.asset_checks or () for key in check.check_keys}
+    checked = {
+        key.asset_key for check in definitions.asset_checks or () for key in check.check_keys
+    }
     assert checked >= set(specs.values()), "each table has its checks"
-    partitions = definitions.resolve_asset_graph().get(dg.AssetKey(["shop", "snapshot"])).partitions_def
+    partitions = (
+        definitions.resolve_asset_graph().get(dg.AssetKey(["shop", "snapshot"])).partitions_def
+    )
     assert partitions is not None
     assert set(map(plain_name, partitions.get_partition_keys())) == tables.keys()
     assert load_source(project.jobs, "shop").table_keys == specs
 
 
-def test_k20_a_capture_and_its_checks_run_with_odd_names(project: Project, instance: dg.DagsterInstance) -> None:
+def test_k20_a_capture_and_its_checks_run_with_odd_names(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     """K20: events of such tables are written and found under their keys."""
     fakes.write_config(project.jobs, "shop", include=("*.*",))
-    cuts = [fakes.cut(batch=batch, tables=dict.fromkeys(("shop.größe", "shop.a/b [c]"), batch)) for batch in (1, 2)]
-    definitions = build_definitions(project.jobs, capture=fakes.FakeCapture(cuts), row_counter=lambda *_: 7)
+    cuts = [
+        fakes.cut(batch=batch, tables=dict.fromkeys(("shop.größe", "shop.a/b [c]"), batch))
+        for batch in (1, 2)
+    ]
+    definitions = build_definitions(
+        project.jobs, capture=fakes.FakeCapture(cuts), row_counter=lambda *_: 7
+    )
     assert definitions.resolve_job_def("shop_capture").execute_in_process(instance=instance).success
     for part in ("größe", "a~2fb~20~5bc~5d"):
-        assert instance.get_latest_materialization_event(dg.AssetKey(["shop", "shop", part])) is not None
+        assert (
+            instance.get_latest_materialization_event(dg.AssetKey(["shop", "shop", part]))
+            is not None
+        )
 
 
 @given(st.text(max_size=70))
 def test_k20_a_name_has_one_form_in_dagster_and_comes_back(name: str) -> None:
-    """K20: the encoding is one-to-one, and what Dagster and browsers take for syntax is never in it."""
+    """K20: the encoding is one-to-one, and what Dagster and browsers take for syntax is never in
+    it."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -90,16 +107,21 @@ def test_k20_a_name_has_one_form_in_dagster_and_comes_back(name: str) -> None:
     assert identifier(name).isascii()
 
 
-@pytest.mark.parametrize("name", ["orders", "order_items", "Orders-2024", "order$items", "a.b", "_x", "größe", "订单"])
+@pytest.mark.parametrize(
+    "name", ["orders", "order_items", "Orders-2024", "order$items", "a.b", "_x", "größe", "订单"]
+)
 def test_names_that_need_no_escape_stay_as_they_are(name: str) -> None:
     assert dagster_name(name) == name
 
 
-@pytest.mark.parametrize("broken", ["colour: blue\n", "start: {gtid_set: '${NOT_SET_ANYWHERE}'}\n", "sink: ["])
+@pytest.mark.parametrize(
+    "broken", ["colour: blue\n", "start: {gtid_set: '${NOT_SET_ANYWHERE}'}\n", "sink: ["]
+)
 def test_k20_a_broken_source_names_its_error_and_the_others_load(
     project: Project, instance: dg.DagsterInstance, broken: str
 ) -> None:
-    """K20: a wrong file, a missing variable or damaged YAML is an asset and a job that fail with the mistake."""
+    """K20: a wrong file, a missing variable or damaged YAML is an asset and a job that fail with
+    the mistake."""
     fakes.write_config(project.jobs, "crm", extra=broken)
     fakes.write_config(project.jobs, "my shop", extra=broken)  # not even a name of a source
     fakes.write_config(project.jobs, "shop")
@@ -109,7 +131,9 @@ def test_k20_a_broken_source_names_its_error_and_the_others_load(
     graph = definitions.resolve_asset_graph()
     assert "crm" in str(graph.get(dg.AssetKey(["crm", "cursor"])).description)
     for job in ("crm_capture", f"{identifier('my shop')}_capture"):
-        result = definitions.resolve_job_def(job).execute_in_process(instance=instance, raise_on_error=False)
+        result = definitions.resolve_job_def(job).execute_in_process(
+            instance=instance, raise_on_error=False
+        )
         assert not result.success
         (failed,) = [event for event in result.all_events if event.is_step_failure]
         assert "mistake" in str(failed.step_failure_data.user_failure_data)
@@ -118,7 +142,9 @@ def test_k20_a_broken_source_names_its_error_and_the_others_load(
     assert load_source(project.jobs, "shop").table_keys
 
 
-def test_k20_damaged_state_of_one_lake_leaves_the_others_their_definitions(project: Project) -> None:
+def test_k20_damaged_state_of_one_lake_leaves_the_others_their_definitions(
+    project: Project,
+) -> None:
     """K20: a file in place of a lake's folder of cuts."""
     fakes.write_config(project.jobs, "shop")
     fakes.write_config(project.jobs, "crm")
@@ -127,11 +153,15 @@ def test_k20_damaged_state_of_one_lake_leaves_the_others_their_definitions(proje
     cuts.write_text("no folder")
     definitions = build_definitions(project.jobs)
     dg.Definitions.validate_loadable(definitions)
-    assert {"shop_capture", "crm_capture"} <= {job.name for job in definitions.resolve_all_job_defs()}
+    assert {"shop_capture", "crm_capture"} <= {
+        job.name for job in definitions.resolve_all_job_defs()
+    }
 
 
 def test_k20_markdown_shows_what_a_name_holds() -> None:
     """K20: nothing in a description is markup, HTML or a link."""
     assert markdown("shop.order_items") == "shop.order_items"
-    assert markdown("[x](http://h) <b> `c` _d_ a|b") == (r"\[x\]\(http\://h\) \<b\> \`c\` \_d\_ a\|b")
+    assert markdown("[x](http://h) <b> `c` _d_ a|b") == (
+        r"\[x\]\(http\://h\) \<b\> \`c\` \_d\_ a\|b"
+    )
     assert markdown("a\x1b[1m\u202eb") == r"a\\x1b\[1m\\u202eb"

@@ -19,7 +19,12 @@ CURSOR = dg.AssetKey(["shop", "cursor"])
 ORDERS = dg.AssetKey(["shop", "shop", "orders"])
 ITEMS = dg.AssetKey(["shop", "shop", "items"])
 HELD = Suspension(
-    batch_number=1, error="SchemaError", what="a column too many", journal="binlog.000003", offset=500, next_step="look"
+    batch_number=1,
+    error="SchemaError",
+    what="a column too many",
+    journal="binlog.000003",
+    offset=500,
+    next_step="look",
 )
 
 
@@ -37,7 +42,9 @@ def _suspended_cut() -> Cut:
 
 def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
     write_config(project.jobs, "shop", include=("shop.orders", "shop.items"))
-    job = build_definitions(project.jobs, capture=capture, retry_wait_s=0).resolve_job_def("shop_capture")
+    job = build_definitions(project.jobs, capture=capture, retry_wait_s=0).resolve_job_def(
+        "shop_capture"
+    )
     keys = {"shop.orders": ORDERS, "shop.items": ITEMS}
     return LoadedSource(source="shop", job=job, cursor_key=CURSOR, table_keys=keys)
 
@@ -53,10 +60,15 @@ def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
     ],
 )
 def test_k4_a_subset_reaches_the_capture(
-    project: Project, instance: dg.DagsterInstance, selection: list[dg.AssetKey] | None, tables: list[str] | None
+    project: Project,
+    instance: dg.DagsterInstance,
+    selection: list[dg.AssetKey] | None,
+    tables: list[str] | None,
 ) -> None:
     capture = FakeCapture([cut(batch=1, tables={"shop.orders": 1, "shop.items": 1})])
-    result = _loaded(project, capture).job.execute_in_process(instance=instance, asset_selection=selection)
+    result = _loaded(project, capture).job.execute_in_process(
+        instance=instance, asset_selection=selection
+    )
     assert result.success
     assert capture.tables == [tables]
     # The cursor's event is there whether the cursor was selected or not.
@@ -66,12 +78,16 @@ def test_k4_a_subset_reaches_the_capture(
 def test_k4_the_cursor_alone_is_no_run(project: Project, instance: dg.DagsterInstance) -> None:
     capture = FakeCapture([])
     job = _loaded(project, capture).job
-    result = job.execute_in_process(instance=instance, asset_selection=[CURSOR], raise_on_error=False)
+    result = job.execute_in_process(
+        instance=instance, asset_selection=[CURSOR], raise_on_error=False
+    )
     assert not result.success
     assert capture.tables == []
 
 
-def test_k4_tables_of_a_run_are_known_by_name(project: Project, instance: dg.DagsterInstance) -> None:
+def test_k4_tables_of_a_run_are_known_by_name(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
     capture = FakeCapture([cut(batch=1, tables={"shop.orders": 1, "shop.items": 1})])
     loaded = _loaded(project, capture)
     assert execute_capture(loaded, instance=instance, tables=["shop.items"]).succeeded
@@ -91,7 +107,9 @@ def test_k4_a_suspended_table_shows_with_cause_place_and_way_out(
     assert shown["shop.orders"]["cause"] == "SchemaError: a column too many"
     assert shown["shop.orders"]["stands_at"] == "binlog.000003:500"
     assert "look; each run tries to catch it up" in shown["shop.orders"]["way_out"]
-    assert instance.get_latest_materialization_event(ORDERS) is None, "nothing of it was materialized"
+    assert instance.get_latest_materialization_event(ORDERS) is None, (
+        "nothing of it was materialized"
+    )
     (observed,) = instance.fetch_observations(ORDERS, limit=5).records
     assert observed.asset_observation is not None
     assert observed.asset_observation.metadata["cause"].value == "SchemaError: a column too many"

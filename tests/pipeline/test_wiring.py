@@ -86,7 +86,11 @@ def test_k16_two_processes_of_one_pipeline_never_share_a_spill(tmp_path: Path) -
         "build_store(config(folder)).start()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 1
     assert "another store uses this directory" in done.stderr
@@ -96,7 +100,9 @@ def test_k16_two_processes_of_one_pipeline_never_share_a_spill(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("directory", [None, "spill"])
-def test_k14_pipelines_and_lakes_have_spills_of_their_own(tmp_path: Path, directory: str | None) -> None:
+def test_k14_pipelines_and_lakes_have_spills_of_their_own(
+    tmp_path: Path, directory: str | None
+) -> None:
     options = {} if directory is None else {"directory": tmp_path / "temporary" / directory}
     stores = [
         build_store(config(tmp_path, **options)),
@@ -110,7 +116,9 @@ def test_k14_pipelines_and_lakes_have_spills_of_their_own(tmp_path: Path, direct
         store.stop()
 
 
-def test_k14_a_spill_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k14_a_spill_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = build_store(config(tmp_path))
     store.start()
     store.stop()
@@ -122,6 +130,8 @@ def test_k14_a_spill_folder_of_another_user_is_refused(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("mode", ["itemsize", "memsize"])
 @pytest.mark.parametrize("ring_events", [2, 1024, 65536])
-def test_k9_a_get_never_asks_for_more_than_a_quarter_of_the_ring(tmp_path: Path, ring_events: int, mode: str) -> None:
+def test_k9_a_get_never_asks_for_more_than_a_quarter_of_the_ring(
+    tmp_path: Path, ring_events: int, mode: str
+) -> None:
     size = get_size(config(tmp_path, ring_events=ring_events, batch_mode=mode))
     assert 1 <= size <= max(1, ring_events // 4)

@@ -1,4 +1,5 @@
-"""Writes cursors 1, 2, 3 ... and prints each number once its write has returned; killed from outside, or at a step.
+"""Writes cursors 1, 2, 3 ... and prints each number once its write has returned; killed from
+outside, or at a step.
 
     python -m tests.position.crash_child KIND PLACE [STEP]
 

@@ -1,4 +1,5 @@
-"""What only a file or a Delta table can suffer: damage, newer forms, concurrent writers, SIGKILL (SPEC P2, K3)."""
+"""What only a file or a Delta table can suffer: damage, newer forms, concurrent writers, SIGKILL
+(SPEC P2, K3)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def _cursor(place: Path) -> Path:
     return place / "cursor.json"
 
 
-# -- damage -----------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut_bytes", [0, 1, 40, 400, -1, -2])
@@ -84,7 +85,10 @@ def test_k3_a_damaged_table_is_an_error_and_not_no_cursor(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("old", "new", "why"),
-    [("cursors, form 1", "cursors, form 2", "another version"), ('"name":"shop"', '"name":"crm"', "another source")],
+    [
+        ("cursors, form 1", "cursors, form 2", "another version"),
+        ('"name":"shop"', '"name":"crm"', "another source"),
+    ],
 )
 def test_k3_a_table_of_a_newer_version_or_another_source_is_refused(
     tmp_path: Path, old: str, new: str, why: str
@@ -112,7 +116,7 @@ def test_k3_another_sources_place_is_refused(kind: str, tmp_path: Path) -> None:
         _store(kind, tmp_path).read()
 
 
-# -- the file's history -----------------------------------------------------------------------------------------------
+# -- the file's history ----------------------------------------------------------------------------
 
 
 def test_p2_a_torn_history_is_mended_by_the_next_write(tmp_path: Path) -> None:
@@ -145,7 +149,7 @@ def test_p2_a_cursor_that_names_an_odd_table_is_one_line_of_the_history(tmp_path
     assert [entry.cursor.batch_number for entry in store.history(9)] == [3, 2, 1]
 
 
-# -- the table --------------------------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------------
 
 
 @pytest.mark.whole
@@ -158,11 +162,13 @@ def test_p2_the_table_is_plain_and_stays_small(tmp_path: Path) -> None:
     table = DeltaTable(str(path))
     assert table.protocol().min_reader_version == 1
     assert len(table.file_uris()) == 2  # the rewritten rows, and one more write
-    assert [entry.cursor.batch_number for entry in store.history(1000)] == list(range(129, 129 - 21, -1))
+    assert [entry.cursor.batch_number for entry in store.history(1000)] == list(
+        range(129, 129 - 21, -1)
+    )
     assert table.to_pyarrow_table(columns=["batch_number", "journal", "offset"]).num_rows == 21
 
 
-# -- concurrent writers -----------------------------------------------------------------------------------------------
+# -- concurrent writers ----------------------------------------------------------------------------
 
 
 @both
@@ -174,7 +180,9 @@ def test_k3_of_concurrent_writers_one_wins_each_number(kind: str, tmp_path: Path
         won = []
         store = open_store()
         while (found := store.read()) is not None and found.batch_number < 25:
-            following = state(found.batch_number + 1, offset=2000 + 10 * found.batch_number + writer)
+            following = state(
+                found.batch_number + 1, offset=2000 + 10 * found.batch_number + writer
+            )
             try:
                 store.write(following, {"writer": writer})
             except CursorError:
@@ -189,7 +197,7 @@ def test_k3_of_concurrent_writers_one_wins_each_number(kind: str, tmp_path: Path
     assert [entry.cursor.batch_number for entry in history] == list(range(25, 0, -1))
 
 
-# -- SIGKILL ----------------------------------------------------------------------------------------------------------
+# -- SIGKILL ---------------------------------------------------------------------------------------
 
 
 def _child(kind: str, place: Path, *more: str) -> subprocess.Popen[str]:
@@ -203,7 +211,8 @@ def _child(kind: str, place: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def _after_kill(kind: str, place: Path, *, least: int, most: int) -> CursorState:
-    """The store is whole after a kill, ends with one of the cursors around it, and takes the next one."""
+    """The store is whole after a kill, ends with one of the cursors around it, and takes the next
+    one."""
     store = _store(kind, place)
     found = store.read()
     assert found is not None
@@ -218,7 +227,9 @@ def _after_kill(kind: str, place: Path, *, least: int, most: int) -> CursorState
 
 @both
 @pytest.mark.whole
-def test_p10_killed_anywhere_the_older_or_the_newer_cursor_is_there(kind: str, tmp_path: Path) -> None:
+def test_p10_killed_anywhere_the_older_or_the_newer_cursor_is_there(
+    kind: str, tmp_path: Path
+) -> None:
     chance = random.Random(5)
     for round_number in range(6):
         place = tmp_path / str(round_number)
@@ -235,10 +246,12 @@ def test_p10_killed_anywhere_the_older_or_the_newer_cursor_is_there(kind: str, t
 
 
 @pytest.mark.parametrize(
-    ("step", "expected"), [("locked", 2), ("temporary_written", 2), ("replaced", 3), ("appended", 3)]
+    ("step", "expected"),
+    [("locked", 2), ("temporary_written", 2), ("replaced", 3), ("appended", 3)],
 )
 def test_p10_killed_at_each_step_of_the_file(tmp_path: Path, step: str, expected: int) -> None:
-    """The third write dies at `step`: the older cursor before the file is replaced, the newer one from then on."""
+    """The third write dies at `step`: the older cursor before the file is replaced, the newer one
+    from then on."""
     with _child("file", tmp_path, step) as child:
         assert child.wait() == -signal.SIGKILL
     found = _after_kill("file", tmp_path, least=expected, most=expected)

@@ -19,7 +19,9 @@ def test_k3_no_cursor_is_none_and_no_history(opener: Opener) -> None:
 
 @every
 def test_p10_a_cursor_comes_back_whole(opener: Opener) -> None:
-    written = state(3).model_copy(update={"gtid_set": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9", "address": "hôst:1"})
+    written = state(3).model_copy(
+        update={"gtid_set": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9", "address": "hôst:1"}
+    )
     opener().write(written, {"interval": {"start_journal": "b.1", "start_offset": 4}, "cut": 3})
     assert opener().read() == written
 
@@ -27,15 +29,24 @@ def test_p10_a_cursor_comes_back_whole(opener: Opener) -> None:
 @every
 def test_p2_the_latest_wins_and_history_is_newest_first(opener: Opener) -> None:
     store = opener()
-    # A position may move under one number, an epoch may begin at a lower place, a number may rise in one place.
-    written = [state(1), state(1, offset=5000), state(1, offset=4, epoch=2), state(2, offset=4, epoch=2), state(10)]
+    # A position may move under one number, an epoch may begin at a lower place, a number may rise
+    # in one place.
+    written = [
+        state(1),
+        state(1, offset=5000),
+        state(1, offset=4, epoch=2),
+        state(2, offset=4, epoch=2),
+        state(10),
+    ]
     for number, value in enumerate(written):
         store.write(value, {"note": f"number {number}"})
     assert opener().read() == written[-1]
     entries = opener().history(100)
     assert [entry.cursor for entry in entries] == written[::-1]
     assert [entry.metadata["note"] for entry in entries] == [f"number {n}" for n in (4, 3, 2, 1, 0)]
-    assert [entry.at_us for entry in entries] == sorted((entry.at_us for entry in entries), reverse=True)
+    assert [entry.at_us for entry in entries] == sorted(
+        (entry.at_us for entry in entries), reverse=True
+    )
     assert entries[0].at_us > 1_700_000_000_000_000
     assert all(entry.where for entry in entries)
     assert opener().history(2) == entries[:2]
@@ -65,10 +76,13 @@ def test_k3_only_a_persons_decision_goes_back(opener: Opener) -> None:
 
 @every
 def test_p1_places_of_two_servers_are_not_compared(opener: Opener) -> None:
-    """After a failover the same transaction may end at a lower offset; the batch number and the epoch still hold."""
+    """After a failover the same transaction may end at a lower offset; the batch number and the
+    epoch still hold."""
     store = opener()
     store.write(state(5, offset=9000), {})
-    moved = state(5, offset=400).model_copy(update={"server_uuid": "11111111-71ca-11e1-9e33-c80aa9429562"})
+    moved = state(5, offset=400).model_copy(
+        update={"server_uuid": "11111111-71ca-11e1-9e33-c80aa9429562"}
+    )
     store.write(moved, {})
     assert opener().read() == moved
     with pytest.raises(CursorError, match="would go back"):

@@ -32,7 +32,9 @@ def _at(offset: int, journal: str = "binlog.000003") -> Position:
     return Position(journal, offset)
 
 
-def _suspended(cursor: CursorState, table: str, offset: int, *, epoch: int = 1, reload: bool = False) -> CursorState:
+def _suspended(
+    cursor: CursorState, table: str, offset: int, *, epoch: int = 1, reload: bool = False
+) -> CursorState:
     suspension = Suspension(
         batch_number=1,
         error="MergeError",
@@ -42,7 +44,9 @@ def _suspended(cursor: CursorState, table: str, offset: int, *, epoch: int = 1, 
         epoch=epoch,
         needs_reload=reload,
     )
-    target = TargetState(table=table, app_id=table, table_version=1, applied_batch=1, suspended=suspension)
+    target = TargetState(
+        table=table, app_id=table, table_version=1, applied_batch=1, suspended=suspension
+    )
     return cursor.model_copy(update={"targets": {**cursor.targets, table: target}})
 
 
@@ -60,7 +64,8 @@ def test_p2_lookup_asks_the_primary_first_then_the_secondary() -> None:
 
 
 def test_p2_a_write_that_fails_on_the_primary_goes_to_the_secondary() -> None:
-    """The place in doubt is noted; the next lookup gives what is acked, from which nothing can be missed."""
+    """The place in doubt is noted; the next lookup gives what is acked, from which nothing can be
+    missed."""
     acked = AckedPositions({"cursor": MemoryCursorStore(state(1))})
     acked.load()
     positions = FailbackPositions(DumpedPosition(), acked)
@@ -125,9 +130,14 @@ def test_p2_a_suspended_table_keeps_its_journals_unless_it_needs_a_reload() -> N
         max_size=8,
     )
 )
-def test_p2_nothing_that_a_consumer_needs_lies_before_the_oldest(places: list[tuple[int, int, int]]) -> None:
+def test_p2_nothing_that_a_consumer_needs_lies_before_the_oldest(
+    places: list[tuple[int, int, int]],
+) -> None:
     """Journal numbers are compared as numbers: binlog.10 is later than binlog.9."""
-    consumers = [Consumer(str(n), epoch, _at(offset, f"binlog.{j}")) for n, (epoch, j, offset) in enumerate(places)]
+    consumers = [
+        Consumer(str(n), epoch, _at(offset, f"binlog.{j}"))
+        for n, (epoch, j, offset) in enumerate(places)
+    ]
     found = oldest(consumers)
     assert found is not None
     epoch, position = found.epoch, found.position
@@ -135,8 +145,11 @@ def test_p2_nothing_that_a_consumer_needs_lies_before_the_oldest(places: list[tu
 
 
 @pytest.mark.parametrize("kind", ["file", "delta"])
-def test_t3_p10_a_capture_tells_read_and_applied_and_resumes_without_dagster(kind: str, tmp_path: Path) -> None:
-    """Recorded journals, no captured table: no JVM. The cursor lives in a file or a table and the next run reads it."""
+def test_t3_p10_a_capture_tells_read_and_applied_and_resumes_without_dagster(
+    kind: str, tmp_path: Path
+) -> None:
+    """Recorded journals, no captured table: no JVM. The cursor lives in a file or a table and the
+    next run reads it."""
     config = PipelineConfig.model_validate(
         {
             "name": "shop",
@@ -148,24 +161,37 @@ def test_t3_p10_a_capture_tells_read_and_applied_and_resumes_without_dagster(kin
 
     def store() -> FileCursorStore | DeltaCursorStore:
         place = tmp_path / "cursor"
-        return FileCursorStore(place, source="shop") if kind == "file" else DeltaCursorStore(place, source="shop")
+        return (
+            FileCursorStore(place, source="shop")
+            if kind == "file"
+            else DeltaCursorStore(place, source="shop")
+        )
 
     first = capture(config, cursors=store(), bound=TransactionsBoundConfig(transactions=40))
     assert first.outcome == "nothing_new"
     assert first.cursor is not None
     assert first.read_up_to is not None
     assert first.applied_up_to is not None
-    assert (first.read_up_to.journal, first.read_up_to.offset) == (first.cursor.journal, first.cursor.offset)
+    assert (first.read_up_to.journal, first.read_up_to.offset) == (
+        first.cursor.journal,
+        first.cursor.offset,
+    )
     assert first.applied_up_to.gtid_set == first.cursor.gtid_set
     assert first.oldest_needed is not None
     assert first.oldest_needed.consumer == "cursor"
     assert store().read() == first.cursor
     second = capture(config, cursors=store())
-    assert (second.plan.start_journal, second.plan.start_offset) == (first.cursor.journal, first.cursor.offset)
+    assert (second.plan.start_journal, second.plan.start_offset) == (
+        first.cursor.journal,
+        first.cursor.offset,
+    )
     assert second.plan.oldest_needed is not None
     assert second.plan.oldest_needed.offset == first.cursor.offset
     assert second.read_up_to is not None
-    assert (second.read_up_to.journal, second.read_up_to.offset) == (second.plan.end_journal, second.plan.end_offset)
+    assert (second.read_up_to.journal, second.read_up_to.offset) == (
+        second.plan.end_journal,
+        second.plan.end_offset,
+    )
     assert second.applied_up_to is not None
     assert second.applied_up_to.offset == second.read_up_to.offset
     assert [entry.cursor for entry in store().history(9)] == [second.cursor, first.cursor]

@@ -38,10 +38,16 @@ def test_k7_nothing_is_skipped_from_the_first_difference_on() -> None:
 
 def test_k7_of_equal_alignments_the_times_decide_and_then_the_shortest() -> None:
     history = made([7, 7, 7], [10, 20, 30])
-    assert match_overlap(history, made([7, 7, 7, 7], [20, 30, 40, 50])) == OverlapMatch(2, is_whole=True)
-    assert match_overlap(history, made([7, 7, 7, 7], [10, 20, 30, 40])) == OverlapMatch(3, is_whole=True)
+    assert match_overlap(history, made([7, 7, 7, 7], [20, 30, 40, 50])) == OverlapMatch(
+        2, is_whole=True
+    )
+    assert match_overlap(history, made([7, 7, 7, 7], [10, 20, 30, 40])) == OverlapMatch(
+        3, is_whole=True
+    )
     # Times that say nothing: least is skipped.
-    assert match_overlap(history, made([7, 7, 7, 7], [61, 62, 63, 64])) == OverlapMatch(1, is_whole=True)
+    assert match_overlap(history, made([7, 7, 7, 7], [61, 62, 63, 64])) == OverlapMatch(
+        1, is_whole=True
+    )
 
 
 def test_k7_two_transactions_are_the_same_by_both_halves_of_their_hash() -> None:
@@ -55,7 +61,9 @@ def test_k7_two_transactions_are_the_same_by_both_halves_of_their_hash() -> None
     st.lists(st.integers(1, 1 << 40), min_size=1, max_size=30, unique=True),
     st.data(),
 )
-def test_k7_no_transaction_that_is_new_is_ever_skipped(values: list[int], data: st.DataObject) -> None:
+def test_k7_no_transaction_that_is_new_is_ever_skipped(
+    values: list[int], data: st.DataObject
+) -> None:
     """Distinct transactions: what is skipped is in the history, or older than all of it."""
     history = made(values)
     first = data.draw(st.integers(0, len(values) - 1))

@@ -39,7 +39,8 @@ class Deleted:
 
 
 def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
-    """Everything of the journal that was written since the last `flush_journal`, which is closed by this."""
+    """Everything of the journal that was written since the last `flush_journal`, which is closed by
+    this."""
     server.flush_journal()
     chunk = read_chunk(server.journals()[-2])
     is_mariadb = chunk.journal_format.is_mariadb
@@ -56,7 +57,9 @@ def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
                 time_zone="+00:00",
             )
             place = LogPosition(1, 1, offset)
-            logged = LoggedStatement(said.sql, said.database, place, is_mariadb=is_mariadb, modes=modes)
+            logged = LoggedStatement(
+                said.sql, said.database, place, is_mariadb=is_mariadb, modes=modes
+            )
             apply(history, logged, lambda _database, _table: True)
             yield Said(said.sql, said.database, offset, modes)
         elif event["event_type"] == EventType.TABLE_MAP:

@@ -27,5 +27,7 @@ def spark_name(arrow: pa.DataType) -> str:
     if pa.types.is_list(arrow):
         return f"array<{spark_name(arrow.value_type)}>"
     if pa.types.is_struct(arrow):
-        return "struct<" + ",".join(f"{field.name}:{spark_name(field.type)}" for field in arrow) + ">"
+        return (
+            "struct<" + ",".join(f"{field.name}:{spark_name(field.type)}" for field in arrow) + ">"
+        )
     return _NAMES[arrow]

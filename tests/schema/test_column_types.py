@@ -45,9 +45,12 @@ from tools import types_page
 
 ROOT = Path(__file__).resolve().parents[2]
 MODES = SqlModes(ansi_quotes=False, explicit_defaults_for_timestamp=True, time_zone="+00:00")
-EVERY_TYPE = pytest.mark.parametrize(("kind", "spec"), TYPES.items(), ids=[kind.value for kind in TYPES])
+EVERY_TYPE = pytest.mark.parametrize(
+    ("kind", "spec"), TYPES.items(), ids=[kind.value for kind in TYPES]
+)
 VALUES: tuple[Any, ...] = (
-    1, Decimal(1), True, "a", b"a", dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, tzinfo=dt.UTC), [1.0],
+    1, Decimal(1), True, "a", b"a", dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, tzinfo=dt.UTC),
+    [1.0],
     {"srid": 1, "wkb": b"a"},
 )  # fmt: skip
 
@@ -120,7 +123,9 @@ def test_a_name_in_ddl_is_read(kind: Kind, spec: TypeSpec) -> None:
         for is_mariadb in flavors:
             texts = [f"c {name.name}{tail}" for tail in (*tails, " CHAR(5)")]
             read = [
-                ddl.column_definition(TokenReader(text, modes=MODES, is_mariadb=is_mariadb), table_charset="utf8mb4")
+                ddl.column_definition(
+                    TokenReader(text, modes=MODES, is_mariadb=is_mariadb), table_charset="utf8mb4"
+                )
                 for text in texts
             ]
             assert any(found is not None and found.column.kind is kind for found in read), name
@@ -187,7 +192,9 @@ def test_the_same_definition_again_changes_no_value(kind: Kind, spec: TypeSpec) 
 def test_a_type_can_be_a_key_or_is_refused_as_one(kind: Kind, spec: TypeSpec) -> None:
     for definition in definitions(spec):
         schema = table_of(replace(definition.column, name="c"))
-        assert leads_back(schema, ["c"], {"c": delta_type(definition.column)}) == (spec.key not in ("", "real"))
+        assert leads_back(schema, ["c"], {"c": delta_type(definition.column)}) == (
+            spec.key not in ("", "real")
+        )
         if not spec.key:
             with pytest.raises(SchemaError, match="cannot be part of a key"):
                 next(plan_ranges(None, schema, ("c",), 1))  # type: ignore[arg-type]  # stops before it asks
@@ -206,10 +213,20 @@ def test_the_page_shows_the_table() -> None:
 def test_servers_are_asked_about_values_of_every_type(kind: Kind, spec: TypeSpec) -> None:
     """By `make torture` and `make torture-values`."""
     for listed in ([*CASES, *REALS], SAMPLES):
-        flavors = [is_mariadb for is_mariadb in (False, True) if spec.flavor in ("", ("mysql", "mariadb")[is_mariadb])]
+        flavors = [
+            is_mariadb
+            for is_mariadb in (False, True)
+            if spec.flavor in ("", ("mysql", "mariadb")[is_mariadb])
+        ]
         for is_mariadb in flavors:
-            of_server = [one for one in listed if one.flavor in ("", ("mysql", "mariadb")[is_mariadb])]
-            kinds = {declared(one.declared, is_mariadb=is_mariadb).column.kind for one in of_server if one.values}
+            of_server = [
+                one for one in listed if one.flavor in ("", ("mysql", "mariadb")[is_mariadb])
+            ]
+            kinds = {
+                declared(one.declared, is_mariadb=is_mariadb).column.kind
+                for one in of_server
+                if one.values
+            }
             assert kind in kinds, is_mariadb
 
 
@@ -226,8 +243,10 @@ FILES_OF_A_TYPE = (
 # Files that name types, because these have a rule of their own there.
 RULES_OF_ONE_TYPE = {
     "binlog/column_types.py", "binlog/rows/columns_invalid.py", "binlog/rows/result_columns.py",
-    "binlog/rows/text_jsonl.py", "binlog/tables/table_map.py", "binlog/tables/table_map_completion.py",
-    "pipeline/decode/schemas.py", "pipeline/inspect/bare_table_maps.py", "pipeline/inspect/table_map_bare.py",
+    "binlog/rows/text_jsonl.py", "binlog/tables/table_map.py",
+    "binlog/tables/table_map_completion.py",
+    "pipeline/decode/schemas.py", "pipeline/inspect/bare_table_maps.py",
+    "pipeline/inspect/table_map_bare.py",
     "pipeline/targets/shape.py", "schema/ddl/types.py", "schema/evolution/alterations.py",
     "schema/evolution/backfill.py", "schema/evolution/value_changes.py", "schema/generated.py",
     "sink/modes/rescue.py",
@@ -240,12 +259,16 @@ def test_a_type_touches_six_files() -> None:
     product = ROOT / "cdc_pipeline"
     naming: dict[str, set[str]] = {}
     for file in sorted(product.rglob("*.py")):
-        found = set(re.findall(r"(?<!Token)(?<!\w)Kind\.([A-Z0-9]+)\b", file.read_text(encoding="utf-8")))
+        found = set(
+            re.findall(r"(?<!Token)(?<!\w)Kind\.([A-Z0-9]+)\b", file.read_text(encoding="utf-8"))
+        )
         if found & set(Kind.__members__):
             naming[str(file.relative_to(product))] = found & set(Kind.__members__)
     assert set(naming) <= RULES_OF_ONE_TYPE
     for kind in (Kind.JSON, Kind.GEOMETRY, Kind.VECTOR, Kind.UUID, Kind.INET4, Kind.INET6):
-        assert [file for file, kinds in naming.items() if kind.name in kinds] == ["binlog/column_types.py"]
+        assert [file for file, kinds in naming.items() if kind.name in kinds] == [
+            "binlog/column_types.py"
+        ]
 
 
 def test_the_sink_names_no_nested_type() -> None:
@@ -266,7 +289,10 @@ def test_table_maps_agree_with_the_table(server: Server, fresh_database: str) ->
         if on_mariadb == is_mariadb
     ]
     columns = ", ".join(f"c{index} {definition}" for index, (definition, _, _) in enumerate(wanted))
-    with closing(server.root_connection(database=fresh_database)) as connection, connection.cursor() as cursor:
+    with (
+        closing(server.root_connection(database=fresh_database)) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute(f"CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, {columns})")
         cursor.execute("INSERT INTO t (id) VALUES (1)")
     schema = Journal(server, fresh_database).rows("t").schema

@@ -1,4 +1,5 @@
-"""Generated columns follow the DDL of their bases on the server: no decision says that their values stay (K23)."""
+"""Generated columns follow the DDL of their bases on the server: no decision says that their values
+stay (K23)."""
 
 from __future__ import annotations
 
@@ -22,14 +23,18 @@ from tests.schema.journal import Said, read_journal
 from tests.servers import Server
 from tests.support.live_source import live_source
 
-MODES = SqlModes(strict=True, trims_char=True, explicit_defaults_for_timestamp=True, ansi_quotes=False)
+MODES = SqlModes(
+    strict=True, trims_char=True, explicit_defaults_for_timestamp=True, ansi_quotes=False
+)
 
 
 def state_after(*statements: str, is_mariadb: bool = False) -> TableState:
     """`d.t` as the schema history has it after statements of the log."""
     history = SchemaHistory()
     for number, sql in enumerate(statements):
-        logged = LoggedStatement(sql, "d", LogPosition(1, 1, number), is_mariadb=is_mariadb, modes=MODES)
+        logged = LoggedStatement(
+            sql, "d", LogPosition(1, 1, number), is_mariadb=is_mariadb, modes=MODES
+        )
         apply(history, logged, lambda _database, _table: True)
     version = SchemaHistory.from_json(history.to_json()).at("d", "t", LogPosition(1, 1, 99))
     assert version is not None
@@ -38,7 +43,9 @@ def state_after(*statements: str, is_mariadb: bool = False) -> TableState:
 
 
 def decided(sql: str, state: TableState, *, is_mariadb: bool = False, **policy: Any) -> Decision:
-    known = KnownTable(RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t")
+    known = KnownTable(
+        RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t"
+    )
     return decide(
         sql,
         "d",
@@ -53,8 +60,14 @@ def decided(sql: str, state: TableState, *, is_mariadb: bool = False, **policy: 
 
 # columns | what changes a base of theirs
 CHANGED = [
-    ("c VARCHAR(10) CHARACTER SET latin1, g INT AS (LENGTH(c))", "MODIFY c VARCHAR(10) CHARACTER SET utf8mb4"),
-    ("c VARCHAR(10) CHARACTER SET latin1, g INT AS (LENGTH(c))", "CONVERT TO CHARACTER SET utf8mb4"),
+    (
+        "c VARCHAR(10) CHARACTER SET latin1, g INT AS (LENGTH(c))",
+        "MODIFY c VARCHAR(10) CHARACTER SET utf8mb4",
+    ),
+    (
+        "c VARCHAR(10) CHARACTER SET latin1, g INT AS (LENGTH(c))",
+        "CONVERT TO CHARACTER SET utf8mb4",
+    ),
     ("c VARCHAR(10), g INT AS (c = 'A')", "MODIFY c VARCHAR(10) COLLATE utf8mb4_bin"),
     ("c ENUM('a','b'), g INT AS (c+0) STORED", "MODIFY c ENUM('b','a')"),
     ("c INT, g VARCHAR(30) AS (CONCAT(c)) VIRTUAL", "MODIFY c DECIMAL(12,2)"),
@@ -71,7 +84,10 @@ KEPT = [
     ("c INT, x INT, g VARCHAR(30) AS (CONCAT(c))", "MODIFY x BIGINT"),
     ("c INT, g VARCHAR(30) AS (CONCAT(c))", "MODIFY c INT NOT NULL DEFAULT 5 COMMENT 'base' FIRST"),
     ("c DECIMAL(9,2), g VARCHAR(30) AS (CONCAT(c)) STORED", "MODIFY c DECIMAL(9,2) NOT NULL"),
-    ("c INT, g VARCHAR(30) AS (CONCAT(c)), n VARCHAR(5)", "CONVERT TO CHARACTER SET latin1, DROP COLUMN g"),
+    (
+        "c INT, g VARCHAR(30) AS (CONCAT(c)), n VARCHAR(5)",
+        "CONVERT TO CHARACTER SET latin1, DROP COLUMN g",
+    ),
     ("c INT, g VARCHAR(30) AS (CONCAT(c))", "MODIFY c BIGINT, DROP COLUMN g"),
     ("c INT, x INT, g DECIMAL(20,9) AS (x / c) STORED", "ADD y INT, ALGORITHM=INSTANT"),
     ("c INT, x INT, g DECIMAL(20,9) AS (x / c) STORED", "ADD INDEX (x)"),
@@ -81,38 +97,58 @@ KEPT = [
 
 
 @pytest.mark.parametrize(("columns", "change"), CHANGED)
-def test_k23_a_change_of_a_base_is_never_said_to_leave_the_table_as_it_is(columns: str, change: str) -> None:
+def test_k23_a_change_of_a_base_is_never_said_to_leave_the_table_as_it_is(
+    columns: str, change: str
+) -> None:
     state = state_after(f"CREATE TABLE t (id INT PRIMARY KEY, {columns}) DEFAULT CHARSET=utf8mb4")
     with pytest.raises(UnsupportedDdlError, match="generated column") as caught:
         decided(f"ALTER TABLE t {change}", state, incompatible="new_column")
     assert caught.value.next_step
-    # Without the generated column the same statement passes, but for those that are about generated columns alone.
+    # Without the generated column the same statement passes, but for those that are about generated
+    # columns alone.
     if "AS (" not in change and "SET DEFAULT" not in change:
         base = columns.partition(", g ")[0]
-        decided(f"ALTER TABLE t {change}", state_after(f"CREATE TABLE t (id INT PRIMARY KEY, {base}) CHARSET=utf8mb4"))
+        decided(
+            f"ALTER TABLE t {change}",
+            state_after(f"CREATE TABLE t (id INT PRIMARY KEY, {base}) CHARSET=utf8mb4"),
+        )
 
 
 @pytest.mark.parametrize(("columns", "change"), KEPT)
-def test_k23_what_no_generated_column_is_made_of_changes_as_before(columns: str, change: str) -> None:
+def test_k23_what_no_generated_column_is_made_of_changes_as_before(
+    columns: str, change: str
+) -> None:
     state = state_after(f"CREATE TABLE t (id INT PRIMARY KEY, {columns}) DEFAULT CHARSET=utf8mb4")
     assert decided(f"ALTER TABLE t {change}", state).ddl.decision in ("applied", "recorded")
 
 
 def test_k23_generated_columns_are_followed_through_ddl() -> None:
-    create = "CREATE TABLE s (id INT PRIMARY KEY, c INT, d INT, g INT AS (c + 1), h INT AS (id) STORED)"
-    steps = (create, "CREATE TABLE t LIKE s", "ALTER TABLE t RENAME COLUMN c TO x", "ALTER TABLE t CHANGE d e INT")
+    create = (
+        "CREATE TABLE s (id INT PRIMARY KEY, c INT, d INT, g INT AS (c + 1), h INT AS (id) STORED)"
+    )
+    steps = (
+        create,
+        "CREATE TABLE t LIKE s",
+        "ALTER TABLE t RENAME COLUMN c TO x",
+        "ALTER TABLE t CHANGE d e INT",
+    )
     assert state_after(*steps).generated == (
         GeneratedColumn("g", ("x",), True),
         GeneratedColumn("h", ("id",), True),
     )
-    later = (*steps, "ALTER TABLE t MODIFY g INT AS (e), DROP h, ADD k INT AS (x / 2) STORED", "RENAME TABLE t TO u",
+    later = (*steps, "ALTER TABLE t MODIFY g INT AS (e), DROP h, ADD k INT AS (x / 2) STORED",
+        "RENAME TABLE t TO u",
              "RENAME TABLE u TO t")  # fmt: skip
-    assert state_after(*later).generated == (GeneratedColumn("g", ("e",), True), GeneratedColumn("k", ("x",), False))
+    assert state_after(*later).generated == (
+        GeneratedColumn("g", ("e",), True),
+        GeneratedColumn("k", ("x",), False),
+    )
     assert state_after(*later, "ALTER TABLE t MODIFY g INT, MODIFY k INT").generated == ()
 
 
 def test_k23_a_table_that_may_have_generated_columns_needs_a_word() -> None:
-    """Where nobody knows, a type that changes stops the table, unless the settings say that it has none (K23)."""
+    """Where nobody knows, a type that changes stops the table, unless the settings say that it has
+    none (K23)."""
     known = state_after("CREATE TABLE t (id INT PRIMARY KEY, c INT, v VARCHAR(9))")
     state = TableState(known.schema, known.charset)
     with pytest.raises(UnsupportedDdlError, match="unknown whether") as caught:
@@ -124,9 +160,11 @@ def test_k23_a_table_that_may_have_generated_columns_needs_a_word() -> None:
 
 
 def test_k23_the_catalogs_expressions_are_read_by_their_words() -> None:
-    """A literal of the catalog's text may hold quotes of any kind: a name in it counts, none is missed (K23)."""
+    """A literal of the catalog's text may hold quotes of any kind: a name in it counts, none is
+    missed (K23)."""
     rows = [
-        {"table_schema": "d", "table_name": "t", "column_name": name, "column_type": kind, "character_set_name": None,
+        {"table_schema": "d", "table_name": "t", "column_name": name, "column_type": kind,
+            "character_set_name": None,
          "is_nullable": "YES", "extra": extra, "expression": expression}
         for name, kind, extra, expression in (
             ("a", "int", "", ""), ("b", "int", "DEFAULT_GENERATED", None), ("c d", "int", "", ""),
@@ -136,18 +174,26 @@ def test_k23_the_catalogs_expressions_are_read_by_their_words() -> None:
     ]  # fmt: skip
     found = catalog(columns=rows, keys=(), charsets={}, databases={}, is_mariadb=False)
     assert found.generated == {
-        ("d", "t"): (GeneratedColumn("g", ("a", "c d"), True), GeneratedColumn("h", ("a", "c d"), False))
+        ("d", "t"): (
+            GeneratedColumn("g", ("a", "c d"), True),
+            GeneratedColumn("h", ("a", "c d"), False),
+        )
     }
 
 
-# -- on servers -------------------------------------------------------------------------------------------------------
+# -- on servers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("storage", ["STORED", "VIRTUAL"])
 @pytest.mark.parametrize(
     ("column", "value", "expression", "change"),
     [
-        ("c VARCHAR(9) CHARACTER SET latin1", "'é'", "INT AS (LENGTH(c))", "MODIFY c VARCHAR(9) CHARACTER SET utf8mb4"),
+        (
+            "c VARCHAR(9) CHARACTER SET latin1",
+            "'é'",
+            "INT AS (LENGTH(c))",
+            "MODIFY c VARCHAR(9) CHARACTER SET utf8mb4",
+        ),
         ("c ENUM('a','b')", "'a'", "INT AS (c+0)", "MODIFY c ENUM('b','a')"),
         ("c INT", "5", "VARCHAR(30) AS (CONCAT(c))", "MODIFY c DECIMAL(12,2)"),
         ("c DATE", "'2024-02-29'", "VARCHAR(30) AS (CONCAT(c))", "MODIFY c DATETIME"),
@@ -155,32 +201,46 @@ def test_k23_the_catalogs_expressions_are_read_by_their_words() -> None:
     ids=["charset", "labels", "decimal", "datetime"],
 )
 def test_k23_a_generated_column_follows_its_base_at_the_server_so_the_table_stops(
-    server: Server, fresh_database: str, storage: str, column: str, value: str, expression: str, change: str
+    server: Server,
+    fresh_database: str,
+    storage: str,
+    column: str,
+    value: str,
+    expression: str,
+    change: str,
 ) -> None:
     """F3: the values change without a row event, and the decision says so (K23)."""
     server.execute_all(
         f"USE `{fresh_database}`",
-        f"CREATE TABLE t (id INT PRIMARY KEY, {column}, g {expression} {storage}) DEFAULT CHARSET=utf8mb4",
+        f"CREATE TABLE t (id INT PRIMARY KEY, {column}, g {expression} {storage}) "
+        "DEFAULT CHARSET=utf8mb4",
         f"INSERT INTO t (id, c) VALUES (1, {value})",
     )
     before = server.query(f"SELECT g FROM `{fresh_database}`.t")
     server.execute(f"ALTER TABLE t {change}")
     assert server.query(f"SELECT g FROM `{fresh_database}`.t") != before
     is_mariadb = server.flavor == "mariadb"
-    create, alter = (said.sql for said in read_journal(server) if isinstance(said, Said) and " t " in said.sql)
+    create, alter = (
+        said.sql for said in read_journal(server) if isinstance(said, Said) and " t " in said.sql
+    )
     with pytest.raises(UnsupportedDdlError, match="generated column `g`"):
         decided(alter, state_after(create, is_mariadb=is_mariadb), is_mariadb=is_mariadb)
 
 
-def test_k23_a_stored_column_is_computed_again_by_a_copy(mysql_server: Server, mysql_database: str) -> None:
-    """An expression that asks the session for something is not steady: MySQL's copy proves it (K23)."""
+def test_k23_a_stored_column_is_computed_again_by_a_copy(
+    mysql_server: Server, mysql_database: str
+) -> None:
+    """An expression that asks the session for something is not steady: MySQL's copy proves it
+    (K23)."""
     mysql_server.execute_all(
         f"USE `{mysql_database}`",
         "CREATE TABLE t (id INT PRIMARY KEY, a INT, g DECIMAL(20,10) AS (a / 3) STORED)",
         "INSERT INTO t (id, a) VALUES (1, 1)",
     )
     before = mysql_server.query("SELECT g FROM t")
-    mysql_server.execute_all("SET div_precision_increment = 9", "ALTER TABLE t ADD b INT, ALGORITHM=COPY")
+    mysql_server.execute_all(
+        "SET div_precision_increment = 9", "ALTER TABLE t ADD b INT, ALGORITHM=COPY"
+    )
     assert mysql_server.query("SELECT g FROM t") != before
     assert not generated_column("g", "(a / 3)", (), is_stored=True).is_steady
 
@@ -188,7 +248,8 @@ def test_k23_a_stored_column_is_computed_again_by_a_copy(mysql_server: Server, m
 def test_k23_the_server_is_asked_for_generated_columns_that_no_table_map_tells(
     server: Server, fresh_database: str, tmp_path: Path
 ) -> None:
-    """With full metadata a table is known from its maps; the catalog tells its generated columns (K23)."""
+    """With full metadata a table is known from its maps; the catalog tells its generated columns
+    (K23)."""
     server.execute_all(
         f"USE `{fresh_database}`",
         "CREATE TABLE t (id INT PRIMARY KEY, c VARCHAR(9), n INT, g INT AS (LENGTH(c)) VIRTUAL)",
@@ -211,10 +272,13 @@ def test_k23_the_server_is_asked_for_generated_columns_that_no_table_map_tells(
     assert generated("u", *end) == ()
     # A statement that is the table's last one: the catalog behind it tells what was before.
     server.execute("ALTER TABLE t MODIFY c VARCHAR(20) CHARACTER SET latin1, ADD h INT")
-    placed = live_source(server).catalog(lambda database, _: database == fresh_database, since=reading.at)
+    placed = live_source(server).catalog(
+        lambda database, _: database == fresh_database, since=reading.at
+    )
     assert placed is not None
     first = placed.last_ddl[fresh_database, "t"]
     assert generated("t", *first) == (GeneratedColumn("g", ("c",), True),)
-    # Of two statements behind one another the first one finds a catalog that may be another by then.
+    # Of two statements behind one another the first one finds a catalog that may be another by
+    # then.
     server.execute("ALTER TABLE t ADD k INT")
     assert generated("t", *first) is None

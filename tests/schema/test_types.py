@@ -60,7 +60,9 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("source", "wanted"), TABLE)
-def test_every_kind_has_its_delta_type_and_the_arrow_side_agrees(source: Column, wanted: str) -> None:
+def test_every_kind_has_its_delta_type_and_the_arrow_side_agrees(
+    source: Column, wanted: str
+) -> None:
     assert delta_type(source) == wanted
     assert spark_name(arrow_type(source)) == wanted
 
@@ -71,7 +73,12 @@ def test_text_in_charset_binary_is_bytes() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [column(Kind.BIT, bits=0), column(Kind.BIT, bits=65), column(Kind.DECIMAL), column(Kind.DECIMAL, precision=66)],
+    [
+        column(Kind.BIT, bits=0),
+        column(Kind.BIT, bits=65),
+        column(Kind.DECIMAL),
+        column(Kind.DECIMAL, precision=66),
+    ],
 )
 def test_impossible_sizes_stop(source: Column) -> None:
     with pytest.raises(SchemaError, match="`c`"):
@@ -79,7 +86,9 @@ def test_impossible_sizes_stop(source: Column) -> None:
 
 
 def _schema(*names: str, key: tuple[int, ...] = ()) -> TableSchema:
-    return TableSchema("d", "t", tuple(replace(column(Kind.INT32), name=name) for name in names), key)
+    return TableSchema(
+        "d", "t", tuple(replace(column(Kind.INT32), name=name) for name in names), key
+    )
 
 
 def test_columns_and_key_are_named_in_order() -> None:
@@ -95,7 +104,18 @@ def test_a_table_without_a_key_is_named_with_the_way_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("a", "A"), ("É", "é"), ("_cdc_op",), ("_CDC_x",), ("",), ("a b",), ("a,b",), ("a=b",), ("a\tb",)]
+    "names",
+    [
+        ("a", "A"),
+        ("É", "é"),
+        ("_cdc_op",),
+        ("_CDC_x",),
+        ("",),
+        ("a b",),
+        ("a,b",),
+        ("a=b",),
+        ("a\tb",),
+    ],
 )
 def test_names_that_delta_cannot_hold_stop_by_name(names: tuple[str, ...]) -> None:
     with pytest.raises(SchemaError) as caught:

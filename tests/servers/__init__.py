@@ -6,4 +6,13 @@ from tests.servers.installation import FLAVORS, Flavor, Installation, find_insta
 from tests.servers.pair import ReplicaPair
 from tests.servers.server import Server
 
-__all__ = ["FLAVORS", "Flavor", "Forwarder", "Installation", "ReplicaPair", "Server", "at_rest", "find_installation"]
+__all__ = [
+    "FLAVORS",
+    "Flavor",
+    "Forwarder",
+    "Installation",
+    "ReplicaPair",
+    "Server",
+    "at_rest",
+    "find_installation",
+]

@@ -1,10 +1,13 @@
 """Debian packages fetched without root, from the machine's own apt sources.
 
 Rules:
-- No mirror is named here: every address comes from the machine's own apt configuration, only the suite is replaced.
-- The machine's package state is neither read nor written: lists, status and archives live in a folder of our own. With
-  an empty status file apt resolves every dependency down to the C library, so that the tree runs by its own loader.
-- Nothing is installed: packages are downloaded, verified by apt against the archive's key, and unpacked.
+- No mirror is named here: every address comes from the machine's own apt configuration, only the
+  suite is replaced.
+- The machine's package state is neither read nor written: lists, status and archives live in a
+  folder of our own. With an empty status file apt resolves every dependency down to the C library,
+  so that the tree runs by its own loader.
+- Nothing is installed: packages are downloaded, verified by apt against the archive's key, and
+  unpacked.
 """
 
 from __future__ import annotations
@@ -18,13 +21,29 @@ from pathlib import Path
 
 from cdc_pipeline.errors import RuntimeSetupError
 
-_ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<components>(?:\s+\S+)+)")
+_ONE_LINE = re.compile(
+    r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<components>(?:\s+\S+)+)"
+)
 _DEBIAN_SUITES = frozenset(
-    ["bullseye", "bookworm", "trixie", "forky", "sid", "oldoldstable", "oldstable", "stable", "testing", "unstable"]
+    [
+        "bullseye",
+        "bookworm",
+        "trixie",
+        "forky",
+        "sid",
+        "oldoldstable",
+        "oldstable",
+        "stable",
+        "testing",
+        "unstable",
+    ]
 )
 _OPTION_FIELDS = {"signed-by": "Signed-By", "arch": "Architectures", "trusted": "Trusted"}
 
-WAY_OUT = "name servers by CDC_PIPELINE_MYSQLD and CDC_PIPELINE_MARIADBD, or put mysqld and mariadbd on the PATH"
+WAY_OUT = (
+    "name servers by CDC_PIPELINE_MYSQLD and CDC_PIPELINE_MARIADBD, or put mysqld and "
+    "mariadbd on the PATH"
+)
 
 Stanza = dict[str, str]
 """One deb822 source: field name in its usual spelling -> value (continuation lines kept)."""
@@ -94,13 +113,17 @@ def own_suite(stanzas: list[Stanza]) -> str | None:
 
 
 def stanzas_for(suite: str, stanzas: list[Stanza], *, way_out: str = WAY_OUT) -> list[Stanza]:
-    """The sources to use for `suite`: the machine's own ones of that suite and its updates, else its first Debian main
-    source with the suite replaced.
+    """The sources to use for `suite`: the machine's own ones of that suite and its updates, else
+    its first Debian main source with the suite replaced.
 
     Raises:
         RuntimeSetupError: the machine has no Debian source with the component main.
     """
-    own = [s for s in stanzas if any(name == suite or name.startswith(suite + "-") for name in s["Suites"].split())]
+    own = [
+        s
+        for s in stanzas
+        if any(name == suite or name.startswith(suite + "-") for name in s["Suites"].split())
+    ]
     if any(suite in s["Suites"].split() for s in own):
         return own
     for stanza in stanzas:
@@ -138,7 +161,8 @@ def fetch_tree(
         Version of each requested package.
 
     Raises:
-        RuntimeSetupError: apt or dpkg-deb are missing, no source fits, or a command failed (its last lines are told).
+        RuntimeSetupError: apt or dpkg-deb are missing, no source fits, or a command failed (its
+            last lines are told).
     """
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
@@ -190,9 +214,15 @@ def fetch_tree(
 def _run(command: list[str], way_out: str) -> None:
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
-    # apt-get update answers 0 when no index could be fetched; the install that follows then fails and tells.
+    # apt-get update answers 0 when no index could be fetched; the install that follows then fails
+    # and tells.
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
         raise RuntimeSetupError(

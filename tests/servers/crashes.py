@@ -1,12 +1,16 @@
-"""A pytest plugin: a shared server that dies by itself costs one test one more run, and the session's summary tells it.
+"""A pytest plugin: a shared server that dies by itself costs one test one more run, and the
+session's summary tells it.
 
 Rules:
-- Watched are the servers that are lent inside `watched` (the session's shared ones). Stopped or killed through their
-  own methods they are left alone: only an end that nobody asked for counts (`Server.died`).
-- After every test a watched server that has died is started again on its data, so that the next test has it.
-- A test during which one died by a signal is run once more; what its first run found is told, not counted. No other
-  test ever runs twice, and none a third time.
-- Nothing of this is silent: the terminal summary has the report of every crash, and the number of tests run again.
+- Watched are the servers that are lent inside `watched` (the session's shared ones). Stopped or
+  killed through their own methods they are left alone: only an end that nobody asked for counts
+  (`Server.died`).
+- After every test a watched server that has died is started again on its data, so that the next
+  test has it.
+- A test during which one died by a signal is run once more; what its first run found is told, not
+  counted. No other test ever runs twice, and none a third time.
+- Nothing of this is silent: the terminal summary has the report of every crash, and the number of
+  tests run again.
 """
 
 from __future__ import annotations
@@ -24,16 +28,18 @@ from tests.servers.server import Server
 
 _watched: list[Server] = []
 _failed_fixtures: list[tuple[Any, Any]] = []
-"""Definition and request of every fixture that could not be made in the first run of the test under way."""
+"""Definition and request of every fixture that could not be made in the first run of the test under way."""  # noqa: E501
 
 
 @dataclass
 class Crash:
-    """One end that nobody asked for: the server, the test during which it ended, and what the server said.
+    """One end that nobody asked for: the server, the test during which it ended, and what the
+    server said.
 
     Attributes:
         by_signal: whether a signal ended it.
-        first_run: what the test's run had come to ("passed", "failed in call") if it was run again, else empty.
+        first_run: what the test's run had come to ("passed", "failed in call") if it was run again,
+            else empty.
         restart: empty, or why the server could not be started again.
     """
 
@@ -87,7 +93,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """What died in the test is there again for its fixtures to clean up, before the last test's close it for good."""
+    """What died in the test is there again for its fixtures to clean up, before the last test's
+    close it for good."""
     _seen.extend(_start_again(item))
 
 
@@ -114,7 +121,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.pluginmanager.register(_Collector(session.config.stash[_crashes]))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     crashes = config.stash[_crashes]
     if not crashes:
         return
@@ -126,13 +135,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"It could not be started again: {crash.restart}", red=True)
     again = [crash for crash in crashes if crash.first_run]
     told = [f"{crash.test} (the first run {crash.first_run})" for crash in again]
-    terminalreporter.write_line(f"crashes: {len(crashes)}; tests run again: {len(again)}", yellow=True)
+    terminalreporter.write_line(
+        f"crashes: {len(crashes)}; tests run again: {len(again)}", yellow=True
+    )
     for line in told:
         terminalreporter.write_line(f"  run again: {line}")
 
 
 def _start_again(item: pytest.Item) -> list[Crash]:
-    """Start what has died since the test began; the crashes that have been seen in it so far, and forgets them."""
+    """Start what has died since the test began; the crashes that have been seen in it so far, and
+    forgets them."""
     for server in _watched:
         if not server.died:
             continue

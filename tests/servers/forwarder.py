@@ -1,8 +1,9 @@
-"""A TCP forwarder on loopback that plays a virtual IP: one address, and now this server and then that one behind it.
+"""A TCP forwarder on loopback that plays a virtual IP: one address, and now this server and then
+that one behind it.
 
 Rules:
-- A connection belongs to the server that was behind the address when it was opened. `point_to` closes all of them, as
-  the loss of an address does; new ones reach the new server.
+- A connection belongs to the server that was behind the address when it was opened. `point_to`
+  closes all of them, as the loss of an address does; new ones reach the new server.
 - Nothing waits by sleeping: a thread per direction copies until its socket ends.
 """
 
@@ -31,7 +32,8 @@ class Forwarder:
     """Listens from construction on; a context manager that closes it.
 
     Args:
-        backend: the server behind the address; None: connections are closed as soon as they are accepted.
+        backend: the server behind the address; None: connections are closed as soon as they are
+            accepted.
 
     Attributes:
         host, port: the address that clients are given.
@@ -53,7 +55,12 @@ class Forwarder:
     def __enter__(self) -> Forwarder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()
 
     def point_to(self, backend: Backend | None) -> None:
@@ -109,7 +116,9 @@ class Forwarder:
         for one in (client, server):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for source, target in ((client, server), (server, client)):
-            threading.Thread(target=self._pump, args=(source, target), name="forwarder-pump", daemon=True).start()
+            threading.Thread(
+                target=self._pump, args=(source, target), name="forwarder-pump", daemon=True
+            ).start()
 
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):

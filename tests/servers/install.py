@@ -1,4 +1,5 @@
-"""``python -m tests.servers.install [mysql] [mariadb]``: show the tests' servers, and fetch what is missing."""
+"""``python -m tests.servers.install [mysql] [mariadb]``: show the tests' servers, and fetch what is
+missing."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ def main(arguments: list[str]) -> int:
     """
     unknown = sorted(set(arguments) - set(FLAVORS))
     if unknown:
-        print(f"no such flavor: {', '.join(unknown)}; there are {' and '.join(FLAVORS)}", file=sys.stderr)
+        print(
+            f"no such flavor: {', '.join(unknown)}; there are {' and '.join(FLAVORS)}",
+            file=sys.stderr,
+        )
         return 2
     missing = 0
     for flavor in [flavor for flavor in FLAVORS if not arguments or flavor in arguments]:

@@ -1,12 +1,15 @@
 """Where the tests' MySQL and MariaDB servers come from.
 
 Order of search, for each flavor:
-1. the program named by ``CDC_PIPELINE_MYSQLD`` / ``CDC_PIPELINE_MARIADBD`` (a wrong version is an error);
+1. the program named by ``CDC_PIPELINE_MYSQLD`` / ``CDC_PIPELINE_MARIADBD`` (a wrong version is an
+   error);
 2. ``mysqld`` / ``mariadbd`` on the PATH, if new enough;
-3. the project's cache; filled once from Debian's packages through the machine's own apt sources, without root.
+3. the project's cache; filled once from Debian's packages through the machine's own apt sources,
+   without root.
 
 Rules:
-- A folder of the cache is complete or absent: it is filled under another name and renamed at the end.
+- A folder of the cache is complete or absent: it is filled under another name and renamed at the
+  end.
 - A lock file lets one process install while others wait for the result.
 """
 
@@ -45,9 +48,15 @@ class _Recipe:
 
 
 _RECIPES: dict[Flavor, _Recipe] = {
-    "mysql": _Recipe("mysqld", "CDC_PIPELINE_MYSQLD", (8, 4), "sid", ("mysql-server-core", "mysql-client-core")),
+    "mysql": _Recipe(
+        "mysqld", "CDC_PIPELINE_MYSQLD", (8, 4), "sid", ("mysql-server-core", "mysql-client-core")
+    ),
     "mariadb": _Recipe(
-        "mariadbd", "CDC_PIPELINE_MARIADBD", (10, 11), "bookworm", ("mariadb-server-core", "mariadb-client-core")
+        "mariadbd",
+        "CDC_PIPELINE_MARIADBD",
+        (10, 11),
+        "bookworm",
+        ("mariadb-server-core", "mariadb-client-core"),
     ),
 }
 
@@ -89,7 +98,8 @@ class Installation:
         return options
 
     def tool(self, name: str) -> list[str]:
-        """The argument list that starts a client program of this server, such as ``mysqlbinlog`` or ``mariadb-binlog``.
+        """The argument list that starts a client program of this server, such as ``mysqlbinlog`` or
+        ``mariadb-binlog``.
 
         Raises:
             RuntimeSetupError: there is no such program.
@@ -105,14 +115,19 @@ class Installation:
                     return [str(folder / name)]
             if found := shutil.which(name):
                 return [found]
-        raise RuntimeSetupError(f"{name} does not come with {self.flavor} {self.version_text}", got=self.origin)
+        raise RuntimeSetupError(
+            f"{name} does not come with {self.flavor} {self.version_text}", got=self.origin
+        )
 
 
 def cache_folder() -> Path:
-    """``$CDC_PIPELINE_CACHE/servers``, by default under the user's cache folder. Never inside the checkout."""
+    """``$CDC_PIPELINE_CACHE/servers``, by default under the user's cache folder. Never inside the
+    checkout."""
     base = os.environ.get("CDC_PIPELINE_CACHE")
     if not base:
-        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "cdc_pipeline")
+        base = os.path.join(
+            os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "cdc_pipeline"
+        )
     return Path(base).resolve() / "servers"
 
 
@@ -134,7 +149,8 @@ def find_installation(flavor: Flavor) -> Installation:
             setting=recipe.variable,
             expected=f"{flavor} {recipe.oldest[0]}.{recipe.oldest[1]} or newer",
             got=found,
-            next_step=f"name another program, or unset {recipe.variable} to let the tests fetch one",
+            next_step=f"name another program, or unset {recipe.variable} to let "
+            "the tests fetch one",
         )
     on_path = shutil.which(recipe.program)
     if on_path:
@@ -145,12 +161,24 @@ def find_installation(flavor: Flavor) -> Installation:
 
 
 def loader_prefix(tree: Path) -> list[str]:
-    """The command that runs a program of an unpacked tree by the tree's own loader and libraries."""
-    loaders = [p for part in ("lib64", "usr/lib64", "lib", "usr/lib") for p in sorted((tree / part).glob("ld-linux*"))]
-    folders = [p for part in ("lib", "usr/lib") for p in sorted((tree / part).glob("*-linux-gnu*")) if p.is_dir()]
+    """The command that runs a program of an unpacked tree by the tree's own loader and
+    libraries."""
+    loaders = [
+        p
+        for part in ("lib64", "usr/lib64", "lib", "usr/lib")
+        for p in sorted((tree / part).glob("ld-linux*"))
+    ]
+    folders = [
+        p
+        for part in ("lib", "usr/lib")
+        for p in sorted((tree / part).glob("*-linux-gnu*"))
+        if p.is_dir()
+    ]
     if not loaders or not folders:
         raise RuntimeSetupError(
-            "an unpacked server has no loader of its own", got=tree, next_step=f"remove {tree.parent}"
+            "an unpacked server has no loader of its own",
+            got=tree,
+            next_step=f"remove {tree.parent}",
         )
     return [str(loaders[0]), "--library-path", ":".join(map(str, folders))]
 
@@ -165,10 +193,11 @@ def exclusive(lock_file: Path) -> Iterator[None]:
 
 
 def fill_once(folder: Path, fill: Callable[[Path], dict[str, object]]) -> Path:
-    """Fill `folder` by ``fill(unfinished_folder) -> dict`` unless it is complete; the dict becomes its marker.
+    """Fill `folder` by ``fill(unfinished_folder) -> dict`` unless it is complete; the dict becomes
+    its marker.
 
-    The marker is written last and the folder is renamed into place, so that a killed process leaves nothing that looks
-    complete.
+    The marker is written last and the folder is renamed into place, so that a killed process leaves
+    nothing that looks complete.
     """
     if (folder / _MARKER).is_file():
         return folder
@@ -181,7 +210,9 @@ def fill_once(folder: Path, fill: Callable[[Path], dict[str, object]]) -> Path:
                 shutil.rmtree(leftover)
         unfinished.mkdir(parents=True)
         facts = fill(unfinished)
-        (unfinished / _MARKER).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        (unfinished / _MARKER).write_text(
+            json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
         unfinished.rename(folder)
     return folder
 
@@ -191,7 +222,9 @@ def _cached_server(flavor: Flavor) -> Installation:
 
     def fill(unfinished: Path) -> dict[str, object]:
         work = unfinished / "apt"
-        versions = fetch_tree(list(recipe.packages), suite=recipe.suite, tree=unfinished / "tree", work=work)
+        versions = fetch_tree(
+            list(recipe.packages), suite=recipe.suite, tree=unfinished / "tree", work=work
+        )
         shutil.rmtree(work)
         return {"packages": versions, "suite": recipe.suite}
 
@@ -201,7 +234,9 @@ def _cached_server(flavor: Flavor) -> Installation:
     version = _version(flavor, list(command))
     if isinstance(version, str):
         raise RuntimeSetupError(
-            f"the fetched {flavor} server does not run", got=version, next_step=f"remove {folder} and try again"
+            f"the fetched {flavor} server does not run",
+            got=version,
+            next_step=f"remove {folder} and try again",
         )
     return Installation(flavor, version, command, tree, f"fetched packages in {folder}")
 
@@ -216,12 +251,16 @@ def _machine_server(flavor: Flavor, program: str) -> Installation | str:
 def _version(flavor: Flavor, command: list[str]) -> tuple[int, int, int] | str:
     """The version, or in words why this program will not do."""
     try:
-        done = subprocess.run([*command, "--no-defaults", "--version"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "--no-defaults", "--version"], capture_output=True, text=True, check=False
+        )
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
     match = _VERSION.search(done.stdout)
     if match is None:
-        return (done.stdout + done.stderr).strip()[-400:] or f"exit code {done.returncode} and no version"
+        return (done.stdout + done.stderr).strip()[
+            -400:
+        ] or f"exit code {done.returncode} and no version"
     is_mariadb = "mariadb" in (match[4] + done.stdout).lower()
     version = (int(match[1]), int(match[2]), int(match[3]))
     if is_mariadb != (flavor == "mariadb") or version[:2] < _RECIPES[flavor].oldest:

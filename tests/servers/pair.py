@@ -1,11 +1,12 @@
 """A primary and a replica that replicates from it, for tests of failover.
 
 Rules:
-- The replica writes what it replicates into its own journals, with the GTIDs and server ids of the primary. It stands
-  one journal further from the start on, so that a position of one server means nothing on the other.
+- The replica writes what it replicates into its own journals, with the GTIDs and server ids of the
+  primary. It stands one journal further from the start on, so that a position of one server means
+  nothing on the other.
 - Both start empty, and all that the primary ever writes is replicated, accounts included.
-- Nothing waits by sleeping a fixed time: positions are polled before a deadline, and an error of the replica's threads
-  ends the wait at once.
+- Nothing waits by sleeping a fixed time: positions are polled before a deadline, and an error of
+  the replica's threads ends the wait at once.
 """
 
 from __future__ import annotations
@@ -31,20 +32,28 @@ class ReplicaPair:
 
     Args:
         flavor: of both.
-        gtid: replicate by GTID (MySQL: gtid_mode ON and auto position; MariaDB: slave_pos), else by file and offset.
-            MySQL then runs with gtid_mode OFF; MariaDB's events have GTIDs all the same.
+        gtid: replicate by GTID (MySQL: gtid_mode ON and auto position; MariaDB: slave_pos), else by
+            file and offset. MySQL then runs with gtid_mode OFF; MariaDB's events have GTIDs all the
+            same.
         options: further options of both servers, as a mapping.
 
     Attributes:
         primary: where writes go; the replica after `promote`.
-        replica: the other one; after `promote` the old primary, which is down unless it was let live.
+        replica: the other one; after `promote` the old primary, which is down unless it was let
+            live.
     """
 
-    def __init__(self, flavor: Flavor, *, gtid: bool = True, options: dict[str, OptionValue] | None = None) -> None:
+    def __init__(
+        self, flavor: Flavor, *, gtid: bool = True, options: dict[str, OptionValue] | None = None
+    ) -> None:
         self.flavor: Flavor = flavor
         self.gtid = gtid
         log_updates = "log_replica_updates" if flavor == "mysql" else "log_slave_updates"
-        common: dict[str, OptionValue] = {log_updates: True, "relay_log": "relay", **(options or {})}
+        common: dict[str, OptionValue] = {
+            log_updates: True,
+            "relay_log": "relay",
+            **(options or {}),
+        }
         if flavor == "mysql" and not gtid:
             common |= {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
         self.primary = Server(flavor, common)
@@ -58,7 +67,12 @@ class ReplicaPair:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()
 
     def start(self) -> None:
@@ -67,7 +81,9 @@ class ReplicaPair:
             server.start()
         self.replica.flush_journal()
         first_journal = self.primary.journals()[0].name
-        self.primary.create_replication_user(REPLICATION_USER, _PASSWORD, grants=("REPLICATION SLAVE",))
+        self.primary.create_replication_user(
+            REPLICATION_USER, _PASSWORD, grants=("REPLICATION SLAVE",)
+        )
         self.replica.execute(self._change_source(first_journal))
         self.start_replication()
         read_only = "super_read_only" if self.flavor == "mysql" else "read_only"
@@ -96,11 +112,16 @@ class ReplicaPair:
         """Wait until the replica has applied all that the primary has written.
 
         Raises:
-            RuntimeSetupError: it has not within `deadline_s` seconds, or its replication stopped with an error.
+            RuntimeSetupError: it has not within `deadline_s` seconds, or its replication stopped
+                with an error.
         """
         deadline = time.monotonic() + deadline_s
         pause = threading.Event()
-        target = self.primary.gtid_set() if self.gtid else ":".join(map(str, self.primary.end_position()))
+        target = (
+            self.primary.gtid_set()
+            if self.gtid
+            else ":".join(map(str, self.primary.end_position()))
+        )
         while True:
             status = self.status()
             if self._reached(status):
@@ -118,7 +139,10 @@ class ReplicaPair:
     def status(self) -> dict[str, Any]:
         """The replica's row of SHOW REPLICA STATUS, by the column names of its flavor."""
         statement = "SHOW REPLICA STATUS" if self.flavor == "mysql" else "SHOW SLAVE STATUS"
-        with self.replica.root_connection(cursorclass=DictCursor) as connection, connection.cursor() as cursor:
+        with (
+            self.replica.root_connection(cursorclass=DictCursor) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute(statement)
             return dict(cursor.fetchone() or {})
 
@@ -139,7 +163,11 @@ class ReplicaPair:
         self.stop_replication()
         new = self.replica
         if self.flavor == "mysql":
-            new.execute_all("RESET REPLICA ALL", "SET GLOBAL super_read_only = OFF", "SET GLOBAL read_only = OFF")
+            new.execute_all(
+                "RESET REPLICA ALL",
+                "SET GLOBAL super_read_only = OFF",
+                "SET GLOBAL read_only = OFF",
+            )
         else:
             new.execute_all("RESET SLAVE ALL", "SET GLOBAL read_only = OFF")
         self.primary, self.replica = new, self.primary
@@ -153,7 +181,10 @@ class ReplicaPair:
             return self.replica.variable("gtid_slave_pos") == self.primary.gtid_set()
         word = "Source" if self.flavor == "mysql" else "Master"
         journal = str(status.get(f"Relay_{word}_Log_File") or "")
-        return (journal, int(status.get(f"Exec_{word}_Log_Pos") or 0)) >= self.primary.end_position()
+        return (
+            journal,
+            int(status.get(f"Exec_{word}_Log_Pos") or 0),
+        ) >= self.primary.end_position()
 
     def _change_source(self, first_journal: str) -> str:
         word = "SOURCE" if self.flavor == "mysql" else "MASTER"
@@ -167,7 +198,11 @@ class ReplicaPair:
         if self.flavor == "mysql":
             settings["GET_SOURCE_PUBLIC_KEY"] = "1"
         if self.gtid:
-            settings |= {"SOURCE_AUTO_POSITION": "1"} if self.flavor == "mysql" else {"MASTER_USE_GTID": "slave_pos"}
+            settings |= (
+                {"SOURCE_AUTO_POSITION": "1"}
+                if self.flavor == "mysql"
+                else {"MASTER_USE_GTID": "slave_pos"}
+            )
         else:
             settings |= {f"{word}_LOG_FILE": f"'{first_journal}'", f"{word}_LOG_POS": "4"}
             if self.flavor == "mariadb":

@@ -1,11 +1,14 @@
 """A throwaway MySQL or MariaDB server for one test or one session.
 
 Rules:
-- A server listens on loopback only, on a free port and a socket, in a temporary directory of its own.
-- It never outlives the test process: the kernel kills it when the thread that started it ends, and that thread lives
-  as long as the process (`_SPAWNER`); a normal exit also stops it and removes its directory.
-- Its temporary tables are in that directory too. A server that starts removes those of all servers from its folder for
-  them; in a shared one MariaDB crashes (signal 11, in free_tmp_table) when its own are gone.
+- A server listens on loopback only, on a free port and a socket, in a temporary directory of its
+  own.
+- It never outlives the test process: the kernel kills it when the thread that started it ends, and
+  that thread lives as long as the process (`_SPAWNER`); a normal exit also stops it and removes its
+  directory.
+- Its temporary tables are in that directory too. A server that starts removes those of all servers
+  from its folder for them; in a shared one MariaDB crashes (signal 11, in free_tmp_table) when its
+  own are gone.
 - Nothing waits by sleeping a fixed time: readiness is a successful login before a deadline.
 """
 
@@ -51,7 +54,8 @@ _COMMON: dict[str, OptionValue] = {
     "bind_address": "127.0.0.1",
     "skip_name_resolve": None,
     "character_set_server": "utf8mb4",
-    # 2, not 0: written at commit but not synced, so that a killed server still has what it has committed
+    # 2, not 0: written at commit but not synced, so that a killed server still has what it has
+    # committed
     "innodb_flush_log_at_trx_commit": 2,
     "innodb_doublewrite": 0,
     "innodb_flush_method": "nosync",
@@ -70,7 +74,11 @@ _BY_FLAVOR: dict[str, dict[str, OptionValue]] = {
         "table_open_cache": 400,
         "temptable_max_ram": "16M",
     },
-    "mariadb": {"gtid_strict_mode": "ON", "collation_server": "utf8mb4_general_ci", "aria_pagecache_buffer_size": "8M"},
+    "mariadb": {
+        "gtid_strict_mode": "ON",
+        "collation_server": "utf8mb4_general_ci",
+        "aria_pagecache_buffer_size": "8M",
+    },
 }
 
 _CRASH_LINES = 60
@@ -89,9 +97,9 @@ class Server:
 
     Args:
         flavor: ``mysql`` or ``mariadb``.
-        options: ``{"binlog_row_image": "MINIMAL", "skip_log_bin": None}`` or ``["--binlog-row-image=MINIMAL"]``; they
-            replace defaults of the same name. In a mapping True and False mean ON and OFF, None an option without
-            a value.
+        options: ``{"binlog_row_image": "MINIMAL", "skip_log_bin":
+            None}`` or ``["--binlog-row-image=MINIMAL"]``; they replace defaults of the same name.
+            In a mapping True and False mean ON and OFF, None an option without a value.
         installation: which program; by default the one that `find_installation` gives.
 
     Attributes:
@@ -105,7 +113,9 @@ class Server:
 
     host = "127.0.0.1"
 
-    def __init__(self, flavor: Flavor, options: Options = (), *, installation: Installation | None = None) -> None:
+    def __init__(
+        self, flavor: Flavor, options: Options = (), *, installation: Installation | None = None
+    ) -> None:
         self.flavor: Flavor = flavor
         self.installation = installation or find_installation(flavor)
         self.version = self.installation.version
@@ -121,20 +131,27 @@ class Server:
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: Connection[Any] | None = None
-        self._globals: dict[str, str] = {}  # variable -> the last statement that set it since the start
+        # variable -> the last statement that set it since the start
+        self._globals: dict[str, str] = {}
         self._lock = threading.RLock()
         _open_servers.add(self)
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def __enter__(self) -> Server:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()
 
     def prepare(self) -> None:
-        """Make the data directory, if there is none; `start` does so too. In between, a test may change files."""
+        """Make the data directory, if there is none; `start` does so too. In between, a test may
+        change files."""
         if not self.datadir.exists():
             shutil.copytree(data_template(self.installation), self.datadir)
 
@@ -142,7 +159,8 @@ class Server:
         """Start and wait until it serves logins. Does nothing when it already runs.
 
         Raises:
-            RuntimeSetupError: it ended or did not answer before the deadline; the end of its log is told.
+            RuntimeSetupError: it ended or did not answer before the deadline; the end of its log is
+                told.
         """
         if self.running:
             return self
@@ -172,7 +190,8 @@ class Server:
         self.start()
 
     def start_again(self) -> None:
-        """Start a server that has `died`: the same data, port, options and global variables as its tests have set them.
+        """Start a server that has `died`: the same data, port, options and global variables as its
+        tests have set them.
 
         Raises:
             RuntimeSetupError: as `start`.
@@ -222,7 +241,8 @@ class Server:
 
     @property
     def died_by_signal(self) -> bool:
-        """Whether it `died` by a signal. One that a server has caught and told of may end it with a plain exit code."""
+        """Whether it `died` by a signal. One that a server has caught and told of may end it with a
+        plain exit code."""
         if self._process is None or not self.died:
             return False
         return self._process.returncode < 0 or any(map(_CRASH.search, self._log_lines()))
@@ -233,12 +253,15 @@ class Server:
         return None if self._process is None else self._process.pid
 
     def log_report(self, lines: int = 15) -> str:
-        """What the server said of its end: the 60 lines from the first of a crash on; without one the last 60 from the
-        first error on, or the last `lines` of a log that has neither."""
+        """What the server said of its end: the 60 lines from the first of a crash on; without one
+        the last 60 from the first error on, or the last `lines` of a log that has neither."""
         said = self._log_lines()
         first = next((number for number, line in enumerate(said) if _CRASH.search(line)), None)
         if first is None:
-            error = next((number for number, line in enumerate(said) if _ERROR.search(line)), len(said) - lines)
+            error = next(
+                (number for number, line in enumerate(said) if _ERROR.search(line)),
+                len(said) - lines,
+            )
             first = max(0, error, len(said) - _CRASH_LINES)
         else:
             while first and _ERROR.search(said[first - 1]):
@@ -248,12 +271,17 @@ class Server:
     def _log_lines(self) -> list[str]:
         """Error log and then the process's own output, of the last start."""
         logs = [log for log in (self.error_log, self._output_log) if log.exists()]
-        return [line for log in logs for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+        return [
+            line
+            for log in logs
+            for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        ]
 
-    # -- SQL ----------------------------------------------------------------------------------------------------------
+    # -- SQL ---------------------------------------------------------------------------------------
 
     def root_connection(self, **kwargs: Any) -> Connection[Any]:
-        """A new connection as root, autocommit on, session time zone +00:00. Keyword arguments go to `connect`."""
+        """A new connection as root, autocommit on, session time zone +00:00. Keyword arguments go
+        to `connect`."""
         settings: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
@@ -270,7 +298,8 @@ class Server:
     def execute(self, sql: str, args: object = None) -> int:
         """Run one statement on the server's own root connection; the affected rows."""
         if found := _SET_GLOBAL.match(sql):
-            # also when there is no server any more: what a test sets back then holds for the next start
+            # also when there is no server any more: what a test sets back then holds for the next
+            # start
             self._globals[found[1].lower()] = sql
         with self._lock, self._connection().cursor() as cursor:
             return int(cursor.execute(sql, args))
@@ -298,7 +327,8 @@ class Server:
     def create_replication_user(
         self, name: str = "cdc", password: str = "cdc-Secret-1", grants: Sequence[str] | None = None
     ) -> tuple[str, str]:
-        """An account that may capture (or with other `grants`, privilege lists such as ``SELECT`` on all tables).
+        """An account that may capture (or with other `grants`, privilege lists such as ``SELECT``
+        on all tables).
 
         Returns:
             Name and password.
@@ -312,12 +342,14 @@ class Server:
             self.execute(f"GRANT {', '.join(grants)} ON *.* TO `{name}`@'%'")
         return name, password
 
-    # -- binlog -------------------------------------------------------------------------------------------------------
+    # -- binlog ------------------------------------------------------------------------------------
 
     def journals(self) -> list[Path]:
         """The journals that the server's index lists, oldest first, as paths on disk."""
         index = self.datadir / "binlog.index"
-        return [self.datadir / Path(line).name for line in index.read_text(encoding="utf-8").split()]
+        return [
+            self.datadir / Path(line).name for line in index.read_text(encoding="utf-8").split()
+        ]
 
     def copy_journals(self, to_dir: Path) -> list[Path]:
         """Copies of all journals in `to_dir` (made if need be), oldest first."""
@@ -325,8 +357,8 @@ class Server:
         return [Path(shutil.copy2(journal, to_dir / journal.name)) for journal in self.journals()]
 
     def purge_to(self, oldest: str) -> None:
-        """Purge the journals before `oldest`, however long it takes: MariaDB keeps for a while what its crash recovery
-        may still need, and what a dump reads that ended without its notice."""
+        """Purge the journals before `oldest`, however long it takes: MariaDB keeps for a while what
+        its crash recovery may still need, and what a dump reads that ended without its notice."""
         deadline = time.monotonic() + START_DEADLINE_S
         while True:
             self.execute(f"PURGE BINARY LOGS TO '{oldest}'")
@@ -346,15 +378,19 @@ class Server:
         return str(journal), int(offset)
 
     def gtid_set(self) -> str:
-        """Every transaction executed so far: ``gtid_executed``, or MariaDB's ``gtid_binlog_pos``."""
+        """Every transaction executed so far: ``gtid_executed``, or MariaDB's
+        ``gtid_binlog_pos``."""
         name = "gtid_executed" if self.flavor == "mysql" else "gtid_binlog_pos"
         return self.variable(name).replace("\n", "")
 
-    # -- inner --------------------------------------------------------------------------------------------------------
+    # -- inner -------------------------------------------------------------------------------------
 
     def _arguments(self) -> list[str]:
         chosen: dict[str, OptionValue] = (
-            _COMMON | SIZE_OPTIONS[self.flavor] | _BY_FLAVOR[self.flavor] | {"server_id": self.server_id}
+            _COMMON
+            | SIZE_OPTIONS[self.flavor]
+            | _BY_FLAVOR[self.flavor]
+            | {"server_id": self.server_id}
         )
         own: dict[str, OptionValue] = {
             "datadir": self.datadir,
@@ -399,7 +435,9 @@ class Server:
                 return
             except pymysql.err.OperationalError as error:
                 if time.monotonic() > deadline:
-                    raise self._failure(f"did not answer within {START_DEADLINE_S:.0f} s: {error.args}") from error
+                    raise self._failure(
+                        f"did not answer within {START_DEADLINE_S:.0f} s: {error.args}"
+                    ) from error
             pause.wait(0.05)
 
     def _connection(self) -> Connection[Any]:
@@ -424,7 +462,8 @@ class Server:
 
 
 def _new_home() -> tuple[Path, IO[str]]:
-    """A temporary directory and its lock, held while this process lives. Those of killed processes are removed."""
+    """A temporary directory and its lock, held while this process lives. Those of killed processes
+    are removed."""
     for lock_file in Path(tempfile.gettempdir()).glob(f"{_HOME_PREFIX}*/lock"):
         with contextlib.suppress(OSError), lock_file.open() as handle:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,9 @@
-"""An initialised data directory per server version, made once and kept in the cache; each test server runs on a copy.
+"""An initialised data directory per server version, made once and kept in the cache; each test
+server runs on a copy.
 
-The template's accounts: ``root`` from this machine, without a password (the servers listen on loopback only); no
-anonymous account, no test database. It has no journals and no server identity of its own.
+The template's accounts: ``root`` from this machine, without a password (the servers listen on
+loopback only); no anonymous account, no test database. It has no journals and no server identity of
+its own.
 """
 
 from __future__ import annotations
@@ -18,10 +20,18 @@ _FORMAT = 1
 """Raised when the contents of a template change, so that old ones are left aside."""
 
 SIZE_OPTIONS: dict[str, dict[str, str]] = {
-    "mysql": {"innodb_redo_log_capacity": "16M", "innodb_buffer_pool_size": "64M", "innodb_log_buffer_size": "4M"},
-    "mariadb": {"innodb_log_file_size": "16M", "innodb_buffer_pool_size": "64M", "innodb_log_buffer_size": "4M"},
+    "mysql": {
+        "innodb_redo_log_capacity": "16M",
+        "innodb_buffer_pool_size": "64M",
+        "innodb_log_buffer_size": "4M",
+    },
+    "mariadb": {
+        "innodb_log_file_size": "16M",
+        "innodb_buffer_pool_size": "64M",
+        "innodb_log_buffer_size": "4M",
+    },
 }
-"""Small files and buffers. The template and its copies must agree on the log size, or a start first resizes the log."""
+"""Small files and buffers. The template and its copies must agree on the log size, or a start first resizes the log."""  # noqa: E501
 
 _MYSQL_ACCOUNTS = """
 CREATE USER root@'127.0.0.1' IDENTIFIED BY '';
@@ -82,11 +92,24 @@ def _fill_mariadb(installation: Installation, data: Path) -> None:
     share = _mariadb_share(installation)
     data.mkdir()
     (data / "mysql").mkdir()
-    parts = ["SET @auth_root_socket = NULL, @skip_auth_anonymous = 1, sql_log_bin = 0;", "USE mysql;"]
-    for name in ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql"):
+    parts = [
+        "SET @auth_root_socket = NULL, @skip_auth_anonymous = 1, sql_log_bin = 0;",
+        "USE mysql;",
+    ]
+    for name in (
+        "mysql_system_tables.sql",
+        "mysql_performance_tables.sql",
+        "mysql_system_tables_data.sql",
+    ):
         parts.append((share / name).read_text(encoding="utf-8"))
     parts.append(_MARIADB_ACCOUNTS)
-    options = ["--bootstrap", f"--datadir={data}", "--skip-log-bin", "--skip-grant-tables", *size_options("mariadb")]
+    options = [
+        "--bootstrap",
+        f"--datadir={data}",
+        "--skip-log-bin",
+        "--skip-grant-tables",
+        *size_options("mariadb"),
+    ]
     _run(installation, options, script="\n".join(parts))
     shutil.rmtree(data / "test", ignore_errors=True)
 
@@ -95,7 +118,12 @@ def _mariadb_share(installation: Installation) -> Path:
     if installation.tree is not None:
         return installation.tree / "usr/share/mysql"
     prefix = Path(installation.command[0]).resolve().parent.parent
-    for folder in (prefix / "share/mysql", prefix / "share/mariadb", prefix / "share", Path("/usr/share/mysql")):
+    for folder in (
+        prefix / "share/mysql",
+        prefix / "share/mariadb",
+        prefix / "share",
+        Path("/usr/share/mysql"),
+    ):
         if (folder / "mysql_system_tables.sql").is_file():
             return folder
     raise RuntimeSetupError(
@@ -107,11 +135,18 @@ def _mariadb_share(installation: Installation) -> Path:
 
 
 def _run(installation: Installation, options: list[str], *, script: str | None) -> None:
-    command = [*installation.command, "--no-defaults", *installation.location_options(), *run_as(), *options]
+    command = [
+        *installation.command,
+        "--no-defaults",
+        *installation.location_options(),
+        *run_as(),
+        *options,
+    ]
     done = subprocess.run(command, input=script or "", capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeSetupError(
-            f"{installation.flavor} {installation.version_text} could not initialise a data directory",
+            f"{installation.flavor} {installation.version_text} could not initialise "
+            "a data directory",
             got="\n".join((done.stdout + done.stderr).strip().splitlines()[-8:]),
             next_step=f"check the free space under {cache_folder()}",
         )

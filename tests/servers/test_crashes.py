@@ -1,4 +1,5 @@
-"""The plugin `tests.servers.crashes` in sessions of its own, with servers of their own that a test kills."""
+"""The plugin `tests.servers.crashes` in sessions of its own, with servers of their own that a test
+kills."""
 
 from __future__ import annotations
 
@@ -102,13 +103,29 @@ def late(server, tmp_path_factory):
         pytest.param("mariadb", 1, marks=pytest.mark.mariadb, id="mariadb-in_a_worker"),
     ],
 )
-def test_a_crash_costs_one_run_more_and_is_told(tmp_path: Path, flavor: Flavor, workers: int) -> None:
+def test_a_crash_costs_one_run_more_and_is_told(
+    tmp_path: Path, flavor: Flavor, workers: int
+) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.format(flavor=flavor), encoding="utf-8")
     (tmp_path / "test_cases.py").write_text(CASES, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", str(workers), "--tb=line", "."]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        str(workers),
+        "--tb=line",
+        ".",
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
     environment["PYTHONPATH"] = str(ROOT)
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert re.search(r"\b2 failed, 6 passed in ", done.stdout), done.stdout + done.stderr
     assert "AssertionError: never a second time" in done.stdout
     summary = done.stdout.split("= servers that crashed =")[1].split("= short test summary")[0]
@@ -121,7 +138,9 @@ def test_a_crash_costs_one_run_more_and_is_told(tmp_path: Path, flavor: Flavor, 
     assert f"{flavor} " in summary
     assert len(re.findall(r"got signal 11", summary)) == 2
     assert "could not be started again" not in summary
-    runs = {path.name: len(path.read_text()) for path in tmp_path.glob("test_*") if path.suffix == ""}
+    runs = {
+        path.name: len(path.read_text()) for path in tmp_path.glob("test_*") if path.suffix == ""
+    }
     assert runs == {
         "test_before": 1,
         "test_crash": 2,

@@ -21,7 +21,9 @@ def test_replica_follows_and_takes_over(flavor: Flavor, gtid: bool) -> None:
     with ReplicaPair(flavor, gtid=gtid) as pair:
         old = pair.primary
         old.execute_all(
-            "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (1), (2)"
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (a INT PRIMARY KEY)",
+            "INSERT INTO shop.t VALUES (1), (2)",
         )
         pair.wait_caught_up()
         assert pair.replica.query("SELECT a FROM shop.t ORDER BY a") == [(1,), (2,)]
@@ -73,7 +75,9 @@ def test_the_virtual_ip_moves(two_servers: tuple[Server, Server]) -> None:
     one, other = two_servers
 
     def connect(forwarder: Forwarder) -> Connection[Any]:
-        return pymysql.connect(host=forwarder.host, port=forwarder.port, user="root", connect_timeout=5)
+        return pymysql.connect(
+            host=forwarder.host, port=forwarder.port, user="root", connect_timeout=5
+        )
 
     def asked(connection: Connection[Any]) -> int:
         with connection.cursor() as cursor:

@@ -1,4 +1,5 @@
-"""The servers that all other tests stand on: found, started, restarted, killed, and never left behind."""
+"""The servers that all other tests stand on: found, started, restarted, killed, and never left
+behind."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from tests.servers.install import main
 from tests.servers.installation import fill_once
 
 both = pytest.mark.parametrize(
-    "flavor", [pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ],
 )
 
 
@@ -32,22 +37,33 @@ def test_versions_are_new_enough(server: Server) -> None:
 
 
 def test_defaults_are_what_capture_needs(server: Server) -> None:
-    names = ("log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "character_set_server")
+    names = (
+        "log_bin",
+        "binlog_format",
+        "binlog_row_image",
+        "binlog_row_metadata",
+        "character_set_server",
+    )
     assert [server.variable(name) for name in names] == ["1", "ROW", "FULL", "FULL", "utf8mb4"]
     assert int(server.variable("server_id")) == server.server_id
     if server.flavor == "mysql":
         assert server.variable("gtid_mode") == "ON"
 
 
-def test_journals_on_disk_are_those_of_the_server(server: Server, fresh_database: str, tmp_path: Path) -> None:
+def test_journals_on_disk_are_those_of_the_server(
+    server: Server, fresh_database: str, tmp_path: Path
+) -> None:
     server.execute(f"CREATE TABLE `{fresh_database}`.t (a INT PRIMARY KEY)")
     assert server.execute(f"INSERT INTO `{fresh_database}`.t VALUES (1), (2)") == 2
     assert server.query(f"SELECT a FROM `{fresh_database}`.t ORDER BY a") == [(1,), (2,)]
     server.flush_journal()
-    # MariaDB writes the checkpoint event of a new journal in its own time: until the list is the same before and after.
+    # MariaDB writes the checkpoint event of a new journal in its own time: until the list is the
+    # same before and after.
     before: dict[str, int] = {}
     copies: list[Path] = []
-    while before != (listed := {str(row[0]): int(row[1]) for row in server.query("SHOW BINARY LOGS")}):
+    while before != (
+        listed := {str(row[0]): int(row[1]) for row in server.query("SHOW BINARY LOGS")}
+    ):
         before, copies = listed, server.copy_journals(tmp_path / "journals")
     assert [copy.name for copy in copies] == list(listed)
     assert [copy.stat().st_size for copy in copies] == list(listed.values())
@@ -69,10 +85,14 @@ def test_replication_user_has_just_its_grants(server: Server) -> None:
 
 
 @both
-def test_restart_keeps_data_and_port_and_takes_options(flavor: Flavor, start_server: Callable[..., Server]) -> None:
+def test_restart_keeps_data_and_port_and_takes_options(
+    flavor: Flavor, start_server: Callable[..., Server]
+) -> None:
     server = start_server(flavor, binlog_row_image="MINIMAL")
     assert server.variable("binlog_row_image") == "MINIMAL"
-    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (7)")
+    server.execute_all(
+        "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (7)"
+    )
     port, journals = server.port, len(server.journals())
     server.restart({"binlog-row-metadata": "MINIMAL"})
     assert (server.port, server.variable("binlog_row_metadata")) == (port, "MINIMAL")
@@ -82,9 +102,13 @@ def test_restart_keeps_data_and_port_and_takes_options(flavor: Flavor, start_ser
 
 
 @both
-def test_kill_is_a_crash_and_start_recovers(flavor: Flavor, start_server: Callable[..., Server]) -> None:
+def test_kill_is_a_crash_and_start_recovers(
+    flavor: Flavor, start_server: Callable[..., Server]
+) -> None:
     server = start_server(flavor)
-    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+    server.execute_all(
+        "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)"
+    )
     killed = server.journals()[-1]
     server.kill()
     assert not server.running
@@ -97,7 +121,9 @@ def test_kill_is_a_crash_and_start_recovers(flavor: Flavor, start_server: Callab
 
 
 @both
-def test_two_servers_have_identities_of_their_own(flavor: Flavor, start_server: Callable[..., Server]) -> None:
+def test_two_servers_have_identities_of_their_own(
+    flavor: Flavor, start_server: Callable[..., Server]
+) -> None:
     one, two = start_server(flavor), start_server(flavor)
     identity = "server_uuid" if flavor == "mysql" else "server_id"
     assert one.variable(identity) != two.variable(identity)
@@ -108,7 +134,8 @@ def test_two_servers_have_identities_of_their_own(flavor: Flavor, start_server: 
 def test_temporary_tables_outlive_the_start_of_another_server(
     flavor: Flavor, start_server: Callable[..., Server]
 ) -> None:
-    """Each server removes what it takes for left-overs in its folder for temporary files when it starts."""
+    """Each server removes what it takes for left-overs in its folder for temporary files when it
+    starts."""
     one = start_server(flavor)
     engine = "MyISAM" if flavor == "mysql" else "Aria"
     one.execute(f"CREATE TEMPORARY TABLE mysql.t (a INT) ENGINE={engine}")
@@ -130,7 +157,9 @@ def test_a_wrong_option_is_told_in_the_servers_own_words(flavor: Flavor) -> None
 def test_a_server_dies_with_the_process_that_started_it(flavor: Flavor) -> None:
     start = f"s = Server({flavor!r}).start(); print(s.pid, s._home, flush=True); input()"
     code = f"from tests.servers import Server; {start}"
-    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     pid_text, home = child.stdout.readline().split()
     pid = int(pid_text)
@@ -140,14 +169,17 @@ def test_a_server_dies_with_the_process_that_started_it(flavor: Flavor) -> None:
     deadline = time.monotonic() + 20
     while _alive(pid):
         assert time.monotonic() < deadline, f"{flavor} server {pid} outlived its test process"
-    # The next server removes the files that it could not remove; a server of another process may be at it just now.
+    # The next server removes the files that it could not remove; a server of another process may be
+    # at it just now.
     Server(flavor).close()
     deadline = time.monotonic() + 20
     while Path(home).exists():
         assert time.monotonic() < deadline, f"the files of {flavor} server {pid} outlived it"
 
 
-def test_a_named_server_of_the_wrong_kind_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_named_server_of_the_wrong_kind_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     old = tmp_path / "mysqld"
     old.write_text("#!/bin/sh\necho 'mysqld  Ver 5.7.44 for Linux on x86_64'\n")
     old.chmod(0o755)
@@ -156,7 +188,9 @@ def test_a_named_server_of_the_wrong_kind_is_refused(monkeypatch: pytest.MonkeyP
         find_installation.__wrapped__("mysql")
 
 
-def test_a_new_enough_server_on_the_path_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_new_enough_server_on_the_path_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     own = tmp_path / "mariadbd"
     own.write_text("#!/bin/sh\necho 'mariadbd  Ver 11.4.5-MariaDB for Linux on x86_64'\n")
     own.chmod(0o755)
@@ -238,11 +272,19 @@ def test_sources_come_from_the_machine_with_the_suite_replaced() -> None:
 
 
 def test_one_line_sources_are_understood() -> None:
-    text = "# deb file:/no stable main\ndeb [signed-by=/k.gpg arch=amd64,arm64] file:/m trixie main contrib # note\n"
+    text = (
+        "# deb file:/no stable main\ndeb [signed-by=/k.gpg arch=amd64,arm64] file:/m trixie main "
+        "contrib # note\n"
+    )
     (stanza,) = parse_one_line(text)
     assert stanza["Architectures"] == "amd64 arm64"
     (sid,) = stanzas_for("sid", [stanza])
-    assert (sid["Uris"], sid["Suites"], sid["Components"], sid["Signed-By"]) == ("file:/m", "sid", "main", "/k.gpg")
+    assert (sid["Uris"], sid["Suites"], sid["Components"], sid["Signed-By"]) == (
+        "file:/m",
+        "sid",
+        "main",
+        "/k.gpg",
+    )
 
 
 def test_no_debian_source_is_an_error_that_names_the_way_out() -> None:

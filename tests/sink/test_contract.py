@@ -1,4 +1,5 @@
-"""The contract of a sink (`sink/protocol.py`), held by every implementation: Delta's, and that of tables in memory."""
+"""The contract of a sink (`sink/protocol.py`), held by every implementation: Delta's, and that of
+tables in memory."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", 
 PEOPLE = table_schema("shop.people", [column("id", Kind.INT32), column("age", Kind.INT32)], "id")
 FIRST = (ORDERS, [insert(id=1, total=10), insert(id=2, total=20)], 10)
 OTHER = (PEOPLE, [insert(id=7, age=70)], 15)
-SECOND = (ORDERS, [update({"id": 1, "total": 10}, {"id": 1, "total": 11}), delete(id=2, total=20)], 20)
+SECOND = (
+    ORDERS,
+    [update({"id": 1, "total": 10}, {"id": 1, "total": 11}), delete(id=2, total=20)],
+    20,
+)
 POINTS = ("before_record", "after_record", "between_merges", "before_cut")
 
 
@@ -56,12 +61,16 @@ class Lake:
             self.opened.enter_context(sink.lock())
         return sink
 
-    def rows(self, sink: Sink, schema: Any = ORDERS, version: int | None = None) -> list[tuple[Any, ...]]:
+    def rows(
+        self, sink: Sink, schema: Any = ORDERS, version: int | None = None
+    ) -> list[tuple[Any, ...]]:
         """Rows of a target, by default at the version that the last cut names."""
         cut = sink.last_cut()
         assert cut is not None
         name = schema.full_name
-        found = self.read(sink, name, cut.tables[name].table_version if version is None else version)
+        found = self.read(
+            sink, name, cut.tables[name].table_version if version is None else version
+        )
         return sorted(tuple(row[name] for name in schema.column_names) for row in found)
 
 
@@ -75,7 +84,10 @@ def _memory(folder: Path, _request: pytest.FixtureRequest) -> Lake:
 
 
 def _delta(folder: Path, request: pytest.FixtureRequest) -> Lake:
-    spark, settings = request.getfixturevalue("sink_provider"), request.getfixturevalue("sink_settings")
+    spark, settings = (
+        request.getfixturevalue("sink_provider"),
+        request.getfixturevalue("sink_settings"),
+    )
     config = SinkConfig(lake_path=folder, merge_threads=1, spark=settings)
     return Lake(
         lambda: DeltaSink(source="shop", config=config, spark=spark),
@@ -83,7 +95,12 @@ def _delta(folder: Path, request: pytest.FixtureRequest) -> Lake:
     )
 
 
-@pytest.fixture(params=[pytest.param(_memory, id="memory"), pytest.param(_delta, id="delta", marks=pytest.mark.spark)])
+@pytest.fixture(
+    params=[
+        pytest.param(_memory, id="memory"),
+        pytest.param(_delta, id="delta", marks=pytest.mark.spark),
+    ]
+)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
     made = request.param(tmp_path / "lake", request)
     with made.opened:
@@ -109,7 +126,8 @@ def test_k16_nothing_is_written_without_the_lock(lake: Lake) -> None:
 
 
 def test_k2_a_batch_goes_from_its_record_to_its_cut_once(lake: Lake) -> None:
-    """Order of calls: a batch begins only where the last one ended; finishing again changes nothing."""
+    """Order of calls: a batch begins only where the last one ended; finishing again changes
+    nothing."""
     sink = lake.open()
     assert (sink.last_cut(), sink.pending_record(), sink.cuts()) == (None, None, [])
     with pytest.raises(LakeStateError, match="cannot begin"):
@@ -125,7 +143,10 @@ def test_k2_a_batch_goes_from_its_record_to_its_cut_once(lake: Lake) -> None:
     assert sink.finish(record) == cut
     assert lake.open().finish(record) == cut
     assert lake.rows(sink) == [(1, 10), (2, 20)]
-    assert (cut.tables["shop.orders"].rows_inserted, cut.cursor.targets["shop.orders"].applied_batch) == (2, 1)
+    assert (
+        cut.tables["shop.orders"].rows_inserted,
+        cut.cursor.targets["shop.orders"].applied_batch,
+    ) == (2, 1)
 
 
 def test_k3_a_cut_names_versions_that_later_batches_leave_alone(lake: Lake) -> None:
@@ -195,7 +216,9 @@ def test_k4_a_target_can_be_given_up_without_a_try(lake: Lake) -> None:
     sink = lake.open()
     applied(sink, 1, FIRST)
     record = record_batch(sink, 2, SECOND)
-    cut = sink.finish(record, recovered=True, given_up={"shop.orders": MergeError("somebody wrote to it")})
+    cut = sink.finish(
+        record, recovered=True, given_up={"shop.orders": MergeError("somebody wrote to it")}
+    )
     assert cut.cursor.suspended["shop.orders"].what == "somebody wrote to it"
     assert lake.rows(sink) == [(1, 10), (2, 20)]
 

@@ -1,4 +1,5 @@
-"""Tables in memory hold what Delta's do: the same recorded journal, captured into both, in every mode."""
+"""Tables in memory hold what Delta's do: the same recorded journal, captured into both, in every
+mode."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ RULES: dict[str, list[dict[str, Any]]] = {
 def plain(rows: list[Row]) -> list[str]:
     """Rows in a form that compares: what a row lacks is NULL."""
     return sorted(
-        repr(sorted((name, exact(value)) for name, value in row.items() if value is not None)) for row in rows
+        repr(sorted((name, exact(value)) for name, value in row.items() if value is not None))
+        for row in rows
     )
 
 
@@ -73,9 +75,11 @@ def test_a_captured_journal_is_the_same_in_memory_as_in_delta(
 
 
 @pytest.mark.parametrize("rules", RULES)
-def test_k2_runs_of_any_length_that_are_killed_anywhere_end_alike(tmp_path: Path, rules: str) -> None:
-    """Runs of two transactions each, the first try of every second one killed after its record: what the tables hold at
-    the end does not depend on it."""
+def test_k2_runs_of_any_length_that_are_killed_anywhere_end_alike(
+    tmp_path: Path, rules: str
+) -> None:
+    """Runs of two transactions each, the first try of every second one killed after its record:
+    what the tables hold at the end does not depend on it."""
     whole = shop_of(tmp_path / "whole", rules)
     whole.run()
     shop = shop_of(tmp_path / "pieces", rules)

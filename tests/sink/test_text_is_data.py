@@ -1,4 +1,5 @@
-"""K20 in the sink: keys, values, names and defaults of the source stand in SQL, and are data there."""
+"""K20 in the sink: keys, values, names and defaults of the source stand in SQL, and are data
+there."""
 
 from __future__ import annotations
 
@@ -43,15 +44,16 @@ from tests.support.sink_values import (
 
 HOME = "${env:HOME}"
 ODD = [
-    HOME, "${spark.app.name}", "${system:user.name}", "$", "{c}", "'", '"', "`x`", "\\", "\\'", "\\u0041", "\\%", "%",
+    HOME, "${spark.app.name}", "${system:user.name}", "$", "{c}", "'", '"', "`x`", "\\", "\\'",
+    "\\u0041", "\\%", "%",
     "_", "a\nb", "a\0b", "a\u2028b\x85c",
     "\x1b[31m", "\u202eb", "-- x", "/* x */", "😀", "größe", "\xa0", ":v", "?", "''", "r'x'",
 ]  # fmt: skip
 
 
 def test_k20_a_literal_holds_no_character_of_a_second_language() -> None:
-    """K20: whoever reads the text before Spark's parser (variable substitution, a template, a search for names in
-    backticks) finds nothing to read, whatever the value is."""
+    """K20: whoever reads the text before Spark's parser (variable substitution, a template, a
+    search for names in backticks) finds nothing to read, whatever the value is."""
     for text in ODD:
         literal = text_literal(text)
         assert not set(literal[1:-1]) & set("'\"`${}\n\0\x1b\u202e\xa0"), literal
@@ -62,8 +64,10 @@ def test_k20_a_literal_holds_no_character_of_a_second_language() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "spark.sql.variable.substitute", "spark.sql.parser.escapedStringLiterals", "spark.sql.ansi.enabled",
-        "spark.sql.session.timeZone", "spark.sql.caseSensitive", "spark.sql.legacy.castComplexTypesToString.enabled",
+        "spark.sql.variable.substitute", "spark.sql.parser.escapedStringLiterals",
+        "spark.sql.ansi.enabled",
+        "spark.sql.session.timeZone", "spark.sql.caseSensitive",
+        "spark.sql.legacy.castComplexTypesToString.enabled",
         "spark.sql.files.ignoreCorruptFiles", "spark.databricks.delta.write.txnVersion",
     ],
 )  # fmt: skip
@@ -72,12 +76,17 @@ def test_k20_settings_that_change_what_a_text_means_are_refused_by_name(name: st
     with pytest.raises(ValidationError, match="cdc_pipeline sets it in every session") as refused:
         SparkConfig(settings={name: "true"})
     assert refused.value.errors()[0]["loc"][:2] == ("settings", name)
-    SparkConfig(settings={"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.partitions": "3"})
+    SparkConfig(
+        settings={"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.partitions": "3"}
+    )
 
 
 def test_k20_our_settings_win_over_every_other() -> None:
-    """K20: over a file's (were it not refused), and over what a machine's defaults give to a further session."""
-    chosen = SparkConfig.model_construct(settings={"spark.sql.variable.substitute": "true", "spark.x": "y"})
+    """K20: over a file's (were it not refused), and over what a machine's defaults give to a
+    further session."""
+    chosen = SparkConfig.model_construct(
+        settings={"spark.sql.variable.substitute": "true", "spark.x": "y"}
+    )
     made = session_settings(chosen, warehouse="w")
     assert made["spark.sql.variable.substitute"] == "false"
     assert made["spark.x"] == "y"
@@ -93,7 +102,9 @@ def test_k20_our_settings_win_over_every_other() -> None:
     assert found == dict(SQL_SETTINGS)
 
 
-@pytest.mark.parametrize("name", ["a%41", "a*", "a?", "a[b]", "a{b,c}", HOME, "a\\b", "a\nb", "a\u202eb"])
+@pytest.mark.parametrize(
+    "name", ["a%41", "a*", "a?", "a[b]", "a{b,c}", HOME, "a\\b", "a\nb", "a\u202eb"]
+)
 def test_k20_a_lake_path_that_hadoop_would_read_is_refused(name: str) -> None:
     """K20: Hadoop takes these for patterns and escapes."""
     with pytest.raises(ValidationError, match="has another meaning in Hadoop"):
@@ -101,10 +112,16 @@ def test_k20_a_lake_path_that_hadoop_would_read_is_refused(name: str) -> None:
 
 
 def test_k20_views_of_a_cut_hold_no_variable(sink: DeltaSink) -> None:
-    """K20: `cuts sql` prints statements for sessions that are not ours: nothing in them can be substituted."""
+    """K20: `cuts sql` prints statements for sessions that are not ours: nothing in them can be
+    substituted."""
     tables = {f"shop.{name}": CutTable(table_version=3) for name in (HOME, "it's", "a`b")}
     cut = Cut(
-        source="shop", batch_number=1, published_at_us=0, interval=interval_of(1), cursor=cursor_at(1), tables=tables
+        source="shop",
+        batch_number=1,
+        published_at_us=0,
+        interval=interval_of(1),
+        cursor=cursor_at(1),
+        tables=tables,
     )
     assert "${" not in " ".join(view_statements(sink.paths, cut, schema="views"))
     with pytest.raises(CutNotFoundError, match="reads as a variable"):
@@ -112,7 +129,9 @@ def test_k20_views_of_a_cut_hold_no_variable(sink: DeltaSink) -> None:
 
 
 @pytest.mark.spark
-def test_k20_every_session_has_the_settings_that_sql_relies_on(sink_provider: SparkProvider) -> None:
+def test_k20_every_session_has_the_settings_that_sql_relies_on(
+    sink_provider: SparkProvider,
+) -> None:
     """K20: the first session, each further one, and none of a user's own, which stays as it was."""
     first = sink_provider.session()
     for session in (first, new_session(first)):
@@ -135,7 +154,8 @@ def test_k20_every_session_has_the_settings_that_sql_relies_on(sink_provider: Sp
 
 @pytest.mark.spark
 def test_k20_literals_are_what_sparks_parser_reads(sink_provider: SparkProvider) -> None:
-    """K20: any text, in a session that substitutes variables too: the renderer does not lean on the setting."""
+    """K20: any text, in a session that substitutes variables too: the renderer does not lean on the
+    setting."""
     session = new_session(sink_provider.session())
     session.conf.set("spark.sql.variable.substitute", "true")
 
@@ -154,13 +174,19 @@ def test_k20_literals_are_what_sparks_parser_reads(sink_provider: SparkProvider)
 
 SCHEMA = table_schema(
     "shop.odd",
-    [column("id", Kind.TEXT, charset="utf8mb4"), column("a", Kind.INT64), column("b", Kind.TEXT, charset="utf8mb4")],
+    [
+        column("id", Kind.TEXT, charset="utf8mb4"),
+        column("a", Kind.INT64),
+        column("b", Kind.TEXT, charset="utf8mb4"),
+    ],
     "id",
 )
 COLUMNS = target_columns(SCHEMA)
 TARGETS = [
     new_target("shop.odd", "app/mirror", COLUMNS, ("id",)),
-    new_target("shop.parts", "app/parts", COLUMNS, ("id",), shape=RecordedShape(partition_by=("id",))),
+    new_target(
+        "shop.parts", "app/parts", COLUMNS, ("id",), shape=RecordedShape(partition_by=("id",))
+    ),
     new_target("shop.${env:HOME}", "app/soft", COLUMNS, ("id",), mode="soft_delete"),
     new_target("shop.it's", "app/history", COLUMNS, ("id",), mode="history"),
 ]
@@ -171,10 +197,14 @@ def _apply(sink: DeltaSink, number: int, changes: list[Change]) -> None:
     for target in TARGETS:
         if number == 1:
             batch.create(target)
-        part = changes if target.spec.shape is None else [one for one in changes if HOME in str(one)]
+        part = (
+            changes if target.spec.shape is None else [one for one in changes if HOME in str(one)]
+        )
         if part:
             batch.add(decoded(SCHEMA, part, first_place=100 * number), target)
-    cut = sink.finish(batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number))))
+    cut = sink.finish(
+        batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number)))
+    )
     assert not cut.cursor.suspended, cut.notes
 
 
@@ -191,9 +221,11 @@ def _live(sink: DeltaSink, table: str) -> dict[str, tuple[Any, Any]]:
 def test_k20_odd_keys_values_and_defaults_in_every_mode(
     open_sink: Callable[..., DeltaSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K20: keys that a second language would read, alone in a batch, as its least and its greatest; MINIMAL
-    images; a partition; a lake whose own path is odd; a DEFAULT, also as an older version recorded it."""
-    monkeypatch.setattr(merge_settings, "_COMPILED", merge_settings._INTERPRETED)  # of a few rows it costs half
+    """K20: keys that a second language would read, alone in a batch, as its least and its greatest;
+    MINIMAL images; a partition; a lake whose own path is odd; a DEFAULT, also as an older version
+    recorded it."""
+    # of a few rows it costs half
+    monkeypatch.setattr(merge_settings, "_COMPILED", merge_settings._INTERPRETED)
     sink = open_sink(lake='a `$x\' "y" @v1 größe,=;#')
     rows: dict[str, tuple[Any, Any]] = {key: (1, key) for key in ODD if "\0" not in key}
     _apply(sink, 1, [insert(id=key, a=a, b=b) for key, (a, b) in rows.items()])
@@ -209,13 +241,17 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
         assert _live(sink, target.name) == (rows if target.spec.shape is None else {}), target.name
 
     steps = [AddColumn(name=name, delta_type="string") for name in ("new", "recorded")]
-    fill = FillColumns(values=(("new", "string", text_literal(HOME)), ("recorded", "string", f"'{HOME}'")))
+    fill = FillColumns(
+        values=(("new", "string", text_literal(HOME)), ("recorded", "string", f"'{HOME}'"))
+    )
     target = new_target("shop.odd", "app/mirror", (*COLUMNS, *target_columns(_defaults())), ("id",))
     batch = sink.begin(4)
     batch.change(target, COLUMNS, (*steps, fill))
     sink.finish(batch.record(head_of(interval=interval_of(4), cursor_after=cursor_at(4))))
     filled = newest_rows(sink.paths.table("shop.odd"), "new", "recorded")
-    assert filled == [{"new": HOME, "recorded": HOME}] * len(rows), "a variable of the process is in the lake"
+    assert filled == [{"new": HOME, "recorded": HOME}] * len(rows), (
+        "a variable of the process is in the lake"
+    )
     users = sink.spark.session().newSession()
     users.conf.set("spark.sql.variable.substitute", "true")
     frame = read(users, sink.paths.lake, "shop.${env:HOME}", source="shop")
@@ -223,4 +259,6 @@ def test_k20_odd_keys_values_and_defaults_in_every_mode(
 
 
 def _defaults() -> Any:
-    return table_schema("shop.odd", [column(name, Kind.TEXT, charset="utf8mb4") for name in ("new", "recorded")])
+    return table_schema(
+        "shop.odd", [column(name, Kind.TEXT, charset="utf8mb4") for name in ("new", "recorded")]
+    )

@@ -1,4 +1,5 @@
-"""What every event store must do (SPEC S1-S14, K9), as a class of tests that each store's tests inherit.
+"""What every event store must do (SPEC S1-S14, K9), as a class of tests that each store's tests
+inherit.
 
 A subclass gives `make`. Threads are waited for with deadlines; nothing sleeps.
 """
@@ -66,7 +67,10 @@ class Feed:
         self.grouping.apply(chunk)
         parts = cut(chunk, list(sizes[:-1]))
         kinds = [SliceKind.OPEN_PIECE] * (len(parts) - 1) + [SliceKind.LAST_PIECE]
-        return [EventSlice(c, 0, len(c.events), kind, source="mysql:1") for c, kind in zip(parts, kinds, strict=True)]
+        return [
+            EventSlice(c, 0, len(c.events), kind, source="mysql:1")
+            for c, kind in zip(parts, kinds, strict=True)
+        ]
 
 
 def offsets(slices) -> list[int]:
@@ -74,7 +78,8 @@ def offsets(slices) -> list[int]:
 
 
 def content(slices) -> list[tuple[Any, ...]]:
-    """All that a slice says, and the bytes of each of its events; where they stand in memory is left out."""
+    """All that a slice says, and the bytes of each of its events; where they stand in memory is
+    left out."""
     found: list[tuple[Any, ...]] = []
     for part in slices:
         chunk = part.chunk
@@ -82,7 +87,15 @@ def content(slices) -> list[tuple[Any, ...]]:
         spans = zip(rows["start"].tolist(), rows["event_length"].tolist(), strict=True)
         events = [chunk.data[first : first + length].tobytes() for first, length in spans]
         rows["start"], rows["parent"] = 0, rows["parent"] >= 0
-        about = (chunk.journal, chunk.journal_format, part.kind, part.sql, part.database, part.source, part.event_bytes)
+        about = (
+            chunk.journal,
+            chunk.journal_format,
+            part.kind,
+            part.sql,
+            part.database,
+            part.source,
+            part.event_bytes,
+        )
         found.append((*about, chunk.end_offset, rows.tobytes(), events))
     return found
 
@@ -121,18 +134,26 @@ class StoreContract:
         memory_unit_bytes: int = 1024,
         ddl_isolation: bool = True,
     ) -> Any:
-        raise AssertionError(f"no store of {ring_events} {batch_mode} {memory_unit_bytes} {ddl_isolation}")
+        raise AssertionError(
+            f"no store of {ring_events} {batch_mode} {memory_unit_bytes} {ddl_isolation}"
+        )
 
     def started(self, *arguments: Any, **options: Any) -> Any:
         store = self.make(*arguments, **options)
         store.start()
         return store
 
-    # -- S15 ----------------------------------------------------------------------------------------------------------
+    # -- S15 ---------------------------------------------------------------------------------------
 
     def test_s15_what_is_got_is_what_was_put_to_the_last_byte(self) -> None:
         store, feed = self.started(256), Feed()
-        parts = [feed.transaction(9), feed.ddl(), *feed.pieces(4, 4, 4), feed.marks(3), feed.transactions(5, 6)]
+        parts = [
+            feed.transaction(9),
+            feed.ddl(),
+            *feed.pieces(4, 4, 4),
+            feed.marks(3),
+            feed.transactions(5, 6),
+        ]
         for number in range(len(parts)):
             store.put([parts[number]])
         got = [part for _ in range(3) for part in store.try_get(256).slices]
@@ -140,11 +161,16 @@ class StoreContract:
 
     def test_s15_entries_of_one_list_keep_their_order(self) -> None:
         store, feed = self.started(64), Feed()
-        parts = [feed.transaction(5), feed.transaction(20), feed.transaction(5), feed.transaction(9)]
+        parts = [
+            feed.transaction(5),
+            feed.transaction(20),
+            feed.transaction(5),
+            feed.transaction(9),
+        ]
         store.put(parts)
         assert content(store.try_get(64).slices) == content(parts)
 
-    # -- S1, S2 -------------------------------------------------------------------------------------------------------
+    # -- S1, S2 ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("size", [0, 3, 100, 16383, -16])
     def test_s1_a_size_that_is_not_a_power_of_two_is_refused(self, size: int) -> None:
@@ -183,7 +209,7 @@ class StoreContract:
         store.ack(batch.range.end)
         assert store.retained_events == 13
 
-    # -- S3 -----------------------------------------------------------------------------------------------------------
+    # -- S3 ----------------------------------------------------------------------------------------
 
     def test_s3_itemsize_ignores_bytes(self) -> None:
         store, feed = self.started(16, batch_mode="itemsize", memory_unit_bytes=1), Feed()
@@ -195,7 +221,8 @@ class StoreContract:
         part = feed.transaction(5)
         store = self.started(16, batch_mode="memsize", memory_unit_bytes=part.event_bytes // 16)
         assert part.event_bytes >= 16 * (part.event_bytes // 16)
-        assert store.try_put([part])  # the empty ring is below its limit, though this one list reaches it
+        # the empty ring is below its limit, though this one list reaches it
+        assert store.try_put([part])
         assert not store.try_put([feed.transaction(5)])
         batch = store.try_get(1000)
         assert store.retained_bytes == part.event_bytes
@@ -218,7 +245,7 @@ class StoreContract:
         store.ack(store.try_get(1).range.end)
         assert store.retained_bytes == 0
 
-    # -- S4 -----------------------------------------------------------------------------------------------------------
+    # -- S4 ----------------------------------------------------------------------------------------
 
     def test_s4_one_event_and_an_empty_list(self) -> None:
         store, feed = self.started(), Feed()
@@ -250,7 +277,7 @@ class StoreContract:
         store.ack(batch.range.end)
         assert join()
 
-    # -- S5, S6 -------------------------------------------------------------------------------------------------------
+    # -- S5, S6 ------------------------------------------------------------------------------------
 
     def test_s5_try_and_timeout_return_what_there_is(self) -> None:
         store, feed = self.started(), Feed()
@@ -277,7 +304,11 @@ class StoreContract:
         lengths = part.events["event_length"].astype(np.int64).cumsum()
         expected = int(np.searchsorted(lengths, 300)) + 1
         assert batch.event_count == expected
-        assert batch.event_bytes >= 300 > batch.event_bytes - int(part.events["event_length"][expected - 1])
+        assert (
+            batch.event_bytes
+            >= 300
+            > batch.event_bytes - int(part.events["event_length"][expected - 1])
+        )
 
     def test_s6_included_begins_at_the_get_position_itself_otherwise_one_after(self) -> None:
         store, feed = self.started(), Feed()
@@ -289,7 +320,7 @@ class StoreContract:
         assert offsets(store.get(2, start=again).slices) == offsets([part])[4:6]
         assert offsets(store.get(2).slices) == offsets([part])[6:8]
 
-    # -- S7 -----------------------------------------------------------------------------------------------------------
+    # -- S7 ----------------------------------------------------------------------------------------
 
     def test_s7_ddl_is_alone_and_what_stands_before_it_comes_first(self) -> None:
         store, feed = self.started(64), Feed()
@@ -317,7 +348,7 @@ class StoreContract:
         store.put(parts)
         assert offsets(store.try_get(64).slices) == offsets(parts)
 
-    # -- S8, S14 ------------------------------------------------------------------------------------------------------
+    # -- S8, S14 -----------------------------------------------------------------------------------
 
     def test_s8_s14_range_is_first_last_and_the_last_transaction_end(self) -> None:
         store, feed = self.started(64), Feed()
@@ -379,9 +410,13 @@ class StoreContract:
         pieces = feed.pieces(6, 6)
         store.put(pieces)
         kinds = [[(p.kind.name, p.event_count) for p in store.get(n).slices] for n in (4, 5, 3)]
-        assert kinds == [[("OPEN_PIECE", 4)], [("OPEN_PIECE", 2), ("OPEN_PIECE", 3)], [("LAST_PIECE", 3)]]
+        assert kinds == [
+            [("OPEN_PIECE", 4)],
+            [("OPEN_PIECE", 2), ("OPEN_PIECE", 3)],
+            [("LAST_PIECE", 3)],
+        ]
 
-    # -- S9, S10 ------------------------------------------------------------------------------------------------------
+    # -- S9, S10 -----------------------------------------------------------------------------------
 
     def test_s9_ack_frees_up_to_the_position(self) -> None:
         store, feed = self.started(16), Feed()
@@ -401,7 +436,9 @@ class StoreContract:
         assert store.sequences[0] == 2
 
     @pytest.mark.parametrize("wrong", ["timestamp", "journal", "offset", "not got", "acked"])
-    def test_s9_p9_no_match_is_an_error_that_names_the_position_and_changes_nothing(self, wrong: str) -> None:
+    def test_s9_p9_no_match_is_an_error_that_names_the_position_and_changes_nothing(
+        self, wrong: str
+    ) -> None:
         store, feed = self.started(16), Feed()
         part = feed.transaction(10)
         store.put([part])
@@ -458,7 +495,11 @@ class StoreContract:
         seen = [offsets(store.try_get(3).slices), offsets(store.try_get(3).slices), store.sequences]
         store.rollback()
         assert store.sequences == (4, 4, 4, 11)
-        assert [offsets(store.try_get(3).slices), offsets(store.try_get(3).slices), store.sequences] == seen
+        assert [
+            offsets(store.try_get(3).slices),
+            offsets(store.try_get(3).slices),
+            store.sequences,
+        ] == seen
 
     def test_s10_rollback_in_memsize_returns_memory_too(self) -> None:
         store, feed = self.started(64, batch_mode="memsize", memory_unit_bytes=64), Feed()
@@ -467,7 +508,7 @@ class StoreContract:
         store.rollback()
         assert offsets(store.get(4).slices) == seen
 
-    # -- S11, S12 -----------------------------------------------------------------------------------------------------
+    # -- S11, S12 ----------------------------------------------------------------------------------
 
     def test_s11_first_and_latest_position(self) -> None:
         store, feed = self.started(16), Feed()
@@ -521,7 +562,7 @@ class StoreContract:
         with pytest.raises(StoreClosedError):
             store.try_get(1)
 
-    # -- S13 ----------------------------------------------------------------------------------------------------------
+    # -- S13 ---------------------------------------------------------------------------------------
 
     def test_s13_a_put_and_a_get_that_wait_for_each_other_do_not_deadlock(self) -> None:
         store, feed = self.started(16), Feed()
@@ -556,7 +597,8 @@ class StoreContract:
         assert putting()
 
     def test_s13_every_put_and_get_that_together_are_longer_than_the_ring_passes(self) -> None:
-        """n + m > size at every step: whoever comes first, the get takes what there is and the ack makes room."""
+        """n + m > size at every step: whoever comes first, the get takes what there is and the ack
+        makes room."""
         store, feed = self.started(16), Feed()
         parts = [feed.transaction(9 + number % 8) for number in range(200)]
 
@@ -576,10 +618,15 @@ class StoreContract:
         assert seen == offsets(parts)
 
     @pytest.mark.parametrize("batch_mode", ["itemsize", "memsize"])
-    def test_s13_threads_that_put_and_get_at_once_lose_and_double_nothing(self, batch_mode: str) -> None:
+    def test_s13_threads_that_put_and_get_at_once_lose_and_double_nothing(
+        self, batch_mode: str
+    ) -> None:
         store, feed = self.started(32, batch_mode=batch_mode, memory_unit_bytes=32), Feed()
         random = np.random.default_rng(7)
-        parts = [feed.ddl() if n % 9 == 8 else feed.transaction(int(random.integers(5, 30))) for n in range(300)]
+        parts = [
+            feed.ddl() if n % 9 == 8 else feed.transaction(int(random.integers(5, 30)))
+            for n in range(300)
+        ]
 
         def put_all() -> None:
             for part in parts:
@@ -600,14 +647,16 @@ class StoreContract:
                     store.rollback()
                     continue
                 seen.extend(offsets(batch.slices))
-                assert all(part.is_isolated for part in batch.slices) or not any(p.is_isolated for p in batch.slices)
+                assert all(part.is_isolated for part in batch.slices) or not any(
+                    p.is_isolated for p in batch.slices
+                )
                 store.ack(batch.range.end)
 
         in_thread(get_all)()
         join()
         assert seen == offsets(parts)
 
-    # -- end of input, failure ----------------------------------------------------------------------------------------
+    # -- end of input, failure ---------------------------------------------------------------------
 
     def test_end_of_input_lets_a_waiting_get_take_what_there_is(self) -> None:
         store, feed = self.started(), Feed()
@@ -654,7 +703,7 @@ class StoreContract:
         with pytest.raises(ConnectionError):
             join()
 
-    # -- K9 -----------------------------------------------------------------------------------------------------------
+    # -- K9 ----------------------------------------------------------------------------------------
 
     def test_k9_release_makes_room_and_a_transaction_larger_than_the_ring_passes(self) -> None:
         store, feed = self.started(16), Feed()

@@ -18,7 +18,8 @@ AGAIN = Position("", 0, included=True)
 
 @dataclass(frozen=True)
 class Got:
-    """A batch, and what the list says of it: counts before and after it, and up to its ack position (0 for none)."""
+    """A batch, and what the list says of it: counts before and after it, and up to its ack position
+    (0 for none)."""
 
     first: int
     stop: int
@@ -33,10 +34,16 @@ class StoreMachine(RuleBasedStateMachine):
     def make(self, size: int, *, batch_mode: str, memory_unit_bytes: int) -> Any:
         raise AssertionError(f"no store of {size} {batch_mode} {memory_unit_bytes}")
 
-    @initialize(size=st.sampled_from([8, 16, 64]), in_bytes=st.booleans(), unit=st.sampled_from([8, 64, 512]))
+    @initialize(
+        size=st.sampled_from([8, 16, 64]),
+        in_bytes=st.booleans(),
+        unit=st.sampled_from([8, 64, 512]),
+    )
     def begin(self, size: int, in_bytes: bool, unit: int) -> None:
         self.size, self.in_bytes, self.unit = size, in_bytes, unit
-        self.store = self.make(size, batch_mode="memsize" if in_bytes else "itemsize", memory_unit_bytes=unit)
+        self.store = self.make(
+            size, batch_mode="memsize" if in_bytes else "itemsize", memory_unit_bytes=unit
+        )
         self.store.start()
         self.feed = Feed()
         self.empty()
@@ -45,21 +52,30 @@ class StoreMachine(RuleBasedStateMachine):
         self.log: list[int] = []  # offset of every event put
         self.lengths: list[int] = []
         self.ends: list[bool] = []  # whether a cursor may stand on the event
-        self.isolated: dict[int, int] = {}  # sequence of each event of a statement -> count after its last
+        # sequence of each event of a statement -> count after its last
+        self.isolated: dict[int, int] = {}
         self.ack = self.released = self.got = 0  # counts: one more than the sequences
         self.batches: list[Got] = []  # that were got and not acked
         self.seen: list[Got] = []  # all that were ever got
         self.has_ended = False
 
-    # -- put, end of input ----------------------------------------------------------------------------------------
+    # -- put, end of input -------------------------------------------------------------------------
 
     @rule(sizes=st.lists(st.integers(5, 12), min_size=1, max_size=3), ddl=st.booleans())
     def put(self, sizes: list[int], ddl: bool) -> None:
-        self.put_parts([(self.feed.ddl(), [2])] if ddl else [(self.feed.transactions(*sizes), sizes)])
+        self.put_parts(
+            [(self.feed.ddl(), [2])] if ddl else [(self.feed.transactions(*sizes), sizes)]
+        )
 
     @rule(size=st.integers(5, 9))
     def put_a_list(self, size: int) -> None:
-        self.put_parts([(self.feed.transaction(size), [size]), (self.feed.ddl(), [2]), (self.feed.marks(1), [])])
+        self.put_parts(
+            [
+                (self.feed.transaction(size), [size]),
+                (self.feed.ddl(), [2]),
+                (self.feed.marks(1), []),
+            ]
+        )
 
     @rule(sizes=st.lists(st.integers(2, 6), min_size=2, max_size=3))
     def put_pieces(self, sizes: list[int]) -> None:
@@ -69,7 +85,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.put_parts([(piece, []) for piece in pieces[:-1]] + [(pieces[-1], [sizes[-1]])])
 
     def put_parts(self, parts: list[tuple[Any, list[int]]]) -> None:
-        """Put one list; beside each slice the lengths of the stretches that end where a cursor may stand."""
+        """Put one list; beside each slice the lengths of the stretches that end where a cursor may
+        stand."""
         slices = [part for part, _ in parts]
         count = sum(part.event_count for part in slices)
         if count > self.size:
@@ -109,7 +126,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.clean_all()
             self.empty()
 
-    # -- get ------------------------------------------------------------------------------------------------------
+    # -- get ---------------------------------------------------------------------------------------
 
     @rule(size=st.integers(1, 20), again=st.booleans())
     def get(self, size: int, again: bool) -> None:
@@ -139,7 +156,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 5))
     def read_a_range(self, which: int) -> None:
-        """A range may be read at any time: at once, after the release, after the ack, after a rollback."""
+        """A range may be read at any time: at once, after the release, after the ack, after a
+        rollback."""
         if self.seen:
             found = self.seen[which % len(self.seen)]
             span = found.batch.range
@@ -147,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert (span.start.offset, span.end.offset, ack) == found.places
             assert (span.resume is None) == (span.ack is None)
 
-    # -- release, ack, rollback -----------------------------------------------------------------------------------
+    # -- release, ack, rollback --------------------------------------------------------------------
 
     @rule(which=st.integers(0, 5))
     def release(self, which: int) -> None:
@@ -160,9 +178,12 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.release(stop - 1)
             self.released = max(self.released, stop)
 
-    @rule(which=st.integers(0, 5), at_end=st.booleans(), by_value=st.booleans(), clean=st.booleans())
+    @rule(
+        which=st.integers(0, 5), at_end=st.booleans(), by_value=st.booleans(), clean=st.booleans()
+    )
     def ack_a_batch(self, which: int, at_end: bool, by_value: bool, clean: bool) -> None:
-        """By the range's end or ack position: the very object, or an equal one that came from elsewhere."""
+        """By the range's end or ack position: the very object, or an equal one that came from
+        elsewhere."""
         if not self.batches:
             return
         found = self.batches[which % len(self.batches)]
@@ -188,14 +209,19 @@ class StoreMachine(RuleBasedStateMachine):
         self.got = self.released
         self.batches = [one for one in self.batches if one.first < self.released]
 
-    # -- what always holds ----------------------------------------------------------------------------------------
+    # -- what always holds -------------------------------------------------------------------------
 
     @invariant()
     def counters_agree(self) -> None:
         if not hasattr(self, "store"):
             return
         ack, released, got, put = self.store.sequences
-        assert (ack, released, got, put) == (self.ack - 1, self.released - 1, self.got - 1, len(self.log) - 1)
+        assert (ack, released, got, put) == (
+            self.ack - 1,
+            self.released - 1,
+            self.got - 1,
+            len(self.log) - 1,
+        )
         assert ack <= released <= got <= put
         assert self.store.retained_bytes == sum(self.lengths[self.released :])
         assert self.store.is_drained == (self.has_ended and self.got == len(self.log))

@@ -12,8 +12,9 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.servers import Server
 
-# A merge of a few rows costs half without code generation, re-planning, checksums of Delta's log and the long texts of
-# plans for a page that is not served. The product's own settings are those of tests/sink, tests/cli and the demo.
+# A merge of a few rows costs half without code generation, re-planning, checksums of Delta's log
+# and the long texts of plans for a page that is not served. The product's own settings are those of
+# tests/sink, tests/cli and the demo.
 SPARK = {
     "master": "local[2]",
     "driver_memory": "1g",
@@ -34,11 +35,18 @@ SPARK = {
 def live(server: Server) -> dict[str, Any]:
     """Source section for a test's server."""
     user, password = server.create_replication_user()
-    return {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
+    return {
+        "kind": "live",
+        "host": server.host,
+        "port": server.port,
+        "user": user,
+        "password": password,
+    }
 
 
 def here(server: Server) -> dict[str, Any]:
-    """Start section: the server's current end, in a journal without other tests' events before it."""
+    """Start section: the server's current end, in a journal without other tests' events before
+    it."""
     server.flush_journal()
     journal, offset = server.end_position()
     return {"journal": journal, "offset": offset}
@@ -57,9 +65,12 @@ def spark(provider: SparkProvider) -> Any:
 
 @pytest.fixture
 def make_config(tmp_path: Path) -> Callable[..., PipelineConfig]:
-    """`make_config(source_dict, include=[...], **sections)` -> a configuration with a lake of its own."""
+    """`make_config(source_dict, include=[...], **sections)` -> a configuration with a lake of its
+    own."""
 
-    def make(source: dict[str, Any], *, include: list[str], name: str = "bank", **sections: Any) -> PipelineConfig:
+    def make(
+        source: dict[str, Any], *, include: list[str], name: str = "bank", **sections: Any
+    ) -> PipelineConfig:
         return PipelineConfig.model_validate(
             {
                 "name": name,

@@ -1,4 +1,5 @@
-"""Rows of the lake against the server's own SELECT: the expected values never come from our decoder."""
+"""Rows of the lake against the server's own SELECT: the expected values never come from our
+decoder."""
 
 from __future__ import annotations
 
@@ -26,16 +27,25 @@ def server_rows(
     listed = ", ".join(f"`{column}`" for column in columns)
     rows = server.query(f"SELECT {listed} FROM `{database}`.`{table}` {where}")
     return sorted(
-        (tuple(_plain(value, types[c]) for value, c in zip(row, columns, strict=True)) for row in rows), key=repr
+        (
+            tuple(_plain(value, types[c]) for value, c in zip(row, columns, strict=True))
+            for row in rows
+        ),
+        key=repr,
     )
 
 
-def lake_rows(spark: Any, lake: Path, database: str, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
-    """Rows of a Delta table, sorted, in the same forms. Those of a folder are read without Spark, at the cost of a few
-    milliseconds; `campaigns/sink/test_packs.py` shows that Spark reads the same."""
+def lake_rows(
+    spark: Any, lake: Path, database: str, table: str, columns: list[str]
+) -> list[tuple[Any, ...]]:
+    """Rows of a Delta table, sorted, in the same forms. Those of a folder are read without Spark,
+    at the cost of a few milliseconds; `campaigns/sink/test_packs.py` shows that Spark reads the
+    same."""
     if isinstance(lake, PosixPath):
         rows = newest_rows(lake / database / table, *columns)
-        return sorted((tuple(_plain(value, "") for value in row.values()) for row in rows), key=repr)
+        return sorted(
+            (tuple(_plain(value, "") for value in row.values()) for row in rows), key=repr
+        )
     from cdc_pipeline.sink.read.read import table_frame
 
     frame = table_frame(spark, lake / database / table)
@@ -50,9 +60,10 @@ def _plain(value: Any, column_type: str) -> Any:
     if isinstance(value, dt.timedelta):
         seconds = int(value.total_seconds())
         sign = "-" if seconds < 0 else ""
-        return f"{sign}{abs(seconds) // 3600:02d}:{abs(seconds) // 60 % 60:02d}:{abs(seconds) % 60:02d}"
+        return f"{sign}{abs(seconds) // 3600:02d}:{abs(seconds) // 60 % 60:02d}:{abs(seconds) % 60:02d}"  # noqa: E501
     if isinstance(value, dt.datetime):
-        # TIMESTAMP columns are instants in the lake; the sessions of the tests' servers run in +00:00.
+        # TIMESTAMP columns are instants in the lake; the sessions of the tests' servers run in
+        # +00:00.
         return value.replace(tzinfo=None)
     if isinstance(value, float):
         return f"{value:.6g}"

@@ -1,4 +1,5 @@
-"""What every run of a crash test imports and loads, done once in the process that they are forked from.
+"""What every run of a crash test imports and loads, done once in the process that they are forked
+from.
 
 Imported by multiprocessing's fork server, which starts no thread and no JVM; see `crash_children`.
 """

@@ -32,7 +32,10 @@ def opener_of(kind: str, place: Path, instance: dg.DagsterInstance | None) -> Op
             return DeltaCursorStore(place, source=source)
         assert instance is not None
         return DagsterCursorStore(
-            instance, asset_key=KEY, source=source, writer=lambda value, given: log(instance, value, given)
+            instance,
+            asset_key=KEY,
+            source=source,
+            writer=lambda value, given: log(instance, value, given),
         )
 
     return open_store
@@ -54,7 +57,14 @@ def log(instance: dg.DagsterInstance, value: CursorState, given: dict[str, objec
     assert job.execute_in_process(instance=instance, run_config=quiet).success
 
 
-def state(batch: int, *, offset: int | None = None, source: str = "shop", epoch: int = 1) -> CursorState:
+def state(
+    batch: int, *, offset: int | None = None, source: str = "shop", epoch: int = 1
+) -> CursorState:
     """A cursor of `batch`, by default later in the log than those of lower numbers."""
-    made = cursor(source, batch=batch, offset=1000 + batch if offset is None else offset, tables={"shop.orders": 1})
+    made = cursor(
+        source,
+        batch=batch,
+        offset=1000 + batch if offset is None else offset,
+        tables={"shop.orders": 1},
+    )
     return made.model_copy(update={"epoch": epoch})

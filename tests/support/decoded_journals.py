@@ -28,7 +28,8 @@ def read_chunk(path: Path) -> Chunk:
 
 
 def select_tables(chunk: Chunk, *, only: str = "") -> dict[str, tuple[TableSchema, np.ndarray]]:
-    """Schema and rows events of each table, or of `only` one (one schema a table: make no DDL in between)."""
+    """Schema and rows events of each table, or of `only` one (one schema a table: make no DDL in
+    between)."""
     names: dict[int, str] = {}
     schemas: dict[str, TableSchema] = {}
     rows: dict[str, list[int]] = {}

@@ -1,8 +1,9 @@
-"""A Delta table at a version, read in plain Python from its log and Parquet files: a second reader beside Spark, and so
-cheap that every cut of every table can be compared.
+"""A Delta table at a version, read in plain Python from its log and Parquet files: a second reader
+beside Spark, and so cheap that every cut of every table can be compared.
 
-It knows what the product's tables may have: deletion vectors, column mapping by name, widened types, partition values.
-Formats: Delta's protocol (actions, deletion vectors), Roaring's portable serialisation.
+It knows what the product's tables may have: deletion vectors, column mapping by name, widened
+types, partition values. Formats: Delta's protocol (actions, deletion vectors), Roaring's portable
+serialisation.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def read_delta(folder: Path, version: int) -> DeltaTable:
 
 def newest_version(folder: Path) -> int:
     """The newest version of the table in `folder`."""
-    return max(int(file.stem) for file in (folder / "_delta_log").glob("*.json") if file.stem.isdigit())
+    return max(
+        int(file.stem) for file in (folder / "_delta_log").glob("*.json") if file.stem.isdigit()
+    )
 
 
 def newest_rows(folder: Path, *columns: str) -> list[dict[str, Any]]:
@@ -80,7 +83,11 @@ def newest_rows(folder: Path, *columns: str) -> list[dict[str, Any]]:
 
 def _identity(action: dict[str, Any]) -> tuple[str, str]:
     vector = action.get("deletionVector")
-    unique = "" if not vector else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset', '')}"
+    unique = (
+        ""
+        if not vector
+        else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset', '')}"
+    )
     return action["path"], unique
 
 
@@ -88,7 +95,9 @@ def _physical(field: dict[str, Any]) -> str:
     return str(field.get("metadata", {}).get("delta.columnMapping.physicalName", field["name"]))
 
 
-def _rows(folder: Path, file: dict[str, Any], fields: list[Any], partitions: list[str]) -> list[dict[str, Any]]:
+def _rows(
+    folder: Path, file: dict[str, Any], fields: list[Any], partitions: list[str]
+) -> list[dict[str, Any]]:
     table = pq.ParquetFile(folder / unquote(file["path"])).read()
     gone = _deleted(folder, file["deletionVector"]) if file.get("deletionVector") else set()
     columns: dict[str, list[Any]] = {}
@@ -113,12 +122,15 @@ def _values(column: pa.ChunkedArray, delta_type: Any) -> list[Any]:
 
 
 def _logical(value: Any, delta_type: Any) -> Any:
-    """A value as its column's type of now has it: names of nested fields, scale of a decimal, a widened date."""
+    """A value as its column's type of now has it: names of nested fields, scale of a decimal, a
+    widened date."""
     if value is None:
         return None
     if isinstance(delta_type, dict) and delta_type["type"] == "struct":
         return {
-            field["name"]: _logical(value.get(_physical(field), value.get(field["name"])), field["type"])
+            field["name"]: _logical(
+                value.get(_physical(field), value.get(field["name"])), field["type"]
+            )
             for field in delta_type["fields"]
         }
     if isinstance(delta_type, str) and delta_type.startswith("decimal("):
@@ -126,7 +138,8 @@ def _logical(value: Any, delta_type: Any) -> Any:
         return Decimal(value).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     if delta_type == "timestamp_ntz" and type(value) is dt.date:
         return dt.datetime.combine(value, dt.time())
-    if delta_type == "timestamp" and value.tzinfo is None:  # an instant, whatever the file's own type says
+    # an instant, whatever the file's own type says
+    if delta_type == "timestamp" and value.tzinfo is None:
         return value.replace(tzinfo=dt.UTC)
     if delta_type == "double" and isinstance(value, int):
         return float(value)
@@ -148,7 +161,7 @@ def _partition_value(text: str | None, delta_type: Any) -> Any:
     return text
 
 
-# -- deletion vectors -------------------------------------------------------------------------------------------------
+# -- deletion vectors ------------------------------------------------------------------------------
 
 
 def _deleted(folder: Path, vector: dict[str, Any]) -> set[int]:

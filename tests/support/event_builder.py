@@ -24,7 +24,14 @@ def query_body(sql: str, database: str = "shop", status: bytes = b"\x00\x01\x02\
 def gtid_body(gno: int = 1, commit_us: int = COMMIT_US) -> bytes:
     """Body of a MySQL GTID event with equal original and immediate commit timestamps."""
     head = b"\x01" + bytes(range(16)) + struct.pack("<q", gno)
-    return head + b"\x02" + struct.pack("<qq", 0, 1) + commit_us.to_bytes(7, "little") + b"\x10" + b"\x01\x36\x01\x00"
+    return (
+        head
+        + b"\x02"
+        + struct.pack("<qq", 0, 1)
+        + commit_us.to_bytes(7, "little")
+        + b"\x10"
+        + b"\x01\x36\x01\x00"
+    )
 
 
 def mariadb_gtid_body(flags: int, seq_no: int = 1, domain: int = 0, extra_flags: int = 0) -> bytes:
@@ -62,12 +69,16 @@ class JournalBuilder:
         return self.add(EventType.GTID, gtid_body(gno))
 
     def mariadb_gtid(self, flags: int = 0, seq_no: int = 1, extra_flags: int = 0) -> JournalBuilder:
-        return self.add(EventType.MARIADB_GTID, mariadb_gtid_body(flags, seq_no, extra_flags=extra_flags))
+        return self.add(
+            EventType.MARIADB_GTID, mariadb_gtid_body(flags, seq_no, extra_flags=extra_flags)
+        )
 
     def load(self, sql: str, database: str = "shop") -> JournalBuilder:
         """LOAD DATA as a statement: file blocks, then a query with more fields at its head."""
         body = query_body(sql, database)
-        self.add(EventType.BEGIN_LOAD_QUERY, b"\1\0\0\0" + b"1\t2\n").add(EventType.APPEND_BLOCK, b"\1\0\0\0x")
+        self.add(EventType.BEGIN_LOAD_QUERY, b"\1\0\0\0" + b"1\t2\n").add(
+            EventType.APPEND_BLOCK, b"\1\0\0\0x"
+        )
         return self.add(EventType.EXECUTE_LOAD_QUERY, body[:13] + bytes(13) + body[13:])
 
     def query(self, sql: str, database: str = "shop") -> JournalBuilder:
@@ -98,19 +109,36 @@ class JournalBuilder:
             length = 19 + len(body) + checksum
             next_offset = self.offset + length
             event = events[row]
-            event["start"], event["offset"], event["next_offset"] = len(data), self.offset, next_offset
+            event["start"], event["offset"], event["next_offset"] = (
+                len(data),
+                self.offset,
+                next_offset,
+            )
             event["tx_offset"] = event["commit_ts_us"] = event["table_id"] = event["parent"] = -1
-            event["timestamp_s"], event["server_id"], event["event_length"] = timestamp_s, self.server_id, length
+            event["timestamp_s"], event["server_id"], event["event_length"] = (
+                timestamp_s,
+                self.server_id,
+                length,
+            )
             event["flags"], event["event_type"] = flags, event_type
-            data += struct.pack("<IBIIIH", timestamp_s, event_type, self.server_id, length, next_offset, flags)
+            data += struct.pack(
+                "<IBIIIH", timestamp_s, event_type, self.server_id, length, next_offset, flags
+            )
             data += body + bytes(checksum)
             self.offset = next_offset
         self._bodies = []
-        return Chunk(self.journal, self.journal_format, np.frombuffer(bytes(data), np.uint8), events, self.offset)
+        return Chunk(
+            self.journal,
+            self.journal_format,
+            np.frombuffer(bytes(data), np.uint8),
+            events,
+            self.offset,
+        )
 
 
 def cut(chunk: Chunk, sizes: list[int]) -> list[Chunk]:
-    """The chunk's events as chunks of `sizes` events, the rest as the last one; each with bytes of its own."""
+    """The chunk's events as chunks of `sizes` events, the rest as the last one; each with bytes of
+    its own."""
     parts = []
     first = 0
     for stop in [*np.cumsum(sizes).tolist(), len(chunk.events)]:
@@ -122,6 +150,8 @@ def cut(chunk: Chunk, sizes: list[int]) -> list[Chunk]:
         last = int(events["start"][-1]) + int(events["event_length"][-1])
         events["start"] -= base
         data = chunk.data[base:last].copy()
-        parts.append(Chunk(chunk.journal, chunk.journal_format, data, events, int(events["next_offset"][-1])))
+        parts.append(
+            Chunk(chunk.journal, chunk.journal_format, data, events, int(events["next_offset"][-1]))
+        )
         first = stop
     return parts

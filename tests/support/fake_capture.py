@@ -1,6 +1,8 @@
-"""A capture without a source or a lake: publishes given batches as the pipeline does, in the order of K2.
+"""A capture without a source or a lake: publishes given batches as the pipeline does, in the order
+of K2.
 
-It is handed to `build_definitions` as a parameter. What it shows is Dagster's side of a capture alone.
+It is handed to `build_definitions` as a parameter. What it shows is Dagster's side of a capture
+alone.
 """
 
 from __future__ import annotations
@@ -19,12 +21,17 @@ from cdc_pipeline.pipeline.report import CapturePlan, CaptureReport
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 
-COLUMNS = (TargetColumn(name="id", delta_type="bigint"), TargetColumn(name="note", delta_type="string"))
+COLUMNS = (
+    TargetColumn(name="id", delta_type="bigint"),
+    TargetColumn(name="note", delta_type="string"),
+)
 PUBLISHED_AT_US = 1_700_000_060_000_000
 SOURCE_TIME_US = 1_700_000_000_000_000
 
 
-def write_config(jobs: Path, source: str, *, include: tuple[str, ...] = ("shop.orders",), extra: str = "") -> Path:
+def write_config(
+    jobs: Path, source: str, *, include: tuple[str, ...] = ("shop.orders",), extra: str = ""
+) -> Path:
     """A YAML file of an archive source whose lake lies beside the jobs directory."""
     jobs.mkdir(parents=True, exist_ok=True)
     file = jobs / f"{source}.yaml"
@@ -37,7 +44,11 @@ def write_config(jobs: Path, source: str, *, include: tuple[str, ...] = ("shop.o
 
 
 def cursor(
-    source: str = "shop", *, batch: int = 1, offset: int = 1000, tables: dict[str, int] | None = None
+    source: str = "shop",
+    *,
+    batch: int = 1,
+    offset: int = 1000,
+    tables: dict[str, int] | None = None,
 ) -> CursorState:
     """A cursor at `offset`; `tables` gives each table's last applied batch."""
     return CursorState(
@@ -50,7 +61,12 @@ def cursor(
         offset=offset,
         gtid_set="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9",
         targets={
-            table: TargetState(table=table, app_id=f"app-{table}", table_version=10 + applied, applied_batch=applied)
+            table: TargetState(
+                table=table,
+                app_id=f"app-{table}",
+                table_version=10 + applied,
+                applied_batch=applied,
+            )
             for table, applied in (tables or {}).items()
         },
     )
@@ -69,7 +85,9 @@ def added_column(table: str) -> DdlDecision:
     )
 
 
-def cut(source: str = "shop", *, batch: int, tables: dict[str, int], ddl: tuple[DdlDecision, ...] = ()) -> Cut:
+def cut(
+    source: str = "shop", *, batch: int, tables: dict[str, int], ddl: tuple[DdlDecision, ...] = ()
+) -> Cut:
     """The cut of `batch`; `tables` gives each table's last applied batch."""
     after = cursor(source, batch=batch, offset=1000 * batch, tables=tables)
     return Cut(
@@ -124,9 +142,12 @@ def plan_of(source: str) -> CapturePlan:
 
 
 class FakeCapture:
-    """Publishes `cuts` that are newer than the cursor; `before` may raise at the begin of each call."""
+    """Publishes `cuts` that are newer than the cursor; `before` may raise at the begin of each
+    call."""
 
-    def __init__(self, cuts: list[Cut], *, before: Callable[[int], None] = lambda _call: None) -> None:
+    def __init__(
+        self, cuts: list[Cut], *, before: Callable[[int], None] = lambda _call: None
+    ) -> None:
         self.cuts = cuts
         self.before = before
         self.bounds: list[Bound | None] = []
@@ -165,7 +186,12 @@ class FakeCapture:
             observer.published(value)
             reach("before_cursor")
             cursors.write(
-                value.cursor, {"interval": value.interval.model_dump(), "cut": value.batch_number, "note": "extra"}
+                value.cursor,
+                {
+                    "interval": value.interval.model_dump(),
+                    "cut": value.batch_number,
+                    "note": "extra",
+                },
             )
             last = value.cursor
         applied = last is not None and last is not start

@@ -1,4 +1,5 @@
-"""Journals made by hand, event by event, after the format's description, and a slow reader of them."""
+"""Journals made by hand, event by event, after the format's description, and a slow reader of
+them."""
 
 from __future__ import annotations
 
@@ -17,12 +18,17 @@ def format_description_body(
     lengths = bytearray([0] * types)
     lengths[1] = 13
     lengths[18] = table_map_header
-    return struct.pack("<H50sIB", 4, server_version.encode(), 0, 19) + bytes(lengths) + bytes([algorithm])
+    return (
+        struct.pack("<H50sIB", 4, server_version.encode(), 0, 19)
+        + bytes(lengths)
+        + bytes([algorithm])
+    )
 
 
 @dataclass
 class JournalBuilder:
-    """Bytes of a journal that grows at its end; `offset` is the journal offset of the next event."""
+    """Bytes of a journal that grows at its end; `offset` is the journal offset of the next
+    event."""
 
     checksum: bool = True
     server_id: int = 7
@@ -50,7 +56,9 @@ class JournalBuilder:
         raw = HEADER.pack(self.timestamp_s, event_type, self.server_id, length, end, flags) + body
         if with_checksum:
             # The in-use flag is set after the checksum was made.
-            counted = raw if event_type != 15 else raw[:17] + struct.pack("<H", flags & ~1) + raw[19:]
+            counted = (
+                raw if event_type != 15 else raw[:17] + struct.pack("<H", flags & ~1) + raw[19:]
+            )
             raw += struct.pack("<I", zlib.crc32(counted))
         self.data += raw
         return raw
@@ -61,7 +69,9 @@ class JournalBuilder:
         return self.event(15, content, flags=flags, checksum=True)
 
     def rows(self, table_id: int, payload: bytes, *, event_type: int = 30, flags: int = 1) -> bytes:
-        return self.event(event_type, table_id.to_bytes(6, "little") + struct.pack("<H", flags) + payload)
+        return self.event(
+            event_type, table_id.to_bytes(6, "little") + struct.pack("<H", flags) + payload
+        )
 
 
 def slow_rows(data: bytes, *, offset: int = 4, checksum_bytes: int = 4) -> list[dict[str, int]]:

@@ -1,4 +1,5 @@
-"""What the tests of the live source share: a source on a test server, and journals framed from their files."""
+"""What the tests of the live source share: a source on a test server, and journals framed from
+their files."""
 
 from __future__ import annotations
 
@@ -17,14 +18,22 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.live import LiveSource
 from tests.servers import Server
 
-FIELDS = ["offset", "next_offset", "table_id", "timestamp_s", "server_id", "event_length", "event_type"]
+FIELDS = [
+    "offset",
+    "next_offset",
+    "table_id",
+    "timestamp_s",
+    "server_id",
+    "event_length",
+    "event_type",
+]
 
 
 class Event(NamedTuple):
     """One event as a test compares it: journal, header fields, flags and bytes.
 
-    The format description of the journal that is being written has a flag (0x1, in use) that a server takes off
-    before it sends the event: flag and bytes are left out for this type.
+    The format description of the journal that is being written has a flag (0x1, in use) that a
+    server takes off before it sends the event: flag and bytes are left out for this type.
     """
 
     journal: str
@@ -34,8 +43,14 @@ class Event(NamedTuple):
 
 
 def live_config(server: Server, **changes: Any) -> LiveSourceConfig:
-    """Configuration for `server` with an account that may capture, unless `user` and `password` are given."""
-    settings: dict[str, Any] = {"kind": "live", "host": server.host, "port": server.port, "read_timeout_s": 20}
+    """Configuration for `server` with an account that may capture, unless `user` and `password` are
+    given."""
+    settings: dict[str, Any] = {
+        "kind": "live",
+        "host": server.host,
+        "port": server.port,
+        "read_timeout_s": 20,
+    }
     if "user" not in changes:
         settings["user"], settings["password"] = server.create_replication_user()
     return LiveSourceConfig(**(settings | changes))
@@ -60,8 +75,14 @@ def events_of(chunks: Iterable[Chunk]) -> list[Event]:
         for row, fields in enumerate(rows[FIELDS].tolist()):
             marks = rows["event_type"][row] == EventType.FORMAT_DESCRIPTION
             start = int(rows["start"][row])
-            content = b"" if marks else chunk.data[start : start + int(rows["event_length"][row])].tobytes()
-            found.append(Event(chunk.journal, fields, 0 if marks else int(rows["flags"][row]), content))
+            content = (
+                b""
+                if marks
+                else chunk.data[start : start + int(rows["event_length"][row])].tobytes()
+            )
+            found.append(
+                Event(chunk.journal, fields, 0 if marks else int(rows["flags"][row]), content)
+            )
     return found
 
 
@@ -84,7 +105,11 @@ def place(event: Event) -> tuple[int, int]:
 
 
 def read_failing(
-    source: LiveSource, start: Position, end: Position, *, after_first: Callable[[], object] | None = None
+    source: LiveSource,
+    start: Position,
+    end: Position,
+    *,
+    after_first: Callable[[], object] | None = None,
 ) -> tuple[list[Chunk], CdcError]:
     """Read until the error that must come: the chunks before it, and the error.
 

@@ -1,7 +1,9 @@
-"""What staged rows do to a table, row by row in the order of `seq`: every mode as a few lines of plain Python.
+"""What staged rows do to a table, row by row in the order of `seq`: every mode as a few lines of
+plain Python.
 
-A row is a dictionary of the target's columns and of the mode's own. Each function returns the rows afterwards. Nothing
-is reduced first, as the SQL of `sink/modes/` has to: one change after another is the definition of what it must give.
+A row is a dictionary of the target's columns and of the mode's own. Each function returns the rows
+afterwards. Nothing is reduced first, as the SQL of `sink/modes/` has to: one change after another
+is the definition of what it must give.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def applied(target: RecordedTarget, rows: Iterable[Row], staged: list[Row]) -> l
     staged = sorted((_shaped(target, row) for row in staged), key=lambda row: row["_seq"])
     if is_keyless_mirror(target.spec.mode, target.spec.key):
         return _bag(target, list(rows), staged)
-    of_mode = {"mirror": _Mirror, "soft_delete": _SoftDelete, "history": _History}.get(target.spec.mode)
+    of_mode = {"mirror": _Mirror, "soft_delete": _SoftDelete, "history": _History}.get(
+        target.spec.mode
+    )
     if of_mode is None:
         raise NotInMemoryError(f"the mode {target.spec.mode}")
     table = of_mode(target, rows)
@@ -101,7 +105,11 @@ class _Mirror:
         """The row that a staged one changes: under its own key, or under the key that it left."""
         if staged["_op"] == ARRIVE:
             return self.left.get(staged["_seq"] - 1)
-        return None if staged["_op"] == INSERT else self.there.get(self.key_of(self.values(staged, None)))
+        return (
+            None
+            if staged["_op"] == INSERT
+            else self.there.get(self.key_of(self.values(staged, None)))
+        )
 
     def take(self, staged: Row) -> None:
         key = self.key_of(self.values(staged, None))
@@ -165,7 +173,11 @@ class _History(_Mirror):
     def compared(self, name: str, value: Any) -> Any:
         if name != RESCUED_COLUMN or value is None:
             return value
-        return {n: text for n, text in sorted(dict(value).items()) if not self.rescued_of or n in self.rescued_of}
+        return {
+            n: text
+            for n, text in sorted(dict(value).items())
+            if not self.rescued_of or n in self.rescued_of
+        }
 
     def leave(self, key: Any, staged: Row) -> None:
         ending = self.there.pop(key, None)
@@ -178,14 +190,21 @@ class _History(_Mirror):
             self.there[key] = {**now, **values, **told}
             return
         self.leave(key, staged)
-        self.there[key] = {**values, **told, START_COLUMN: staged["_seq"], END_COLUMN: None, END_TS_COLUMN: None}
+        self.there[key] = {
+            **values,
+            **told,
+            START_COLUMN: staged["_seq"],
+            END_COLUMN: None,
+            END_TS_COLUMN: None,
+        }
 
     def rows(self) -> list[Row]:
         return [*self.ended, *self.there.values()]
 
 
 def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row]:
-    """A mirror without a key: what comes and what goes of equal rows cancels out; of equals the newest goes."""
+    """A mirror without a key: what comes and what goes of equal rows cancels out; of equals the
+    newest goes."""
     names = [column.name for column in target.spec.columns]
     at = [i for i in range(len(names)) if any(f"c{i}" in row for row in staged)]
     comes: dict[Any, list[Row]] = defaultdict(list)
@@ -198,9 +217,15 @@ def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row
             comes[same].append(row)
     for same, count in goes.items():
         less = count - len(comes[same])
-        equal = [row for row in rows if tuple(exact(row[names[i]]) for i in at) == same] if less > 0 else []
+        equal = (
+            [row for row in rows if tuple(exact(row[names[i]]) for i in at) == same]
+            if less > 0
+            else []
+        )
         if len(equal) < less and not target.partial:
-            raise MergeError("the log deletes a row that the table does not hold", table=target.table)
+            raise MergeError(
+                "the log deletes a row that the table does not hold", table=target.table
+            )
         equal.sort(key=lambda row: (row[SEQ_COLUMN], row[ROW_NUMBER_COLUMN]), reverse=True)
         gone = set(map(id, equal[: max(less, 0)]))
         rows = [row for row in rows if id(row) not in gone]
@@ -209,7 +234,12 @@ def _bag(target: RecordedTarget, rows: list[Row], staged: list[Row]) -> list[Row
         for row in coming[: max(len(coming) - goes[same], 0)]:
             values = {names[i]: row.get(f"c{i}") if i in at else None for i in range(len(names))}
             op = "insert" if row["_op"] == INSERT else "update"
-            own = {OP_COLUMN: op, SEQ_COLUMN: row["_seq"], TS_COLUMN: row["_ts"], ROW_NUMBER_COLUMN: 0}
+            own = {
+                OP_COLUMN: op,
+                SEQ_COLUMN: row["_seq"],
+                TS_COLUMN: row["_ts"],
+                ROW_NUMBER_COLUMN: 0,
+            }
             rows.append({**values, **own})
     return rows
 
@@ -227,7 +257,9 @@ def _changes(target: RecordedTarget, staged: list[Row]) -> list[Row]:
             TS_COLUMN: row["_ts"],
             TRANSACTION_COLUMN: row["_tx"],
             ORDINAL_COLUMN: row["_ordinal"],
-            BEFORE_COLUMN: None if row["_op"] == INSERT else {name: row.get(f"b{at}") for at, name in enumerate(names)},
+            BEFORE_COLUMN: None
+            if row["_op"] == INSERT
+            else {name: row.get(f"b{at}") for at, name in enumerate(names)},
             ABSENT_COLUMN: row["_absent"],
             BEFORE_ABSENT_COLUMN: row["_before_absent"],
         }
@@ -236,7 +268,8 @@ def _changes(target: RecordedTarget, staged: list[Row]) -> list[Row]:
 
 
 def _shaped(target: RecordedTarget, staged: Row) -> Row:
-    """A staged row with computed columns; the DELETE of its key where it does not pass the filter."""
+    """A staged row with computed columns; the DELETE of its key where it does not pass the
+    filter."""
     shape = target.spec.shape
     if shape is None or not (shape.computed or shape.filter):
         return staged
@@ -244,6 +277,9 @@ def _shaped(target: RecordedTarget, staged: Row) -> Row:
         return staged
     names = [column.name for column in target.spec.columns]
     values = {name: staged.get(f"c{at}") for at, name in enumerate(names)}
-    made = {f"c{names.index(column.name)}": evaluated(column.expression, values) for column in shape.computed}
+    made = {
+        f"c{names.index(column.name)}": evaluated(column.expression, values)
+        for column in shape.computed
+    }
     passes = not shape.filter or evaluated(shape.filter, values) is True
     return {**staged, **made, "_op": staged["_op"] if passes else DELETE}

@@ -1,4 +1,5 @@
-"""Whole captures of a recorded journal into tables in memory: runs, kills, and faults of one target."""
+"""Whole captures of a recorded journal into tables in memory: runs, kills, and faults of one
+target."""
 
 from __future__ import annotations
 
@@ -85,7 +86,11 @@ class MemoryShop:
     def changes(self, table: str) -> list[int]:
         """The changes that made a target's rows, by their place in the order of all."""
         folder = self.paths.table(table)
-        return sorted(int(row[SEQ_COLUMN]) for row in self.lake.rows(folder)) if folder in self.lake.tables else []
+        return (
+            sorted(int(row[SEQ_COLUMN]) for row in self.lake.rows(folder))
+            if folder in self.lake.tables
+            else []
+        )
 
     def all_changes(self) -> dict[str, list[int]]:
         """Those of every table of the last cut, none of which is suspended."""
@@ -115,7 +120,9 @@ def archive_at(directory: Path, journal: str = "mysql-common") -> Path:
     return directory
 
 
-def memory_shop(folder: Path, *, include: list[str], journal: str = "mysql-common", **sections: Any) -> MemoryShop:
+def memory_shop(
+    folder: Path, *, include: list[str], journal: str = "mysql-common", **sections: Any
+) -> MemoryShop:
     """A pipeline over a golden journal, with a lake of its own and nothing applied."""
     config = PipelineConfig.model_validate(
         {

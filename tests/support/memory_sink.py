@@ -1,12 +1,14 @@
-"""A sink whose tables are rows in memory: the whole way of the changes in milliseconds, without a JVM.
+"""A sink whose tables are rows in memory: the whole way of the changes in milliseconds, without a
+JVM.
 
-Records, cuts, staged files, parked transactions and suspensions are the product's own, on a lake's disk; only what
-Delta and Spark do is done here. `MemoryLake` is what outlives a run: give it to every sink of the same lake.
+Records, cuts, staged files, parked transactions and suspensions are the product's own, on a lake's
+disk; only what Delta and Spark do is done here. `MemoryLake` is what outlives a run: give it to
+every sink of the same lake.
 
-A table is a list of commits, each of which happens at once: to make it, a step of a DDL, its rows, a replaced content.
-A batch that was killed between two of them goes on behind the last one. `MemoryLake.fault` is called before each.
-What needs Spark's own judgement (expressions beyond `spark_expressions`, loads into a history or changelog that keep
-rows) raises NotInMemoryError.
+A table is a list of commits, each of which happens at once: to make it, a step of a DDL, its rows,
+a replaced content. A batch that was killed between two of them goes on behind the last one.
+`MemoryLake.fault` is called before each. What needs Spark's own judgement (expressions beyond
+`spark_expressions`, loads into a history or changelog that keep rows) raises NotInMemoryError.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ from tests.support.spark_expressions import NotInMemoryError, as_type, evaluated
 
 STEPS_PER_BATCH = 16
 STEPS = ("log", "create", "schema", "rows", "log_after", "register")
-"""Where one target can fail, in the order of a batch; ``content`` stands in the place of create and rows."""
+"""Where one target can fail, in the order of a batch; ``content`` stands in the place of create and rows."""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,18 @@ class MemoryTable:
     @property
     def transaction_version(self) -> int:
         """Of the newest commit of this program, as Delta's tables have it."""
-        own = [commit.batch for commit in self.commits if commit.app_id == self.app_id and commit.batch is not None]
+        own = [
+            commit.batch
+            for commit in self.commits
+            if commit.app_id == self.app_id and commit.batch is not None
+        ]
         return STEPS_PER_BATCH * own[-1] if own else -1
 
     def has(self, app_id: str, batch: int, name: str) -> bool:
-        return any((commit.app_id, commit.batch, commit.name) == (app_id, batch, name) for commit in self.commits)
+        return any(
+            (commit.app_id, commit.batch, commit.name) == (app_id, batch, name)
+            for commit in self.commits
+        )
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,9 @@ class MemoryLake:
     def write(self, folder: Path, *, rows: Sequence[Row] | None = None) -> None:
         """Write to a table as another program would: all that it holds then, or what it held."""
         table = self.tables[folder]
-        table.commits.append(Commit(table.app_id, None, "write", table.rows if rows is None else tuple(rows)))
+        table.commits.append(
+            Commit(table.app_id, None, "write", table.rows if rows is None else tuple(rows))
+        )
 
     def undo(self, folder: Path) -> None:
         """Take the newest version of a table away."""
@@ -156,7 +167,8 @@ class MemoryTables:
 
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
         replaced = pending is not None and any(
-            target.table == table and (target.content is not None or target.replaces) for target in pending.targets
+            target.table == table and (target.content is not None or target.replaces)
+            for target in pending.targets
         )
         there, state = self._table(table), cut.cursor.targets[table]
         if replaced or (table not in cut.tables and there is None):
@@ -174,7 +186,9 @@ class MemoryTables:
         if state.suspended is not None:
             own.update(range(state.suspended.batch_number, cut.batch_number + 1))
         if any(commit.batch not in own for commit in there.commits[named + 1 :]):
-            raise _changed(table, self._paths, "a table was changed by something other than this pipeline")
+            raise _changed(
+                table, self._paths, "a table was changed by something other than this pipeline"
+            )
 
     def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
         found = {}
@@ -185,7 +199,13 @@ class MemoryTables:
                 found[name] = error
         return found
 
-    def apply(self, record: BatchRecord, *, without: Mapping[str, CdcError], check_lock: Callable[[], None]) -> Applied:
+    def apply(
+        self,
+        record: BatchRecord,
+        *,
+        without: Mapping[str, CdcError],
+        check_lock: Callable[[], None],
+    ) -> Applied:
         there: dict[str, TableVersion] = {}
         failures: dict[str, CdcError] = {}
         is_proved = False
@@ -214,7 +234,9 @@ class MemoryTables:
     ) -> dict[str, CdcError]:
         return {}
 
-    def register(self, record: BatchRecord, there: Mapping[str, TableVersion]) -> dict[str, CdcError]:
+    def register(
+        self, record: BatchRecord, there: Mapping[str, TableVersion]
+    ) -> dict[str, CdcError]:
         refused: dict[str, CdcError] = {}
         for target in record.targets if self._has_catalog else ():
             if target.table not in there or not (target.create or target.content is not None):
@@ -237,7 +259,9 @@ class MemoryTables:
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """Every version is kept."""
 
-    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+    def content_of(
+        self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
+    ) -> RecordedContent:
         there, state = cut.tables[table], cut.cursor.targets[table]
         folder = self._paths.table(table)
         return RecordedContent(
@@ -260,7 +284,7 @@ class MemoryTables:
     def forget(self, target: RecordedTarget) -> None:
         """A replacement leaves nothing before its commit."""
 
-    # -- one target ---------------------------------------------------------------------------------------------------
+    # -- one target --------------------------------------------------------------------------------
 
     def _table(self, name: str) -> MemoryTable | None:
         return self._lake.tables.get(self._paths.table(name))
@@ -278,7 +302,9 @@ class MemoryTables:
             self._lake.fault(target.table, step)
             rows = change(list(there.rows) if there is not None else [])
             if there is None:
-                there = self._lake.tables[self._paths.table(target.table)] = MemoryTable(target.app_id)
+                there = self._lake.tables[self._paths.table(target.table)] = MemoryTable(
+                    target.app_id
+                )
             there.app_id = target.app_id
             there.commits.append(Commit(target.app_id, record.batch_number, name, tuple(rows)))
             is_new = True
@@ -289,19 +315,26 @@ class MemoryTables:
     def _changes(
         self, record: BatchRecord, target: RecordedTarget
     ) -> Iterator[tuple[str, str, Callable[[list[Row]], list[Row]]]]:
-        """The commits of a batch on a target: name, kind of step, and the rows afterwards from those before."""
+        """The commits of a batch on a target: name, kind of step, and the rows afterwards from
+        those before."""
         there = self._table(target.table)
         if target.content is not None:
             yield "content", "content", lambda rows: self._replaced(record, target, rows)
         elif target.replaces and not (there is not None and there.app_id == target.app_id):
             yield "replace", "create", lambda _rows: []
-        elif target.create and (there is None or there.has(target.app_id, record.batch_number, "create")):
+        elif target.create and (
+            there is None or there.has(target.app_id, record.batch_number, "create")
+        ):
             yield "create", "create", lambda _rows: []
         if target.restores >= 0:
             assert there is not None
             yield "restore", "rows", lambda _rows: list(there.commits[target.restores].rows)
         for at, step in enumerate(target.schema_steps):
-            yield f"step {at}", "schema", lambda rows, step=step: _after_step(record, target, step, rows)
+            yield (
+                f"step {at}",
+                "schema",
+                lambda rows, step=step: _after_step(record, target, step, rows),
+            )
         if target.raw_files:
             raise NotInMemoryError("rows that executors decode")
         if target.files:
@@ -310,11 +343,13 @@ class MemoryTables:
     def _staged(self, target: RecordedTarget) -> list[Row]:
         found: list[Row] = []
         for file in target.files:
-            found += pq.read_table(verify(file, lake=self._paths.lake, table=target.table)).to_pylist(
-                maps_as_pydicts="strict"
-            )
+            found += pq.read_table(
+                verify(file, lake=self._paths.lake, table=target.table)
+            ).to_pylist(maps_as_pydicts="strict")
         if target.schema_steps:
-            raise StagingError("a batch has both a change of a target's columns and rows of it", table=target.table)
+            raise StagingError(
+                "a batch has both a change of a target's columns and rows of it", table=target.table
+            )
         return found
 
     def _replaced(self, record: BatchRecord, target: RecordedTarget, there: list[Row]) -> list[Row]:
@@ -325,7 +360,13 @@ class MemoryTables:
         by_key = {tuple(row[name] for name in target.spec.key): row for row in there}
         if content.carried:
             loaded = [
-                {**row, **{name: by_key.get(_key(target, row), {}).get(name) for name in content.carried}}
+                {
+                    **row,
+                    **{
+                        name: by_key.get(_key(target, row), {}).get(name)
+                        for name in content.carried
+                    },
+                }
                 for row in loaded
             ]
         if not content.keeps_rows:
@@ -335,7 +376,12 @@ class MemoryTables:
         cursor = record.cursor_after
         place = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         moment = max(record.source_time_us, content.ts_us)
-        marked = {OP_COLUMN: "delete", SEQ_COLUMN: place, TS_COLUMN: _instant(moment), DELETED_COLUMN: True}
+        marked = {
+            OP_COLUMN: "delete",
+            SEQ_COLUMN: place,
+            TS_COLUMN: _instant(moment),
+            DELETED_COLUMN: True,
+        }
         known = {_key(target, row) for row in loaded}
         gone = [row for row in there if _key(target, row) not in known]
         return [*loaded, *(row if row[DELETED_COLUMN] else {**row, **marked} for row in gone)]
@@ -349,7 +395,9 @@ def memory_sink(lake: MemoryLake, *, source: str, config: SinkConfig) -> LakeSin
 
 
 def _changed(table: str, paths: LakePaths, what: str) -> LakeStateError:
-    return LakeStateError(what, table=table, next_step=f"`cdc-pipeline verify {paths.source} --table {table}`")
+    return LakeStateError(
+        what, table=table, next_step=f"`cdc-pipeline verify {paths.source} --table {table}`"
+    )
 
 
 def _key(target: RecordedTarget, row: Row) -> Any:
@@ -360,23 +408,30 @@ def _instant(us: int) -> Any:
     return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)
 
 
-# -- steps of a DDL ---------------------------------------------------------------------------------------------------
+# -- steps of a DDL --------------------------------------------------------------------------------
 
 
-def _after_step(record: BatchRecord, target: RecordedTarget, step: Step, rows: list[Row]) -> list[Row]:
+def _after_step(
+    record: BatchRecord, target: RecordedTarget, step: Step, rows: list[Row]
+) -> list[Row]:
     if isinstance(step, RemoveRows):
         return _removed(record, target, step, rows)
     if isinstance(step, CheckRows):
-        if target.spec.mode != "changelog" and any(evaluated(step.condition, row) is False for row in rows):
+        if target.spec.mode != "changelog" and any(
+            evaluated(step.condition, row) is False for row in rows
+        ):
             raise UnsupportedDdlError(
-                f"the source may have rewritten values without row events: {step.reason}", table=target.table
+                f"the source may have rewritten values without row events: {step.reason}",
+                table=target.table,
             )
         return rows
     changed = [_changed_row(target, step, row) for row in rows]
     if target.spec.mode != "changelog":
         return changed
     return [
-        row if row[BEFORE_COLUMN] is None else {**row, BEFORE_COLUMN: _changed_row(target, step, row[BEFORE_COLUMN])}
+        row
+        if row[BEFORE_COLUMN] is None
+        else {**row, BEFORE_COLUMN: _changed_row(target, step, row[BEFORE_COLUMN])}
         for row in changed
     ]
 
@@ -400,7 +455,9 @@ def _changed_row(target: RecordedTarget, step: Step, row: Row) -> Row:
     return {**row, **made}
 
 
-def _removed(record: BatchRecord, target: RecordedTarget, step: RemoveRows, rows: list[Row]) -> list[Row]:
+def _removed(
+    record: BatchRecord, target: RecordedTarget, step: RemoveRows, rows: list[Row]
+) -> list[Row]:
     seq, moment = int(step.seq), _instant(step.ts_us)
     if target.spec.mode == "mirror":
         return []

@@ -45,7 +45,11 @@ class Store:
 
     def sink_config(self, lake: str | None = None, **changes: object) -> SinkConfig:
         return SinkConfig.model_validate(
-            {"lake_path": lake or self.lake(), "storage": self.settings(**changes), "merge_threads": 2}
+            {
+                "lake_path": lake or self.lake(),
+                "storage": self.settings(**changes),
+                "merge_threads": 2,
+            }
         )
 
     def make_folder(self, path: object) -> None:
@@ -56,7 +60,11 @@ class Store:
     def all_keys(self, path: object) -> list[str]:
         """Every object below a folder, those that stand for folders included."""
         bucket, _, key = str(path).removeprefix("s3a://").partition("/")
-        pages = _client(self.endpoint).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{key}/")
+        pages = (
+            _client(self.endpoint)
+            .get_paginator("list_objects_v2")
+            .paginate(Bucket=bucket, Prefix=f"{key}/")
+        )
         return [item["Key"] for page in pages for item in page.get("Contents", ())]
 
     def writes(self) -> list[str]:

@@ -53,7 +53,11 @@ class _Guarded:
         with self._one_at_a_time:
             body = list(self._app(environ, told))
             if writes:
-                condition = "conditional" if {"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"} & set(environ) else "plain"
+                condition = (
+                    "conditional"
+                    if {"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"} & set(environ)
+                    else "plain"
+                )
                 with self._log.open("a") as log:
                     log.write(f"{method} {path} {condition} {status[0].split()[0]}\n")
         return body

@@ -33,7 +33,9 @@ def length_encoded(value: int) -> bytes:
     return b"\xfe" + struct.pack("<Q", value)
 
 
-def child(event_type: int, body: bytes = b"", *, flags: int = 0, length: int | None = None) -> bytes:
+def child(
+    event_type: int, body: bytes = b"", *, flags: int = 0, length: int | None = None
+) -> bytes:
     """An event as it stands inside a payload: no checksum, no position."""
     size = HEADER.size + len(body) if length is None else length
     return HEADER.pack(1_700_000_001, event_type, 7, size, 0, flags) + body
@@ -45,7 +47,8 @@ def field(kind: int, value: int) -> bytes:
 
 
 def payload(
-    inside: bytes, *, algorithm: int = 0, packed: bytes | None = None, packed_bytes: int | None = None,
+    inside: bytes, *, algorithm: int = 0, packed: bytes | None = None,
+    packed_bytes: int | None = None,
     unpacked_bytes: int | None = None,
 ) -> bytes:  # fmt: skip
     """Body of a payload event, fields in the order that the server writes."""
@@ -58,17 +61,28 @@ def payload(
 
 
 def record(
-    plain: bytes, *, size_bytes: int = 0, mark: int = 0x80, size: int | None = None, packed: bytes | None = None
+    plain: bytes,
+    *,
+    size_bytes: int = 0,
+    mark: int = 0x80,
+    size: int | None = None,
+    packed: bytes | None = None,
 ) -> bytes:
     """Packed record of MariaDB."""
     number = len(plain) if size is None else size
     size_bytes = size_bytes or max(1, (number.bit_length() + 7) // 8)
-    return bytes([mark | size_bytes]) + number.to_bytes(size_bytes, "big") + (packed or zlib.compress(plain))
+    return (
+        bytes([mark | size_bytes])
+        + number.to_bytes(size_bytes, "big")
+        + (packed or zlib.compress(plain))
+    )
 
 
 def _encoded(raw: bytes, at: int) -> tuple[int, int]:
     width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(raw[at], 0)
-    return (int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]), at + 1 + width
+    return (
+        int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]
+    ), at + 1 + width
 
 
 def _record_at(event_type: int, body: bytes) -> int:
@@ -112,7 +126,12 @@ def slow_unpack(data: bytes, *, offset: int = 4, checksum_bytes: int = 4) -> lis
             i = _record_at(event_type, body)
             size_bytes = body[i] & 7
             events.append(
-                PlainEvent(PLAIN[event_type], body[:i] + zlib.decompress(body[i + 1 + size_bytes :]), *place, -1)
+                PlainEvent(
+                    PLAIN[event_type],
+                    body[:i] + zlib.decompress(body[i + 1 + size_bytes :]),
+                    *place,
+                    -1,
+                )
             )
         else:
             events.append(PlainEvent(event_type, body, *place, -1))

@@ -1,4 +1,5 @@
-"""A project of the test's own: jobs, lake and an on-disk Dagster instance with the settings that the project ships."""
+"""A project of the test's own: jobs, lake and an on-disk Dagster instance with the settings that
+the project ships."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ WRITE, UPDATE, DELETE = 30, 31, 32
 HEADER_BYTES, CHECKSUM_BYTES = 19, 4
 
 
-def journal_format(*, is_mariadb: bool = False, checksum_bytes: int = CHECKSUM_BYTES) -> JournalFormat:
+def journal_format(
+    *, is_mariadb: bool = False, checksum_bytes: int = CHECKSUM_BYTES
+) -> JournalFormat:
     lengths = [0] * 42
     lengths[22:25] = [8] * 3
     lengths[29:32] = [10] * 3
@@ -37,7 +39,9 @@ class Image:
 
     def encode(self) -> bytes:
         values = [value for value, there in zip(self.values, self.present, strict=True) if there]
-        return bits([value is None for value in values]) + b"".join(value for value in values if value is not None)
+        return bits([value is None for value in values]) + b"".join(
+            value for value in values if value is not None
+        )
 
 
 def full(*values: bytes | None) -> Image:

@@ -6,7 +6,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.seq import LOW_OFFSET_BITS, ROW_BITS, SEQ_TYPE, check_ranges, epoch_and_journal
+from cdc_pipeline.binlog.seq import (
+    LOW_OFFSET_BITS,
+    ROW_BITS,
+    SEQ_TYPE,
+    check_ranges,
+    epoch_and_journal,
+)
 
 
 def seq_array(
@@ -33,5 +39,7 @@ def seq_array(
         | row_ordinal.astype(np.uint64) << np.uint64(1)
         | np.uint64(image)
     )
-    words[:, 1] = offset >> np.uint64(LOW_OFFSET_BITS) | np.uint64(epoch_and_journal(epoch, journal))
+    words[:, 1] = offset >> np.uint64(LOW_OFFSET_BITS) | np.uint64(
+        epoch_and_journal(epoch, journal)
+    )
     return pa.Array.from_buffers(SEQ_TYPE, count, [None, pa.py_buffer(words)])

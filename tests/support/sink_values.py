@@ -1,7 +1,7 @@
 """Small builders of what the sink takes: table schemas, decoded rows, plans, cursors, intervals.
 
-A change is ``(op, before, after)`` with dicts of column -> value, as `insert`, `update` and `delete` make them. A
-column that a dict lacks is absent from that image.
+A change is ``(op, before, after)`` with dicts of column -> value, as `insert`, `update` and
+`delete` make them. A column that a dict lacks is absent from that image.
 """
 
 from __future__ import annotations
@@ -60,9 +60,14 @@ def seq_of(place: int, *, journal: int = 1, after: bool = False) -> int:
 
 
 def decoded(
-    schema: TableSchema, changes: Sequence[Change], *, first_place: int, invalid: list[InvalidValue] | None = None
+    schema: TableSchema,
+    changes: Sequence[Change],
+    *,
+    first_place: int,
+    invalid: list[InvalidValue] | None = None,
 ) -> DecodedRows:
-    """The changes as the decoder would give them; change i has the place ``first_place + i`` and that many seconds."""
+    """The changes as the decoder would give them; change i has the place ``first_place + i`` and
+    that many seconds."""
     names = schema.column_names
     places = range(first_place, first_place + len(changes))
     befores = [before for _, before, _ in changes]
@@ -85,26 +90,39 @@ def decoded(
 
 def _images(schema: TableSchema, images: Sequence[Image | None]) -> pa.RecordBatch:
     arrow = arrow_schema(schema)
-    arrays = [pa.array([(image or {}).get(field.name) for image in images], field.type) for field in arrow]
+    arrays = [
+        pa.array([(image or {}).get(field.name) for image in images], field.type) for field in arrow
+    ]
     return pa.record_batch(arrays, schema=arrow)
 
 
-def _bitmap(names: tuple[str, ...], images: Sequence[Image | None]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    bits = np.array([[image is not None and name in image for name in names] for image in images], dtype=np.uint8)
+def _bitmap(
+    names: tuple[str, ...], images: Sequence[Image | None]
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    bits = np.array(
+        [[image is not None and name in image for name in names] for image in images],
+        dtype=np.uint8,
+    )
     return np.packbits(bits.reshape(len(images), len(names)), axis=1, bitorder="little")
 
 
-def new_target(name: str, app_id: str, columns: tuple[TargetColumn, ...], key: tuple[str, ...], **spec: Any) -> Target:
+def new_target(
+    name: str, app_id: str, columns: tuple[TargetColumn, ...], key: tuple[str, ...], **spec: Any
+) -> Target:
     state = TargetState(table=name, app_id=app_id, table_version=-1, applied_batch=-1)
     return Target(state, TargetSpec(columns=columns, key=key, **spec))
 
 
 def target_of(schema: TableSchema, *, app_id: str | None = None, partial: bool = False) -> Target:
     app_id = app_id or f"cdc_pipeline/test/{schema.full_name}"
-    return new_target(schema.full_name, app_id, target_columns(schema), schema.key_names).with_state(partial=partial)
+    return new_target(
+        schema.full_name, app_id, target_columns(schema), schema.key_names
+    ).with_state(partial=partial)
 
 
-def cursor_at(number: int, *, targets: dict[str, TargetState] | None = None, source: str = "shop") -> CursorState:
+def cursor_at(
+    number: int, *, targets: dict[str, TargetState] | None = None, source: str = "shop"
+) -> CursorState:
     return CursorState(
         source=source,
         batch_number=number,
@@ -119,7 +137,10 @@ def cursor_at(number: int, *, targets: dict[str, TargetState] | None = None, sou
 def interval_of(number: int) -> Interval:
     start = 1000 * (number - 1) + 4
     return Interval(
-        start_journal="binlog.000001", start_offset=start, end_journal="binlog.000001", end_offset=start + 1000
+        start_journal="binlog.000001",
+        start_offset=start,
+        end_journal="binlog.000001",
+        end_offset=start + 1000,
     )
 
 
@@ -135,8 +156,11 @@ def head_of(*, interval: Interval, cursor_after: CursorState, **rest: Any) -> Ba
     return head.starting_at(Position(interval.start_journal, interval.start_offset))
 
 
-def record_batch(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> BatchRecord:
-    """Stage and record a batch; a piece is (schema, changes, first place). Tables not in the last cut are created."""
+def record_batch(
+    sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]
+) -> BatchRecord:
+    """Stage and record a batch; a piece is (schema, changes, first place). Tables not in the last
+    cut are created."""
     cut = sink.last_cut()
     known = set(cut.tables) if cut is not None else set()
     batch = sink.begin(number)
@@ -146,19 +170,31 @@ def record_batch(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[C
             batch.create(target)
             known.add(schema.full_name)
         batch.add(decoded(schema, changes, first_place=first_place), target)
-    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))
+    return batch.record(
+        head_of(
+            interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)
+        )
+    )
 
 
-def record_added_columns(sink: Sink, number: int, schema: TableSchema, *added: AddedColumn) -> BatchRecord:
+def record_added_columns(
+    sink: Sink, number: int, schema: TableSchema, *added: AddedColumn
+) -> BatchRecord:
     """Record a batch that adds columns; `schema` has them already, behind all others."""
     target = target_of(schema)
     names = {column.name for column in added}
-    steps: list[Step] = [AddColumn(name=column.name, delta_type=column.delta_type) for column in added]
+    steps: list[Step] = [
+        AddColumn(name=column.name, delta_type=column.delta_type) for column in added
+    ]
     fills = tuple((c.name, c.delta_type, c.backfill_sql) for c in added if c.backfill_sql != "NULL")
     steps += [FillColumns(values=fills)] if fills else []
     batch = sink.begin(number)
     batch.change(target, tuple(c for c in target.spec.columns if c.name not in names), tuple(steps))
-    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))
+    return batch.record(
+        head_of(
+            interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)
+        )
+    )
 
 
 def check_targets(sink: Sink, cut: Cut) -> None:
@@ -179,4 +215,8 @@ def record_steps(
     target = target_of(schema).with_spec(columns=reduce(columns_after, steps, before))
     batch = sink.begin(number)
     batch.change(target, before, steps)
-    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)))
+    return batch.record(
+        head_of(
+            interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source)
+        )
+    )

@@ -1,7 +1,7 @@
 """The few Spark SQL expressions that recorded batches hold, evaluated over a row in plain Python.
 
-Literals, columns, CAST, comparisons, AND, OR, NOT, IS NULL, BETWEEN, negation, concat, abs and length. Anything else
-ends the test by name: a stand-in that guesses would prove nothing.
+Literals, columns, CAST, comparisons, AND, OR, NOT, IS NULL, BETWEEN, negation, concat, abs and
+length. Anything else ends the test by name: a stand-in that guesses would prove nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _INTEGERS = {"tinyint", "smallint", "int", "bigint"}
 
 
 class NotInMemoryError(BaseException):
-    """Tables in memory do not do this. No `Exception`: nobody may take it for the failure of one target."""
+    """Tables in memory do not do this. No `Exception`: nobody may take it for the failure of one
+    target."""
 
 
 def evaluated(text: str, row: Mapping[str, Any]) -> Any:

@@ -17,10 +17,10 @@ def create_tables(server: Server, database: str) -> None:
     server.execute_all(
         f"USE `{database}`",
         """CREATE TABLE account (id INT UNSIGNED NOT NULL PRIMARY KEY, name VARCHAR(40) CHARACTER SET utf8mb4,
-           balance DECIMAL(12,2) NOT NULL, opened_at DATETIME(3) NULL, flag BIT(1) NULL)""",
+           balance DECIMAL(12,2) NOT NULL, opened_at DATETIME(3) NULL, flag BIT(1) NULL)""",  # noqa: E501
         """CREATE TABLE transfer (account_id INT UNSIGNED NOT NULL, number BIGINT NOT NULL, amount DOUBLE,
-           note VARCHAR(200), PRIMARY KEY (account_id, number))""",
-        """CREATE TABLE label (code VARCHAR(20) NOT NULL PRIMARY KEY, text TEXT, kind ENUM('a','b','ü'))""",
+           note VARCHAR(200), PRIMARY KEY (account_id, number))""",  # noqa: E501
+        """CREATE TABLE label (code VARCHAR(20) NOT NULL PRIMARY KEY, text TEXT, kind ENUM('a','b','ü'))""",  # noqa: E501
         "CREATE TABLE elsewhere (id INT PRIMARY KEY)",
     )
 
@@ -43,13 +43,19 @@ class Workload:
         with self._connection.cursor() as cursor:
             first = self._take(statements)
             for key in range(first, first + statements):
-                cursor.execute("INSERT INTO transfer VALUES (%s, %s, %s, %s)", (1, key, key / 7, "large"))
-            cursor.execute("UPDATE transfer SET note = 'seen' WHERE number %% 3 = 0 AND note = %s", ("large",))
+                cursor.execute(
+                    "INSERT INTO transfer VALUES (%s, %s, %s, %s)", (1, key, key / 7, "large")
+                )
+            cursor.execute(
+                "UPDATE transfer SET note = 'seen' WHERE number %% 3 = 0 AND note = %s", ("large",)
+            )
         self._connection.commit()
 
     def rolled_back_transaction(self) -> None:
         with self._connection.cursor() as cursor:
-            cursor.execute("INSERT INTO account (id, name, balance) VALUES (%s, 'ghost', 0)", (self._take(1),))
+            cursor.execute(
+                "INSERT INTO account (id, name, balance) VALUES (%s, 'ghost', 0)", (self._take(1),)
+            )
         self._connection.rollback()
 
     def close(self) -> None:
@@ -64,7 +70,8 @@ class Workload:
         with self._connection.cursor() as cursor:
             key = self._take(1)
             cursor.execute(
-                "INSERT INTO account (id, name, balance, opened_at, flag) VALUES (%s, %s, %s, %s, %s)",
+                "INSERT INTO account (id, name, balance, opened_at, flag) VALUES "
+                "(%s, %s, %s, %s, %s)",
                 (
                     key,
                     choose.choice(["Ada", "Grace 🙂", None, "Zoë", ""]),
@@ -75,7 +82,10 @@ class Workload:
             )
             label = (f"L{key % 40}", "é" * choose.randrange(60), "ü")
             cursor.execute("REPLACE INTO label (code, text, kind) VALUES (%s, %s, %s)", label)
-            rows = [(key, n, choose.random(), choose.choice([None, "x"])) for n in range(choose.randrange(1, 4))]
+            rows = [
+                (key, n, choose.random(), choose.choice([None, "x"]))
+                for n in range(choose.randrange(1, 4))
+            ]
             cursor.executemany("INSERT INTO transfer VALUES (%s, %s, %s, %s)", rows)
             self._keys.append(key)
             old = choose.choice(self._keys)
@@ -89,9 +99,14 @@ class Workload:
             elif action == 2 and len(self._keys) > 1:
                 self._swap(cursor, old, choose.choice(self._keys))
             elif action == 3:
-                cursor.execute("UPDATE label SET code = UPPER(code), text = NULL WHERE code = %s", (f"L{old % 40}",))
+                cursor.execute(
+                    "UPDATE label SET code = UPPER(code), text = NULL WHERE code = %s",
+                    (f"L{old % 40}",),
+                )
             else:
-                cursor.execute("UPDATE account SET balance = balance + 1, name = NULL WHERE id = %s", (old,))
+                cursor.execute(
+                    "UPDATE account SET balance = balance + 1, name = NULL WHERE id = %s", (old,)
+                )
                 cursor.execute("DELETE FROM transfer WHERE account_id = %s AND number = 0", (old,))
         self._connection.commit()
 

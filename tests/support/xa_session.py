@@ -8,7 +8,8 @@ from tests.servers import Server
 
 
 class XaSession:
-    """One XA transaction in a session of its own, started at once; `xid` as SQL: ``'a'`` or ``X'00',X'01',7``."""
+    """One XA transaction in a session of its own, started at once; `xid` as SQL: ``'a'`` or
+    ``X'00',X'01',7``."""
 
     def __init__(self, server: Server, database: str, xid: str) -> None:
         self.xid = xid

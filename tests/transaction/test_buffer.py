@@ -1,4 +1,5 @@
-"""The transaction buffer: nothing torn, nothing lost, whatever the chunk borders (SPEC T1-T4, K5, K9)."""
+"""The transaction buffer: nothing torn, nothing lost, whatever the chunk borders (SPEC T1-T4, K5,
+K9)."""
 
 from __future__ import annotations
 
@@ -25,16 +26,22 @@ class Collector:
         self.positions: list[Position] = []
         self.statements: list[tuple[str, str, int, bool]] = []
         self.accepts = True
-        options.setdefault("is_isolated", lambda sql, database: database == "shop" and sql.startswith("ALTER"))
+        options.setdefault(
+            "is_isolated", lambda sql, database: database == "shop" and sql.startswith("ALTER")
+        )
         options.setdefault("on_statement", self._statement)
-        self.buffer = TransactionBuffer(self._put, source="mysql:1", on_position=self.positions.append, **options)
+        self.buffer = TransactionBuffer(
+            self._put, source="mysql:1", on_position=self.positions.append, **options
+        )
 
     def _put(self, slices) -> bool:
         if self.accepts:
             self.lists.append(list(slices))
         return self.accepts
 
-    def _statement(self, sql: str, database: str, journal: str, offset: int, inside_transaction: bool) -> None:
+    def _statement(
+        self, sql: str, database: str, journal: str, offset: int, inside_transaction: bool
+    ) -> None:
         assert journal.startswith("binlog.")
         self.statements.append((sql, database, offset, inside_transaction))
 
@@ -70,7 +77,13 @@ def test_t1_t2_without_coalescing_each_transaction_is_one_list_in_order() -> Non
 
 
 def test_t1_begin_flushes_what_stands_before_it() -> None:
-    chunk = JournalBuilder().add(T.MARIADB_BINLOG_CHECKPOINT, b"x").add(T.IGNORABLE, b"x").transaction(1).chunk()
+    chunk = (
+        JournalBuilder()
+        .add(T.MARIADB_BINLOG_CHECKPOINT, b"x")
+        .add(T.IGNORABLE, b"x")
+        .transaction(1)
+        .chunk()
+    )
     assert fed(chunk, coalesce=False).shape == [("TRANSACTIONS", 2), ("TRANSACTIONS", 5)]
 
 
@@ -98,7 +111,10 @@ def test_whole_transactions_are_coalesced_up_to_the_limit() -> None:
     builder = JournalBuilder()
     for _ in range(5):
         builder.transaction(1)
-    assert fed(builder.chunk(), slice_events_max=16).shape == [("TRANSACTIONS", 15), ("TRANSACTIONS", 10)]
+    assert fed(builder.chunk(), slice_events_max=16).shape == [
+        ("TRANSACTIONS", 15),
+        ("TRANSACTIONS", 10),
+    ]
 
 
 def test_t3_refusal_is_an_error_and_the_position_stays() -> None:
@@ -113,7 +129,9 @@ def test_t3_refusal_is_an_error_and_the_position_stays() -> None:
     assert collector.positions == stored
 
 
-def test_t3_position_is_that_after_the_last_transaction_end_of_each_list_and_none_without_one() -> None:
+def test_t3_position_is_that_after_the_last_transaction_end_of_each_list_and_none_without_one() -> (
+    None
+):
     chunk = JournalBuilder().transaction(15).transaction(1).fde().chunk()
     collector = fed(chunk, slice_events_max=8)
     assert [(k, n) for k, n in collector.shape] == [
@@ -140,21 +158,32 @@ def test_t4_a_transaction_over_three_chunks_leaves_in_pieces_of_one_transaction(
 
 def test_isolated_statement_is_alone_and_foreign_ones_are_no_boundary() -> None:
     chunk = (
-        JournalBuilder().transaction(1).ddl("CREATE INDEX i ON t (a)").ddl("ALTER TABLE t ADD c INT")
+        JournalBuilder().transaction(1).ddl("CREATE INDEX i ON t (a)").ddl("ALTER TABLE t ADD c INT")  # noqa: E501
         .ddl("ALTER TABLE t ADD c INT", "other").transaction(1).chunk()
     )  # fmt: skip
     collector = fed(chunk)
     assert collector.shape == [("TRANSACTIONS", 7), ("STATEMENT", 2), ("TRANSACTIONS", 7)]
     statement = collector.slices[1]
-    assert (statement.sql, statement.database, statement.source) == ("ALTER TABLE t ADD c INT", "shop", "mysql:1")
+    assert (statement.sql, statement.database, statement.source) == (
+        "ALTER TABLE t ADD c INT",
+        "shop",
+        "mysql:1",
+    )
     assert statement.events["role"].tolist() == [Role.TRANSACTIONBEGIN, Role.STATEMENT]
     assert len(collector.positions) == 3
 
 
 @pytest.mark.parametrize("sizes", [[6], [6, 1], [5, 1, 1]])
-def test_statement_whose_gtid_event_ends_a_chunk_still_leaves_as_one_slice(sizes: list[int]) -> None:
+def test_statement_whose_gtid_event_ends_a_chunk_still_leaves_as_one_slice(
+    sizes: list[int],
+) -> None:
     builder = (
-        JournalBuilder().transaction(1).gtid().add(T.INTVAR, b"x" * 9).query("ALTER TABLE t ADD c INT").transaction(1)
+        JournalBuilder()
+        .transaction(1)
+        .gtid()
+        .add(T.INTVAR, b"x" * 9)
+        .query("ALTER TABLE t ADD c INT")
+        .transaction(1)
     )
     whole = builder.chunk()
     collector = fed(*cut(whole, sizes))
@@ -167,7 +196,15 @@ def test_statement_whose_gtid_event_ends_a_chunk_still_leaves_as_one_slice(sizes
 
 
 def test_statements_are_shown_with_their_place_and_whether_a_transaction_is_around_them() -> None:
-    chunk = JournalBuilder().gtid().query("BEGIN").query("ROLLBACK TO s").xid().ddl("DROP TABLE t", "").chunk()
+    chunk = (
+        JournalBuilder()
+        .gtid()
+        .query("BEGIN")
+        .query("ROLLBACK TO s")
+        .xid()
+        .ddl("DROP TABLE t", "")
+        .chunk()
+    )
     assert fed(chunk).statements == [
         ("ROLLBACK TO s", "shop", int(chunk.events["offset"][2]), True),
         ("DROP TABLE t", "", int(chunk.events["offset"][5]), False),
@@ -175,10 +212,20 @@ def test_statements_are_shown_with_their_place_and_whether_a_transaction_is_arou
 
 
 def test_what_stands_before_a_refused_statement_is_delivered_first() -> None:
-    def refuse(sql: str, database: str, journal: str, offset: int, inside_transaction: bool) -> None:
+    def refuse(
+        sql: str, database: str, journal: str, offset: int, inside_transaction: bool
+    ) -> None:
         raise UnsupportedDdlError("no", journal=journal, offset=offset)
 
-    chunk = JournalBuilder().transaction(1).transaction(1).gtid().query("BEGIN").query("SAVEPOINT a").chunk()
+    chunk = (
+        JournalBuilder()
+        .transaction(1)
+        .transaction(1)
+        .gtid()
+        .query("BEGIN")
+        .query("SAVEPOINT a")
+        .chunk()
+    )
     collector = Collector(on_statement=refuse)
     with pytest.raises(UnsupportedDdlError):
         collector.buffer.feed(chunk)
@@ -223,9 +270,18 @@ def test_k5_pieces_that_left_before_are_followed_by_an_abandoned_mark() -> None:
     first = JournalBuilder().transaction(1).gtid().query("BEGIN").rows(2).chunk()
     second = JournalBuilder(journal="binlog.000002").fde().transaction(1).chunk()
     collector = fed(first, second)
-    assert collector.shape == [("TRANSACTIONS", 5), ("OPEN_PIECE", 5), ("ABANDONED", 1), ("TRANSACTIONS", 5)]
+    assert collector.shape == [
+        ("TRANSACTIONS", 5),
+        ("OPEN_PIECE", 5),
+        ("ABANDONED", 1),
+        ("TRANSACTIONS", 5),
+    ]
     (dropped,) = collector.buffer.dropped
-    assert (dropped.offset, dropped.event_count, dropped.is_announced) == (int(first.events["offset"][5]), 5, True)
+    assert (dropped.offset, dropped.event_count, dropped.is_announced) == (
+        int(first.events["offset"][5]),
+        5,
+        True,
+    )
 
 
 def test_k5_within_one_chunk_the_unfinished_transaction_never_leaves() -> None:
@@ -237,9 +293,12 @@ def test_k5_within_one_chunk_the_unfinished_transaction_never_leaves() -> None:
 
 PIECES = st.sampled_from(
     [
-        ("transaction", 1), ("transaction", 3), ("transaction", 20), ("ddl", "ALTER TABLE t ADD c INT"),
-        ("ddl", "CREATE TABLE u (a INT)"), ("mariadb_gtid", 0), ("rows", 2), ("xid",), ("query", "SAVEPOINT s"),
-        ("query", "ALTER TABLE t ADD d INT"), ("query", "ROLLBACK"), ("fde",), ("gtid",), ("add", T.INTVAR, b"x"),
+        ("transaction", 1), ("transaction", 3), ("transaction", 20),
+        ("ddl", "ALTER TABLE t ADD c INT"),
+        ("ddl", "CREATE TABLE u (a INT)"), ("mariadb_gtid", 0), ("rows", 2), ("xid",),
+        ("query", "SAVEPOINT s"),
+        ("query", "ALTER TABLE t ADD d INT"), ("query", "ROLLBACK"), ("fde",), ("gtid",),
+        ("add", T.INTVAR, b"x"),
     ]
 )  # fmt: skip
 
@@ -307,5 +366,7 @@ def test_t2_t4_every_event_leaves_once_in_order_and_no_transaction_is_torn(
     assert delivered == sorted(delivered)
     assert [offset for offset in delivered if offset in set(outside)] == outside
     assert len(collector.buffer.dropped) == reference.bounds.marks.tolist().count(4)
-    last_end = events["next_offset"][reference.bounds.ends[-1]] if len(reference.bounds.ends) else None
+    last_end = (
+        events["next_offset"][reference.bounds.ends[-1]] if len(reference.bounds.ends) else None
+    )
     assert (collector.positions[-1].offset if collector.positions else None) == last_end

@@ -1,4 +1,5 @@
-"""Transactions as real servers write them: every GTID is one transaction, and the start rules agree with the server."""
+"""Transactions as real servers write them: every GTID is one transaction, and the start rules agree
+with the server."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tests.support.live_source import live_source
 
 @pytest.fixture
 def recorded(server: Server, fresh_database: str, tmp_path: Path):
-    """One journal with every kind of group that is applied, and the places and GTID sets between its parts."""
+    """One journal with every kind of group that is applied, and the places and GTID sets between
+    its parts."""
     server.flush_journal()
     name = server.end_position()[0]
     before = server.gtid_set()
@@ -40,7 +42,13 @@ def recorded(server: Server, fresh_database: str, tmp_path: Path):
     run("CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
     run("INSERT INTO t VALUES (1,'a'),(2,'b')", "UPDATE t SET v='c' WHERE id=1", "COMMIT")
     run("INSERT INTO m VALUES (1),(2)", "COMMIT")
-    run("SAVEPOINT s1", "INSERT INTO t VALUES (3,'x')", "SAVEPOINT s2", "DELETE FROM t WHERE id=2", "COMMIT")
+    run(
+        "SAVEPOINT s1",
+        "INSERT INTO t VALUES (3,'x')",
+        "SAVEPOINT s2",
+        "DELETE FROM t WHERE id=2",
+        "COMMIT",
+    )
     run("INSERT INTO t VALUES (9,'no')", "ROLLBACK")
     run("CREATE TABLE c (id INT PRIMARY KEY) ENGINE=InnoDB SELECT id FROM t")
     run("ALTER TABLE t ADD COLUMN n INT")
@@ -73,9 +81,13 @@ def collect(directory: Path, *, chunk_bytes: int, slice_events_max: int = 1024):
 
 
 @pytest.mark.parametrize(("chunk_bytes", "slice_events_max"), [(1 << 20, 1024), (256, 4)])
-def test_t1_each_gtid_of_the_server_is_one_transaction(recorded, chunk_bytes: int, slice_events_max: int) -> None:
+def test_t1_each_gtid_of_the_server_is_one_transaction(
+    recorded, chunk_bytes: int, slice_events_max: int
+) -> None:
     server, directory, _, before, places = recorded
-    buffer, slices, statements = collect(directory, chunk_bytes=chunk_bytes, slice_events_max=slice_events_max)
+    buffer, slices, statements = collect(
+        directory, chunk_bytes=chunk_bytes, slice_events_max=slice_events_max
+    )
     found = parse_gtid_set(before, server.flavor)
     count = 0
     for part in slices:
@@ -85,7 +97,11 @@ def test_t1_each_gtid_of_the_server_is_one_transaction(recorded, chunk_bytes: in
     assert str(found) == str(parse_gtid_set(places[-1][1], server.flavor))
     assert buffer.transactions.transactions + buffer.transactions.rolled_back == count
     assert buffer.transactions.abandoned == 0
-    ends = [int(part.events["next_offset"][-1]) for part in slices if part.kind is not SliceKind.OPEN_PIECE]
+    ends = [
+        int(part.events["next_offset"][-1])
+        for part in slices
+        if part.kind is not SliceKind.OPEN_PIECE
+    ]
     assert {offset for offset, _ in places} <= set(ends) | {
         int(offset)
         for part in slices
@@ -96,7 +112,9 @@ def test_t1_each_gtid_of_the_server_is_one_transaction(recorded, chunk_bytes: in
     assert sum("DROP TABLE" in sql for sql in isolated) == 1
     inside = [sql for sql, is_inside in statements if is_inside]
     assert any("CREATE TABLE" in sql and "`c`" in sql for sql in inside)
-    times = np.concatenate([part.events["commit_ts_us"][part.events["tx_offset"] >= 0] for part in slices])
+    times = np.concatenate(
+        [part.events["commit_ts_us"][part.events["tx_offset"] >= 0] for part in slices]
+    )
     assert times.min() > 1_600_000_000_000_000
 
 
@@ -104,7 +122,9 @@ def test_pitfall_4_the_gtids_before_an_offset_are_those_of_the_server(recorded) 
     server, directory, name, _, places = recorded
     source = ArchiveSource(directory)
     for offset, executed in places:
-        decision = resolve_start(cursor=None, start=PositionConfig(journal=name, offset=offset), source=source)
+        decision = resolve_start(
+            cursor=None, start=PositionConfig(journal=name, offset=offset), source=source
+        )
         assert decision.position.gtid_set == str(parse_gtid_set(executed, server.flavor))
 
 
@@ -140,10 +160,14 @@ def test_pitfall_4_a_live_server_gives_the_same_gtids_before_an_offset(recorded)
     source = live_source(server)
     source.check()
     try:
-        first = resolve_start(cursor=None, start=PositionConfig(journal=name), source=source).position
+        first = resolve_start(
+            cursor=None, start=PositionConfig(journal=name), source=source
+        ).position
         assert first.gtid_set == str(parse_gtid_set(before, server.flavor))
         for offset, executed in places[::4]:
-            decision = resolve_start(cursor=None, start=PositionConfig(journal=name, offset=offset), source=source)
+            decision = resolve_start(
+                cursor=None, start=PositionConfig(journal=name, offset=offset), source=source
+            )
             assert decision.position.gtid_set == str(parse_gtid_set(executed, server.flavor))
         middle = parse_gtid_set(places[4][1], server.flavor)
         decision = resolve_start(cursor=None, start=GtidConfig(gtid_set=str(middle)), source=source)

@@ -32,7 +32,9 @@ class Model:
         return next((n for n, (known, _) in enumerate(self.saved) if known == fold(name)), -1)
 
     def set(self, name: str) -> None:
-        self.saved = [one for one in self.saved if one[0] != fold(name)] + [(fold(name), list(self.rows))]
+        self.saved = [one for one in self.saved if one[0] != fold(name)] + [
+            (fold(name), list(self.rows))
+        ]
 
     def rollback(self, name: str) -> bool:
         if (n := self.at(name)) < 0:
@@ -69,7 +71,9 @@ def test_k8_undone_rows_are_those_that_the_model_forgets(steps: list[tuple[str, 
     assert (undone[1:, 0] >= undone[:-1, 1]).all()
 
 
-@pytest.mark.parametrize(("one", "other"), [("S", "s"), ("é", "E"), ("ß", "s"), ("Ü", "u"), ("a b", "A B")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("S", "s"), ("é", "E"), ("ß", "s"), ("Ü", "u"), ("a b", "A B")]
+)
 def test_k8_names_are_compared_as_the_servers_do(one: str, other: str) -> None:
     assert fold(one) == fold(other)
     assert fold("ø") != fold("o")

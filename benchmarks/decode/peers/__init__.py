@@ -1,8 +1,10 @@
-"""The decoders that ours is compared with, each through its registry package, in a process of its own.
+"""The decoders that ours is compared with, each through its registry package, in a process of its
+own.
 
 Rules:
-- A peer decodes the whole journal once to warm up, then again, measured by its own process's CPU clock (user and
-  system, all threads: collectors and just-in-time compilers count). What takes minutes says so in `note`.
+- A peer decodes the whole journal once to warm up, then again, measured by its own process's CPU
+  clock (user and system, all threads: collectors and just-in-time compilers count). What takes
+  minutes says so in `note`.
 - Each says how many changes, images, cells and NULLs it found, so that all have decoded the same.
 - A peer whose tools are missing raises NotRunError; nothing else does.
 """
@@ -52,7 +54,9 @@ def _result(command: list[str]) -> Decoded:
         said = (done.stderr.strip() or "nothing was said").splitlines()[0]
         raise NotRunError(f"it failed: {said}")
     found = json.loads(done.stdout.splitlines()[-1])
-    return Decoded(**{name: found[name] for name in ("changes", "images", "cells", "nulls", "cpu_s")})
+    return Decoded(
+        **{name: found[name] for name in ("changes", "images", "cells", "nulls", "cpu_s")}
+    )
 
 
 def _go_mysql(journal: Path) -> Decoded:
@@ -71,7 +75,14 @@ def _java(folder_name: str, journal: Path, *arguments: str) -> Decoded:
     require("mvn", "javac")
     folder = built(
         folder_name,
-        ["mvn", "--quiet", "--batch-mode", "package", "dependency:copy-dependencies", "-DoutputDirectory=lib"],
+        [
+            "mvn",
+            "--quiet",
+            "--batch-mode",
+            "package",
+            "dependency:copy-dependencies",
+            "-DoutputDirectory=lib",
+        ],
     )
     try:
         java = find_java_home() / "bin" / "java"
@@ -84,19 +95,27 @@ def _java(folder_name: str, journal: Path, *arguments: str) -> Decoded:
 def _pymysqlreplication(journal: Path) -> Decoded:
     from benchmarks.decode.peers.pymysql_decoder import PART_CHANGES
 
-    command = [sys.executable, "-m", "benchmarks.decode.peers.pymysql_decoder", str(journal), str(PART_CHANGES)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.decode.peers.pymysql_decoder",
+        str(journal),
+        str(PART_CHANGES),
+    ]
     whole = _result(command)
     return Decoded(whole.changes, whole.images, whole.cells, None, whole.cpu_s, is_whole=False)
 
 
 def _mysqlbinlog(journal: Path) -> Decoded:
-    """It prints text, which is read and counted here; only its own CPU time is taken. Nothing of it warms up."""
+    """It prints text, which is read and counted here; only its own CPU time is taken. Nothing of it
+    warms up."""
     try:
         tool = find_installation("mysql").tool("mysqlbinlog")
     except CdcError as error:
         raise NotRunError("no mysqlbinlog") from error
     process = subprocess.Popen(
-        [*tool, "--no-defaults", "-v", "--base64-output=decode-rows", str(journal)], stdout=subprocess.PIPE
+        [*tool, "--no-defaults", "-v", "--base64-output=decode-rows", str(journal)],
+        stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
     changes = images = cells = nulls = 0
@@ -104,7 +123,9 @@ def _mysqlbinlog(journal: Path) -> Decoded:
     while block := process.stdout.read(_COUNTED_BYTES):
         text, newline, rest = (rest + block).rpartition(b"\n")
         text = b"\n" + text + newline
-        changes += sum(text.count(b"\n### %s " % op) for op in (b"INSERT INTO", b"UPDATE", b"DELETE FROM"))
+        changes += sum(
+            text.count(b"\n### %s " % op) for op in (b"INSERT INTO", b"UPDATE", b"DELETE FROM")
+        )
         images += text.count(b"\n###   @1=")
         cells += text.count(b"\n###   @")
         nulls += len(re.findall(rb"\n###   @\d+=NULL(?=\n)", text))
@@ -126,7 +147,10 @@ PEERS = (
         "... with JSON text", "text", "no", lambda path: _java("connector_java", path, "text"),
         "the same, JSON rendered by its own JsonBinary",
     ),
-    Peer("mysql_common 0.38.0", "text", "no", _mysql_common, "Rust crate; JSON by its parse() and serde_json"),
-    Peer("mysqlbinlog -v", "text", "no", _mysqlbinlog, "of the same MySQL; prints pseudo-SQL; no warm-up"),
-    Peer("pymysqlreplication", "objects", "no", _pymysqlreplication, "1.0.17, PyPI; the first 10,000 changes only"),
+    Peer("mysql_common 0.38.0", "text", "no", _mysql_common,
+        "Rust crate; JSON by its parse() and serde_json"),
+    Peer("mysqlbinlog -v", "text", "no", _mysqlbinlog,
+        "of the same MySQL; prints pseudo-SQL; no warm-up"),
+    Peer("pymysqlreplication", "objects", "no", _pymysqlreplication,
+        "1.0.17, PyPI; the first 10,000 changes only"),
 )  # fmt: skip

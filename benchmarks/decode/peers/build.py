@@ -1,4 +1,5 @@
-"""Builds a peer's program in the cache folder, once for each state of its sources; the checkout stays as it is."""
+"""Builds a peer's program in the cache folder, once for each state of its sources; the checkout
+stays as it is."""
 
 from __future__ import annotations
 
@@ -23,10 +24,12 @@ def require(*tools: str) -> None:
 
 
 def built(name: str, command: list[str]) -> Path:
-    """The folder where `command` has built the program whose sources are the folder `name` beside this file.
+    """The folder where `command` has built the program whose sources are the folder `name` beside
+    this file.
 
     Raises:
-        NotRunError: it could not be built, for want of a registry or of a newer tool; the tool's first words are told.
+        NotRunError: it could not be built, for want of a registry or of a newer tool; the tool's
+            first words are told.
     """
     sources = _SOURCES / name
     digest = hashlib.sha256(" ".join(command).encode())

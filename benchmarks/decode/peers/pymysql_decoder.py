@@ -1,4 +1,5 @@
-"""pymysqlreplication's decoder over the same bytes: no server, one thread, its own packet wrapper around each event.
+"""pymysqlreplication's decoder over the same bytes: no server, one thread, its own packet wrapper
+around each event.
 
 python -m benchmarks.decode.peers.pymysql_decoder JOURNAL CHANGES
 """
@@ -14,7 +15,12 @@ from types import SimpleNamespace
 
 from pymysqlreplication.constants import BINLOG
 from pymysqlreplication.packet import BinLogPacketWrapper
-from pymysqlreplication.row_event import DeleteRowsEvent, TableMapEvent, UpdateRowsEvent, WriteRowsEvent
+from pymysqlreplication.row_event import (
+    DeleteRowsEvent,
+    TableMapEvent,
+    UpdateRowsEvent,
+    WriteRowsEvent,
+)
 
 from cdc_pipeline.binlog.event_types import MAGIC, ROWS_TYPES
 
@@ -41,7 +47,8 @@ class _Packet:
 
 
 def decode(path: Path, changes_max: int) -> dict[str, float]:
-    """The journal's first `changes_max` changes, or a few more: what an event holds is decoded together."""
+    """The journal's first `changes_max` changes, or a few more: what an event holds is decoded
+    together."""
     events = _events(path)
     connection = SimpleNamespace(charset="utf8mb4", _get_dbms=lambda: "mysql")
     table_map: dict[int, object] = {}
@@ -50,12 +57,17 @@ def decode(path: Path, changes_max: int) -> dict[str, float]:
     for event in events:
         begin = time.process_time()
         wrapper = BinLogPacketWrapper(
-            _Packet(b"\0" + event), table_map, connection, (9, 7, 0), True, _ALLOWED, None, None, None, None, False,
+            _Packet(b"\0" + event), table_map, connection, (9, 7, 0), True, _ALLOWED, None, None,
+            None, None, False,
             False, False, True, False, False, None,
         )  # fmt: skip
         if isinstance(wrapper.event, TableMapEvent):
             table_map[wrapper.event.table_id] = wrapper.event.get_table()
-        rows = [] if wrapper.event is None or isinstance(wrapper.event, TableMapEvent) else wrapper.event.rows
+        rows = (
+            []
+            if wrapper.event is None or isinstance(wrapper.event, TableMapEvent)
+            else wrapper.event.rows
+        )
         cpu_s += time.process_time() - begin
         changes += len(rows)
         for row in rows:

@@ -40,7 +40,8 @@ def parse(event: bytes, *, journal: str, offset: int = 4) -> JournalFormat:
             "the format description event is damaged",
             journal=journal,
             offset=offset,
-            expected=f"type {EventType.FORMAT_DESCRIPTION.value}, at least {HEADER_BYTES + _FIXED_BYTES} bytes",
+            expected=f"type {EventType.FORMAT_DESCRIPTION.value}, at least "
+            f"{HEADER_BYTES + _FIXED_BYTES} bytes",
             got=f"type {event[4] if len(event) > 4 else 'none'}, {len(event)} bytes",
             next_step="fetch the journal again from its server",
         )
@@ -53,7 +54,8 @@ def parse(event: bytes, *, journal: str, offset: int = 4) -> JournalFormat:
             journal=journal,
             offset=offset,
             expected=f"binlog version 4 with headers of {HEADER_BYTES} bytes",
-            got=f"version {version} with headers of {header_bytes} bytes, server {server_version!r}",
+            got=f"version {version} with headers of {header_bytes} bytes, server "
+            f"{server_version!r}",
             next_step="journals of MySQL 5.0 and newer and of MariaDB can be read",
         )
     lengths = event[HEADER_BYTES + _FIXED_BYTES :]

@@ -19,7 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import FLAG_COMMIT_ALTER, FLAG_ROLLBACK_ALTER, EventType, event_name
+from cdc_pipeline.binlog.event_types import (
+    FLAG_COMMIT_ALTER,
+    FLAG_ROLLBACK_ALTER,
+    EventType,
+    event_name,
+)
 from cdc_pipeline.binlog.events import gtid_kernel as kernel
 from cdc_pipeline.binlog.events.gtid_kernel import gtid_commit_us
 from cdc_pipeline.errors import DamagedJournalError
@@ -129,7 +134,9 @@ def parse(body: bytes | memoryview, event_type: int, *, journal: str, offset: in
         raise _too_short(event_type, raw, journal, offset) from None
 
 
-def parse_mariadb(body: bytes | memoryview, server_id: int, *, journal: str, offset: int) -> MariadbGtid:
+def parse_mariadb(
+    body: bytes | memoryview, server_id: int, *, journal: str, offset: int
+) -> MariadbGtid:
     """Parse a MariaDB GTID event from its bytes between header and checksum, and its header's
     server id.
 
@@ -154,7 +161,9 @@ def parse_mariadb(body: bytes | memoryview, server_id: int, *, journal: str, off
             at += 6 + global_bytes + branch_bytes
         extra_flags, alter_number = raw[at] if at < len(raw) else 0, -1
         if extra_flags & (FLAG_COMMIT_ALTER | FLAG_ROLLBACK_ALTER):
-            (alter_number,) = struct.unpack_from("<Q", raw, at + 1 + (extra_flags & FLAG_MULTI_ENGINE))
+            (alter_number,) = struct.unpack_from(
+                "<Q", raw, at + 1 + (extra_flags & FLAG_MULTI_ENGINE)
+            )
     except (struct.error, ValueError):
         raise _too_short(EventType.MARIADB_GTID, raw, journal, offset) from None
     return MariadbGtid(domain, server_id, number, flags, commit_id, xid, extra_flags, alter_number)
@@ -172,7 +181,9 @@ def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, off
     """
     raw = bytes(body)
     try:
-        return _gtid_list(raw) if event_type == EventType.MARIADB_GTID_LIST else _previous_gtids(raw)
+        return (
+            _gtid_list(raw) if event_type == EventType.MARIADB_GTID_LIST else _previous_gtids(raw)
+        )
     except (struct.error, IndexError, OverflowError, ValueError):
         raise _too_short(event_type, raw, journal, offset) from None
 
@@ -189,13 +200,18 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
     rows, numbers = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     high, low = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
     checksum_bytes = chunk.journal_format.checksum_bytes
-    count, short = kernel.executed_numbers(chunk.data, events, checksum_bytes, rows, high, low, numbers)
+    count, short = kernel.executed_numbers(
+        chunk.data, events, checksum_bytes, rows, high, low, numbers
+    )
     if short < 0 and count:
         short = _impossible(events["event_type"], rows[:count], numbers[:count])
     if short >= 0:
         row = first + short
         raise _too_short(
-            int(events["event_type"][short]), bytes(chunk.body(row)), chunk.journal, int(events["offset"][short])
+            int(events["event_type"][short]),
+            bytes(chunk.body(row)),
+            chunk.journal,
+            int(events["offset"][short]),
         )
     if count == 0:
         return {}
@@ -204,13 +220,20 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
     found: dict[str, list[NDArray[np.int64]]] = {}
     for row in rows[types == EventType.GTID_TAGGED].tolist():
         event_offset = int(events["offset"][row])
-        gtid = parse(chunk.body(first + row), EventType.GTID_TAGGED, journal=chunk.journal, offset=event_offset)
+        gtid = parse(
+            chunk.body(first + row),
+            EventType.GTID_TAGGED,
+            journal=chunk.journal,
+            offset=event_offset,
+        )
         found.setdefault(gtid.key, []).append(np.array([gtid.number], dtype=np.int64))
     plain = types != EventType.GTID_TAGGED
     while plain.any():
         at = int(plain.argmax())
         same = plain & (high == high[at]) & (low == low[at]) & (types == types[at])
-        found.setdefault(gtid_key(int(types[at]), int(high[at]), int(low[at])), []).append(numbers[same])
+        found.setdefault(gtid_key(int(types[at]), int(high[at]), int(low[at])), []).append(
+            numbers[same]
+        )
         plain &= ~same
     return {key: np.concatenate(parts) for key, parts in found.items()}
 
@@ -224,22 +247,30 @@ def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
     """
     texts: dict[int, str] = {}
     wanted = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
-    for row in (np.flatnonzero(np.isin(chunk.events["event_type"][first:stop], wanted)) + first).tolist():
+    for row in (
+        np.flatnonzero(np.isin(chunk.events["event_type"][first:stop], wanted)) + first
+    ).tolist():
         event = chunk.events[row]
         offset, event_type, body = int(event["offset"]), int(event["event_type"]), chunk.body(row)
         if event_type == EventType.MARIADB_GTID:
             server_id = int(event["server_id"])
-            texts[offset] = str(parse_mariadb(body, server_id, journal=chunk.journal, offset=offset))
+            texts[offset] = str(
+                parse_mariadb(body, server_id, journal=chunk.journal, offset=offset)
+            )
         else:
             texts[offset] = str(parse(body, event_type, journal=chunk.journal, offset=offset))
     return texts
 
 
-def _impossible(types: NDArray[np.uint8], rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> int:
+def _impossible(
+    types: NDArray[np.uint8], rows: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> int:
     """Return the index of the first event with an impossible number; -1 for none.
     Type 42 is read elsewhere.
     """
-    bad = (numbers < 0) | (numbers > NUMBER_MAX) | ((numbers == 0) & (types[rows] == EventType.GTID))
+    bad = (
+        (numbers < 0) | (numbers > NUMBER_MAX) | ((numbers == 0) & (types[rows] == EventType.GTID))
+    )
     bad &= types[rows] != EventType.GTID_TAGGED
     return int(rows[int(bad.argmax())]) if bad.any() else -1
 
@@ -253,7 +284,8 @@ def gtid_key(event_type: int, high: int, low: int) -> str:
 
 def _too_short(event_type: int, raw: bytes, journal: str, offset: int) -> DamagedJournalError:
     return DamagedJournalError(
-        f"a {event_name(event_type)} event is shorter than its own fields, or has impossible values",
+        f"a {event_name(event_type)} event is shorter than its own fields, or has "
+        "impossible values",
         journal=journal,
         offset=offset,
         got=f"{len(raw)} bytes: {raw[:64].hex(' ')}",
@@ -271,7 +303,13 @@ def _parse_fixed(raw: bytes, *, anonymous: bool) -> Gtid:
         at = kernel.FIXED_BYTES
         if len(raw) >= at + 7:
             at = _parse_tail(raw, at, times)
-    return Gtid("" if anonymous else str(uuid.UUID(bytes=source)), "", 0 if anonymous else number, flags, **times)
+    return Gtid(
+        "" if anonymous else str(uuid.UUID(bytes=source)),
+        "",
+        0 if anonymous else number,
+        flags,
+        **times,
+    )
 
 
 def _parse_tail(raw: bytes, at: int, times: dict[str, int]) -> int:
@@ -286,11 +324,15 @@ def _parse_tail(raw: bytes, at: int, times: dict[str, int]) -> int:
         at += 7
     if at < len(raw):
         width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(raw[at], 0)
-        times["transaction_bytes"] = int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]
+        times["transaction_bytes"] = (
+            int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]
+        )
         at += 1 + width
     if len(raw) >= at + 4:
         version = int.from_bytes(raw[at : at + 4], "little")
-        times["immediate_server_version"] = times["original_server_version"] = version & (1 << 31) - 1
+        times["immediate_server_version"] = times["original_server_version"] = (
+            version & (1 << 31) - 1
+        )
         at += 4
         if version >> 31:
             (times["original_server_version"],) = struct.unpack_from("<I", raw, at)
@@ -395,7 +437,9 @@ def _previous_gtids(raw: bytes) -> str:
 
 def _gtid_list(raw: bytes) -> str:
     (count,) = struct.unpack_from("<I", raw)
-    entries = [struct.unpack_from("<IIQ", raw, 4 + 16 * index) for index in range(count & (1 << 28) - 1)]
+    entries = [
+        struct.unpack_from("<IIQ", raw, 4 + 16 * index) for index in range(count & (1 << 28) - 1)
+    ]
     if len({entry[:2] for entry in entries}) < len(entries):
         raise ValueError
     return ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries)

@@ -65,7 +65,9 @@ class GtidColumns:
         rows, number = np.empty(size, np.int64), np.empty(size, np.int64)
         high, low = np.empty(size, np.uint64), np.empty(size, np.uint64)
         checksum_bytes = chunk.journal_format.checksum_bytes
-        count, short = kernel.executed_numbers(chunk.data, events, checksum_bytes, rows, high, low, number)
+        count, short = kernel.executed_numbers(
+            chunk.data, events, checksum_bytes, rows, high, low, number
+        )
         if short >= 0:
             executed(chunk, 0, size)  # raises, with the log position
         rows, high, low, number = rows[:count], high[:count], low[:count], number[:count].copy()
@@ -82,7 +84,9 @@ class GtidColumns:
         for index in np.flatnonzero(types == EventType.GTID_TAGGED).tolist():
             row = int(rows[index])
             place = int(events["offset"][row])
-            found = parse(chunk.body(row), EventType.GTID_TAGGED, journal=chunk.journal, offset=place)
+            found = parse(
+                chunk.body(row), EventType.GTID_TAGGED, journal=chunk.journal, offset=place
+            )
             key[index], number[index] = self._key_index(f"{found.key}:"), found.number
         offset = events["offset"][rows]
         last = slice(-1, None) if chunk.journal == self._journal else slice(0, 0)
@@ -96,7 +100,11 @@ class GtidColumns:
         (n,) of the last chunk.
         """
         if not len(self._offset):
-            return Gtids(self.keys, np.full(len(tx_offset), _NO_KEY, np.int32), np.zeros(len(tx_offset), np.int64))
+            return Gtids(
+                self.keys,
+                np.full(len(tx_offset), _NO_KEY, np.int32),
+                np.zeros(len(tx_offset), np.int64),
+            )
         at = np.minimum(np.searchsorted(self._offset, tx_offset), len(self._offset) - 1)
         key = np.where(self._offset[at] == tx_offset, self._key[at], np.int32(_NO_KEY))
         return Gtids(self.keys, key, self._number[at])

@@ -30,9 +30,25 @@ _EXPLICIT_TIMESTAMP: Final = 16
 
 # Bytes of each status variable of fixed length.
 _FIXED: Final = {
-    0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 21: 1,
-    128: 3, 129: 8, 255: 0,
-}  # fmt: skip
+    0: 4,
+    _SQL_MODE: 8,
+    3: 4,
+    _CHARSET: 6,
+    7: 2,
+    8: 2,
+    9: 8,
+    10: 4,
+    13: 3,
+    16: 1,
+    17: 8,
+    18: 2,
+    19: 1,
+    20: 1,
+    21: 1,
+    128: 3,
+    129: 8,
+    255: 0,
+}
 _CATALOG: Final = 2  # length, text, zero byte
 _TEXT: Final = frozenset({5, 6})  # time zone, catalog: length, text
 _INVOKER: Final = 11  # two of them
@@ -86,7 +102,9 @@ def parse_query(chunk: Chunk, row: int) -> Query:
     Raises the errors of `parse`.
     """
     lengths = chunk.journal_format.post_header_lengths
-    post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else _POST_HEADER_BYTES
+    post_header = (
+        lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else _POST_HEADER_BYTES
+    )
     post_header = post_header or _POST_HEADER_BYTES
     if chunk.events["event_type"][row] == EventType.EXECUTE_LOAD_QUERY:
         post_header += _LOAD_BYTES
@@ -132,7 +150,9 @@ def parse(
     text = raw[sql_at:]
     charset = server_charset = ""
     if _CHARSET in variables:
-        server_charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][4:6], "little"), "")
+        server_charset = CHARSET_BY_COLLATION.get(
+            int.from_bytes(variables[_CHARSET][4:6], "little"), ""
+        )
         charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][:2], "little"), "")
     is_logged = not is_mariadb and _EXPLICIT_TIMESTAMP in variables
     sql, is_exact = _decode(text, charset or "utf8mb4", is_mariadb)
@@ -143,7 +163,9 @@ def parse(
         error_code=int.from_bytes(raw[9:11], "little"),
         sql_mode=int.from_bytes(variables[_SQL_MODE], "little") if _SQL_MODE in variables else None,
         time_zone=variables.get(_TIME_ZONE, b"\0")[1:].decode("utf-8", "replace"),
-        explicit_defaults_for_timestamp=bool(variables[_EXPLICIT_TIMESTAMP][0]) if is_logged else None,
+        explicit_defaults_for_timestamp=bool(variables[_EXPLICIT_TIMESTAMP][0])
+        if is_logged
+        else None,
         charset=charset,
         raw=text,
         is_exact=is_exact,

@@ -23,7 +23,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk
-from cdc_pipeline.binlog.event_types import HEADER_BYTES, PACKED_TYPES, STOP_REASONS, EventType, event_name
+from cdc_pipeline.binlog.event_types import (
+    HEADER_BYTES,
+    PACKED_TYPES,
+    STOP_REASONS,
+    EventType,
+    event_name,
+)
 from cdc_pipeline.binlog.events.format_description import table_id_bytes
 from cdc_pipeline.binlog.framing import compressed_kernel as kernel
 from cdc_pipeline.binlog.framing.compressed_kernel import STORED, ZLIB, PackedStatus
@@ -38,12 +44,20 @@ from cdc_pipeline.errors import (
     UnsupportedEventError,
 )
 
-_FETCH_AGAIN: Final = "fetch the journal again from its server; everything before this offset is good"
+_FETCH_AGAIN: Final = (
+    "fetch the journal again from its server; everything before this offset is good"
+)
 _WRONG: Final = {
     PackedStatus.SHORT: ("its fields end before the compressed bytes begin", "complete fields"),
     PackedStatus.ALGORITHM: ("an unknown algorithm", "zstd, zlib or none"),
-    PackedStatus.PACKED_SIZE: ("the size of its compressed bytes contradicts its length", "the bytes that follow"),
-    PackedStatus.UNPACKED_SIZE: ("its uncompressed size is impossible", "a size that the compressed bytes can produce"),
+    PackedStatus.PACKED_SIZE: (
+        "the size of its compressed bytes contradicts its length",
+        "the bytes that follow",
+    ),
+    PackedStatus.UNPACKED_SIZE: (
+        "its uncompressed size is impossible",
+        "a size that the compressed bytes can produce",
+    ),
 }
 _HEAD, _AT, _PACKED, _UNPACKED, _ALGORITHM, _IS_SIZED = range(6)
 _CODEC: Final = pa.Codec("zstd")
@@ -80,7 +94,9 @@ class Unpacked:
     error: CdcError | None
 
 
-def unpack(chunk: Chunk, *, whole: bool = False, event_unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> Unpacked:
+def unpack(
+    chunk: Chunk, *, whole: bool = False, event_unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX
+) -> Unpacked:
     """Return `chunk` with its compressed events unpacked, cut before it exceeds UNPACKED_BYTES_MAX
     unless `whole`. No event may unpack to more than `event_unpacked_bytes_max`.
 
@@ -102,8 +118,12 @@ def unpack(chunk: Chunk, *, whole: bool = False, event_unpacked_bytes_max: int =
     large = np.flatnonzero(found[:done, _UNPACKED] > event_unpacked_bytes_max)
     if len(large):
         done = int(large[0])
-        error = _over_limit(chunk, int(rows[done]), int(found[done, _UNPACKED]), event_unpacked_bytes_max)
-    together = int(np.searchsorted(np.cumsum(found[:done, _UNPACKED]), UNPACKED_BYTES_MAX, side="right"))
+        error = _over_limit(
+            chunk, int(rows[done]), int(found[done, _UNPACKED]), event_unpacked_bytes_max
+        )
+    together = int(
+        np.searchsorted(np.cumsum(found[:done, _UNPACKED]), UNPACKED_BYTES_MAX, side="right")
+    )
     if max(together, 1) < done and not whole:
         done, error = max(together, 1), None
     pieces, failure = _unpacked_bytes(chunk, rows[:done], found[:done])
@@ -130,14 +150,27 @@ def _assemble(
     with the unpacked `pieces` of those at `rows`.
     """
     events, checksum_bytes = chunk.events[:count], chunk.journal_format.checksum_bytes
-    plain_bytes = int(events["event_length"].sum(dtype=np.int64) - events["event_length"][rows].sum(dtype=np.int64))
+    plain_bytes = int(
+        events["event_length"].sum(dtype=np.int64)
+        - events["event_length"][rows].sum(dtype=np.int64)
+    )
     head_bytes = int(found[:, _HEAD].sum()) + checksum_bytes * len(rows)
     data = np.empty(plain_bytes + head_bytes + int(found[:, _UNPACKED].sum()), dtype=np.uint8)
     starts, new_lengths = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     gaps = np.empty(len(rows), dtype=np.int64)
     kernel.copy_events(
-        chunk.data, events, count, rows, found, _TYPES, checksum_bytes, data, starts, new_lengths, gaps
-    )  # fmt: skip
+        chunk.data,
+        events,
+        count,
+        rows,
+        found,
+        _TYPES,
+        checksum_bytes,
+        data,
+        starts,
+        new_lengths,
+        gaps,
+    )
     stops = gaps + found[:, _UNPACKED]
     pieces.reverse()
     for first, stop in zip(gaps.tolist(), stops.tolist(), strict=True):
@@ -164,10 +197,14 @@ def _assemble(
     done, status, at = frame_children(data, firsts, stops, parents, table, id_bytes, CHILD_CLASSES)
     if status != Status.DONE:
         parent, count = int(parents[done]), int(payload_rows[done])
-        error = _wrong_child(result, parent, Status(status), at, int(firsts[done]), int(stops[done]))
+        error = _wrong_child(
+            result, parent, Status(status), at, int(firsts[done]), int(stops[done])
+        )
         result = _cut(result, parent)
     inside = result.events["event_type"][result.events["parent"] >= 0]
-    return Unpacked(result, count, inside[EVENT_CLASSES[inside] == EventClass.UNKNOWN].tolist(), error)
+    return Unpacked(
+        result, count, inside[EVENT_CLASSES[inside] == EventClass.UNKNOWN].tolist(), error
+    )
 
 
 def _unpacked_bytes(
@@ -180,7 +217,9 @@ def _unpacked_bytes(
     together, starts = _unpacked_together(chunk, found)
     pieces: list[Any] = []
     columns = (found[:, field].tolist() for field in (_AT, _PACKED, _UNPACKED, _ALGORITHM))
-    for row, start, at, packed_bytes, unpacked_bytes, algorithm in zip(rows.tolist(), starts, *columns, strict=True):
+    for row, start, at, packed_bytes, unpacked_bytes, algorithm in zip(
+        rows.tolist(), starts, *columns, strict=True
+    ):
         if start >= 0:
             pieces.append(together[start : start + unpacked_bytes])
             continue
@@ -193,7 +232,9 @@ def _unpacked_bytes(
         except MemoryError:
             return pieces, _too_large(chunk, row, unpacked_bytes)
         except (zlib.error, OSError, pa.ArrowException) as error:
-            return pieces, _damaged(chunk, row, "its compressed bytes cannot be decompressed", unpacked_bytes, error)
+            return pieces, _damaged(
+                chunk, row, "its compressed bytes cannot be decompressed", unpacked_bytes, error
+            )
         if len(piece) != unpacked_bytes:
             what = "its decompressed size is not the one that it announces"
             return pieces, _damaged(chunk, row, what, unpacked_bytes, f"{len(piece)} bytes")
@@ -245,7 +286,9 @@ def _subject(chunk: Chunk, row: int) -> str:
     return f"a {event_name(int(chunk.events['event_type'][row]))} event"
 
 
-def _damaged(chunk: Chunk, row: int, what: str, unpacked_bytes: int, got: object) -> DamagedJournalError:
+def _damaged(
+    chunk: Chunk, row: int, what: str, unpacked_bytes: int, got: object
+) -> DamagedJournalError:
     return DamagedJournalError(
         f"{_subject(chunk, row)} is damaged: {what}",
         journal=chunk.journal,
@@ -275,7 +318,8 @@ def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
         journal=chunk.journal,
         offset=int(chunk.events["offset"][row]),
         got=f"{unpacked_bytes} bytes",
-        next_step="give the run more memory; if the size is implausible, fetch the journal again from its server",
+        next_step="give the run more memory; if the size is implausible, fetch the journal "
+        "again from its server",
     )
 
 
@@ -287,19 +331,24 @@ def _over_limit(chunk: Chunk, row: int, unpacked_bytes: int, limit_bytes: int) -
         setting="source.unpacked_bytes_max",
         expected=f"at most {limit_bytes} bytes",
         got=f"{unpacked_bytes} bytes",
-        next_step="if a transaction of this size is plausible, raise the setting, give the run twice as much memory "
-        "and run again; if it is not, fetch the journal again from its server",
+        next_step="if a transaction of this size is plausible, raise the setting, give the run "
+        "twice as much memory and run again; if it is not, fetch the journal again from its server",
     )
 
 
-def _wrong_child(chunk: Chunk, parent: int, status: Status, at: int, first: int, stop: int) -> CdcError:
+def _wrong_child(
+    chunk: Chunk, parent: int, status: Status, at: int, first: int, stop: int
+) -> CdcError:
     journal, offset = chunk.journal, int(chunk.events["offset"][parent])
     where = f"at byte {at - first} of {stop - first} inside the payload"
     if stop - at < HEADER_BYTES:
         name, length = "an event", stop - at
     else:
         event_type = int(chunk.data[at + 4])
-        name, length = event_name(event_type), int.from_bytes(chunk.data[at + 9 : at + 13].tobytes(), "little")
+        name, length = (
+            event_name(event_type),
+            int.from_bytes(chunk.data[at + 9 : at + 13].tobytes(), "little"),
+        )
     got = f"{name}, {length} bytes, {where}"
     if status is Status.UNKNOWN_TYPE:
         return UnknownEventError(
@@ -308,7 +357,8 @@ def _wrong_child(chunk: Chunk, parent: int, status: Status, at: int, first: int,
             offset=offset,
             expected="a known type, or one flagged as ignorable",
             got=got,
-            next_step="start after this payload if it cannot change a captured table, and please report the type",
+            next_step="start after this payload if it cannot change a captured table, and "
+            "please report the type",
         )
     if status is Status.STOP_TYPE:
         return UnsupportedEventError(
@@ -320,7 +370,9 @@ def _wrong_child(chunk: Chunk, parent: int, status: Status, at: int, first: int,
         )
     is_mark = status is Status.MARK
     return DamagedJournalError(
-        "an event that cannot be inside a payload" if is_mark else "an impossible length of an event inside a payload",
+        "an event that cannot be inside a payload"
+        if is_mark
+        else "an impossible length of an event inside a payload",
         journal=journal,
         offset=offset,
         expected="events of one transaction" if is_mark else "events that fill the payload exactly",

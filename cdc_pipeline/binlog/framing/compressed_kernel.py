@@ -129,7 +129,13 @@ def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
 
     Source: RFC 8878, "Frame Header".
     """
-    if stop - at < 18 or data[at] != 0x28 or data[at + 1] != 0xB5 or data[at + 2] != 0x2F or data[at + 3] != 0xFD:
+    if (
+        stop - at < 18
+        or data[at] != 0x28
+        or data[at + 1] != 0xB5
+        or data[at + 2] != 0x2F
+        or data[at + 3] != 0xFD
+    ):
         return -1
     descriptor = _wide(data[at + 4])
     is_single_segment = descriptor >> 5 & 1
@@ -147,7 +153,10 @@ def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
 
 @njit(cache=True, nogil=True)
 def gather_packed(
-    data: NDArray[np.uint8], found: NDArray[np.int64], wanted: NDArray[np.int64], out: NDArray[np.uint8]
+    data: NDArray[np.uint8],
+    found: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+    out: NDArray[np.uint8],
 ) -> None:
     """Copy the packed bytes of the rows `wanted` of `found` to `out`, without gaps."""
     at = 0
@@ -308,7 +317,10 @@ def copy_events(
 
 @njit(cache=True, nogil=True)
 def seal_events(
-    out: NDArray[np.uint8], rows: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    out: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
 ) -> None:
     """Write the checksum of each rewritten event."""
     for k in range(len(rows)):

@@ -25,7 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, JournalFormat
-from cdc_pipeline.binlog.event_types import FLAG_ARTIFICIAL, HEADER_BYTES, STOP_REASONS, EventType, event_name
+from cdc_pipeline.binlog.event_types import (
+    FLAG_ARTIFICIAL,
+    HEADER_BYTES,
+    STOP_REASONS,
+    EventType,
+    event_name,
+)
 from cdc_pipeline.binlog.events import format_description, rotate
 from cdc_pipeline.binlog.events.incident import incident_text
 from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX, unpack
@@ -158,7 +164,9 @@ class EventFramer:
                 break
             if status == Status.FULL:
                 more = (len(data) - position) * row // max(position, 1)
-                events = np.concatenate([events, np.empty(row // 4 + more + _SPARE_ROWS, dtype=EVENT_DTYPE)])
+                events = np.concatenate(
+                    [events, np.empty(row // 4 + more + _SPARE_ROWS, dtype=EVENT_DTYPE)]
+                )
                 continue
             at = position + self._prefix_bytes
             try:
@@ -217,7 +225,9 @@ class EventFramer:
         and how many of the fed bytes it consumes.
         """
         # Artificial events in between must be reported only once, so such a chunk is not cut.
-        unpacked = unpack(chunk, whole=bool(self.artificial), event_unpacked_bytes_max=self._unpacked_bytes_max)
+        unpacked = unpack(
+            chunk, whole=bool(self.artificial), event_unpacked_bytes_max=self._unpacked_bytes_max
+        )
         self._count_ignored(unpacked.ignored)
         if unpacked.events_done == len(chunk.events):
             return unpacked.chunk, len(chunk.data)
@@ -237,7 +247,9 @@ class EventFramer:
     def _widths(self) -> tuple[int, int]:
         if self.journal_format is None:
             return -1, 6
-        return self.journal_format.checksum_bytes, format_description.table_id_bytes(self.journal_format)
+        return self.journal_format.checksum_bytes, format_description.table_id_bytes(
+            self.journal_format
+        )
 
     def _count_ignored(self, event_types: NDArray[np.uint8] | list[int], *, sign: int = 1) -> None:
         for event_type, count in unknown_types(event_types).items():
@@ -262,19 +274,26 @@ class EventFramer:
                 next_step="journals that were joined into one file, and relay logs, cannot be "
                 "read: pass the journals separately",
             )
-        self.journal_format = format_description.parse(event, journal=self.journal, offset=self.offset)
+        self.journal_format = format_description.parse(
+            event, journal=self.journal, offset=self.offset
+        )
 
     @staticmethod
     def _is_artificial(header: EventHeader) -> bool:
         return bool(
             header.flags & FLAG_ARTIFICIAL
             or header.event_type in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
-            or (header.log_position == 0 and header.event_type in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION))
+            or (
+                header.log_position == 0
+                and header.event_type in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION)
+            )
         )
 
     def _take_artificial(self, header: EventHeader, event: bytes, row: int) -> None:
         if header.event_type == EventType.FORMAT_DESCRIPTION:
-            self.journal_format = format_description.parse(event, journal=self.journal, offset=self.offset)
+            self.journal_format = format_description.parse(
+                event, journal=self.journal, offset=self.offset
+            )
             body = event[HEADER_BYTES:]
         else:
             body = self._artificial_body(header, event)
@@ -294,12 +313,17 @@ class EventFramer:
         whose presence depends on the server's current setting.
         """
         stored = int.from_bytes(event[-CHECKSUM_BYTES:], "little")
-        has_checksum = len(event) >= HEADER_BYTES + CHECKSUM_BYTES and zlib.crc32(event[:-CHECKSUM_BYTES]) == stored
+        has_checksum = (
+            len(event) >= HEADER_BYTES + CHECKSUM_BYTES
+            and zlib.crc32(event[:-CHECKSUM_BYTES]) == stored
+        )
         if has_checksum:
             return event[HEADER_BYTES:-CHECKSUM_BYTES]
         known = self.journal_format is not None and self.journal_format.checksum_bytes > 0
         # The rotate event is between two journals, which may differ in their checksums.
-        switched = header.event_type == EventType.ROTATE and _JOURNAL_NAME.fullmatch(event[HEADER_BYTES + 8 :])
+        switched = header.event_type == EventType.ROTATE and _JOURNAL_NAME.fullmatch(
+            event[HEADER_BYTES + 8 :]
+        )
         if known and not switched:
             raise self._damaged("the checksum of an artificial event is wrong", header, stored)
         return event[HEADER_BYTES:]
@@ -328,24 +352,34 @@ class EventFramer:
                 offset=self.offset,
                 expected="a known type, or one flagged as ignorable",
                 got=f"{name}, {header.event_length} bytes, flags {header.flags:#06x}",
-                next_step="start after this event if it cannot change a captured table, and please report its type",
+                next_step="start after this event if it cannot change a captured table, and "
+                "please report its type",
             )
         if status is Status.STOP_TYPE:
             return UnsupportedEventError(
                 f"a {name} event cannot be applied",
                 journal=self.journal,
                 offset=self.offset,
-                got=self._stopped(header, data[position + HEADER_BYTES : position + header.event_length]),
+                got=self._stopped(
+                    header, data[position + HEADER_BYTES : position + header.event_length]
+                ),
                 next_step=STOP_REASONS[EventType(header.event_type)],
             )
         if status is Status.BAD_CHECKSUM:
             end = position + header.event_length - CHECKSUM_BYTES
             stored = int.from_bytes(data[end : end + CHECKSUM_BYTES].tobytes(), "little")
             return self._damaged(
-                f"the checksum of a {name} event is wrong", header, stored, zlib.crc32(data[position:end].tobytes())
+                f"the checksum of a {name} event is wrong",
+                header,
+                stored,
+                zlib.crc32(data[position:end].tobytes()),
             )
         end = (self.offset + header.event_length) & 0xFFFFFFFF
-        if status is Status.BAD_LENGTH and header.event_length > EVENT_BYTES_MAX and header.log_position == end:
+        if (
+            status is Status.BAD_LENGTH
+            and header.event_length > EVENT_BYTES_MAX
+            and header.log_position == end
+        ):
             return UnsupportedEventError(
                 f"a {name} event is too large to be read",
                 journal=self.journal,
@@ -359,7 +393,8 @@ class EventFramer:
                 "an impossible event length",
                 journal=self.journal,
                 offset=self.offset,
-                expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes and room for the event's fixed parts",
+                expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes and room for the "
+                "event's fixed parts",
                 got=f"{header.event_length} bytes for {name}",
                 next_step=_FETCH_AGAIN,
             )
@@ -376,10 +411,14 @@ class EventFramer:
         """Describe an event that stops the run: its length, and the text of an incident."""
         said = f"{header.event_length} bytes"
         if header.event_type == EventType.INCIDENT:
-            return f"{said}: {incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
+            return (
+                f"{said}: {incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
+            )
         return said
 
-    def _damaged(self, what: str, header: EventHeader, stored: int, computed: int | None = None) -> DamagedJournalError:
+    def _damaged(
+        self, what: str, header: EventHeader, stored: int, computed: int | None = None
+    ) -> DamagedJournalError:
         return DamagedJournalError(
             what,
             journal=self.journal,

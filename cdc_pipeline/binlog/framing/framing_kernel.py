@@ -119,7 +119,10 @@ def _u2(data: NDArray[np.uint8], at: int) -> Any:
 @njit(cache=True, nogil=True, inline="always")
 def _u4(data: NDArray[np.uint8], at: int) -> Any:
     return (
-        np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+        np.int64(data[at])
+        | np.int64(data[at + 1]) << 8
+        | np.int64(data[at + 2]) << 16
+        | np.int64(data[at + 3]) << 24
     )
 
 
@@ -186,7 +189,14 @@ def frame(
         left = size - position
         if left < HEADER_BYTES:
             # Packets are complete: missing bytes will not come.
-            return _INCOMPLETE if prefix_bytes == 0 else _BAD_LENGTH, begin, row, offset, ignored, packed
+            return (
+                _INCOMPLETE if prefix_bytes == 0 else _BAD_LENGTH,
+                begin,
+                row,
+                offset,
+                ignored,
+                packed,
+            )
         if row == len(events):
             return _FULL, begin, row, offset, ignored, packed
         length = _u4(data, position + 9)

@@ -138,7 +138,9 @@ class PacketBuffer:
         self._state[kernel.STOP] += count
         return self._judge(kernel.walk_packets(self._data, self._state))
 
-    def receive(self, descriptor: int, goal_bytes: int, *, timeout_s: float) -> tuple[PacketEnd | None, Received]:
+    def receive(
+        self, descriptor: int, goal_bytes: int, *, timeout_s: float
+    ) -> tuple[PacketEnd | None, Received]:
         """Read a non-blocking socket until `events` have `goal_bytes`, the block is full, or
         `timeout_s` has passed, with or without new bytes.
 
@@ -153,7 +155,15 @@ class PacketBuffer:
         goal, timeout_ms = self._first + goal_bytes, int(timeout_s * 1000)
         late_ns = time.monotonic_ns() + int(timeout_s * 1e9)
         status, received = receiving.receive(
-            descriptor, self._data, goal, self._room_bytes, timeout_ms, late_ns, self._waiting, self._now, self._state
+            descriptor,
+            self._data,
+            goal,
+            self._room_bytes,
+            timeout_ms,
+            late_ns,
+            self._waiting,
+            self._now,
+            self._state,
         )
         return self._judge(status), Received(received)
 
@@ -168,11 +178,15 @@ class PacketBuffer:
                 next_step="run again: reading continues at the last acked position",
             )
         if status == kernel.TOO_LARGE:
-            raise packet_too_large("an event", int(self._state[kernel.LIMIT]), int(self._state[kernel.GOT]))
+            raise packet_too_large(
+                "an event", int(self._state[kernel.LIMIT]), int(self._state[kernel.GOT])
+            )
         if status == kernel.EMPTY:
             raise _not_understood(b"")
         first = int(self._state[kernel.WHOLE]) + kernel.HEADER_BYTES
-        length = int.from_bytes(self._data[first - kernel.HEADER_BYTES : first - 1].tobytes(), "little")
+        length = int.from_bytes(
+            self._data[first - kernel.HEADER_BYTES : first - 1].tobytes(), "little"
+        )
         if self._state[kernel.STOP] >= first + length:
             self.end = parse_end(self._data[first : first + length].tobytes())
         return self.end
@@ -182,7 +196,9 @@ class PacketBuffer:
         self._first += count
 
 
-def packet_too_large(what: str, limit_bytes: int, got_bytes: int, *, table: str | None = None) -> SizeLimitError:
+def packet_too_large(
+    what: str, limit_bytes: int, got_bytes: int, *, table: str | None = None
+) -> SizeLimitError:
     """Return the error for a logical packet that exceeds `source.packet_bytes_max`."""
     return SizeLimitError(
         f"{what} is larger than this pipeline accepts from a server",
@@ -209,7 +225,9 @@ def parse_end(payload: bytes) -> PacketEnd:
         sqlstate = ""
         if text[:1] == b"#":
             sqlstate, text = text[1:6].decode("ascii", "replace"), text[6:]
-        return PacketEnd(int.from_bytes(payload[1:3], "little"), sqlstate, text.decode("utf-8", "replace"))
+        return PacketEnd(
+            int.from_bytes(payload[1:3], "little"), sqlstate, text.decode("utf-8", "replace")
+        )
     raise _not_understood(payload)
 
 

@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, HEADER_BYTES, EventType
-from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX, EVENT_CLASSES, EventClass, Status
+from cdc_pipeline.binlog.framing.framing_kernel import (
+    EVENT_BYTES_MAX,
+    EVENT_CLASSES,
+    EventClass,
+    Status,
+)
 from cdc_pipeline.binlog.native.compiling import njit
 
 _T = EventType
@@ -24,9 +29,18 @@ def _child_classes() -> NDArray[np.uint8]:
     classes = EVENT_CLASSES.copy()
     classes[classes >= EventClass.PACKED] = EventClass.MARK
     for event_type in (
-        _T.ROTATE, _T.STOP, _T.HEARTBEAT, _T.HEARTBEAT_V2, _T.PREVIOUS_GTIDS, _T.GTID, _T.ANONYMOUS_GTID,
-        _T.GTID_TAGGED, _T.MARIADB_GTID, _T.MARIADB_GTID_LIST, _T.MARIADB_BINLOG_CHECKPOINT,
-    ):  # fmt: skip
+        _T.ROTATE,
+        _T.STOP,
+        _T.HEARTBEAT,
+        _T.HEARTBEAT_V2,
+        _T.PREVIOUS_GTIDS,
+        _T.GTID,
+        _T.ANONYMOUS_GTID,
+        _T.GTID_TAGGED,
+        _T.MARIADB_GTID,
+        _T.MARIADB_GTID_LIST,
+        _T.MARIADB_BINLOG_CHECKPOINT,
+    ):
         classes[event_type] = EventClass.MARK
     return classes
 
@@ -47,13 +61,19 @@ _CLASS_STOP = int(EventClass.STOP)
 @njit(cache=True, nogil=True, inline="always")
 def _u4(data: NDArray[np.uint8], at: int) -> Any:
     return (
-        np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+        np.int64(data[at])
+        | np.int64(data[at + 1]) << 8
+        | np.int64(data[at + 2]) << 16
+        | np.int64(data[at + 3]) << 24
     )
 
 
 @njit(cache=True, nogil=True)
 def count_children(
-    data: NDArray[np.uint8], firsts: NDArray[np.int64], stops: NDArray[np.int64], counts: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    firsts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    counts: NDArray[np.int64],
 ) -> None:
     """Write to `counts`, int64 (k,), upper bounds of the events in each ``data[first:stop]``,
     by the lengths alone.
@@ -95,7 +115,9 @@ def frame_children(
         inside a payload.
     """
     for k in range(len(firsts)):
-        status, at = _frame_payload(data, firsts[k], stops[k], events, parents[k], table_id_bytes, classes)
+        status, at = _frame_payload(
+            data, firsts[k], stops[k], events, parents[k], table_id_bytes, classes
+        )
         if status != _DONE:
             return k, status, at
     return len(firsts), _DONE, 0

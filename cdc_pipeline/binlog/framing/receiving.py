@@ -49,7 +49,9 @@ _SECOND_NS: Final = 1_000_000_000
 
 is_possible: Final = not config.DISABLE_JIT  # type: ignore[attr-defined]
 
-_recv: Any = types.ExternalFunction("recv", types.int64(types.int32, types.uintp, types.uint64, types.int32))
+_recv: Any = types.ExternalFunction(
+    "recv", types.int64(types.int32, types.uintp, types.uint64, types.int32)
+)
 _clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 _poll: Any = types.ExternalFunction("poll", types.int32(types.uintp, types.uint64, types.int32))
 

@@ -41,7 +41,11 @@ def _hex_digit(value: Integer) -> Integer:
 
 @routine
 def _put_uuid(
-    data: NDArray[np.uint8], first: Integer, length: Integer, out: NDArray[np.uint8], position: Integer
+    data: NDArray[np.uint8],
+    first: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
 ) -> Integer:
     """Write 8-4-4-4-12 hex digits. Returns the position after them."""
     for index in range(16):
@@ -57,7 +61,11 @@ def _put_uuid(
 
 @routine
 def _put_inet4(
-    data: NDArray[np.uint8], first: Integer, length: Integer, out: NDArray[np.uint8], position: Integer
+    data: NDArray[np.uint8],
+    first: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
 ) -> Integer:
     """Write four numbers with dots. Returns the position after them."""
     for index in range(4):
@@ -79,12 +87,18 @@ def _put_inet4(
 @helper
 def _group(data: NDArray[np.uint8], first: Integer, length: Integer, index: Integer) -> Integer:
     """Return one of the eight 16-bit groups."""
-    return _byte_of(data, first, length, 2 * index) << 8 | _byte_of(data, first, length, 2 * index + 1)
+    return _byte_of(data, first, length, 2 * index) << 8 | _byte_of(
+        data, first, length, 2 * index + 1
+    )
 
 
 @routine
 def _put_inet6(
-    data: NDArray[np.uint8], first: Integer, length: Integer, out: NDArray[np.uint8], position: Integer
+    data: NDArray[np.uint8],
+    first: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
 ) -> Integer:
     """Write the groups as MariaDB does. Returns the position after them."""
     best: Integer = np.int64(8)

@@ -26,7 +26,9 @@ _RATIO_MAX: Final = 1032  # of deflate
 
 
 @helper
-def _plain_size(data: NDArray[np.uint8], first: Integer, length: Integer, size_max: Integer) -> Integer:
+def _plain_size(
+    data: NDArray[np.uint8], first: Integer, length: Integer, size_max: Integer
+) -> Integer:
     """Return the unpacked size of the value, or DAMAGED."""
     if length == 0:
         return np.int64(0)
@@ -113,8 +115,15 @@ def unpack_values(
                     out[start + index] = data[first + 1 + index]
             else:
                 good = inflate_at(
-                    stream, data, first + 1 + (head & 7), first + length, head & _RAW != 0, out, start, size
-                )  # fmt: skip
+                    stream,
+                    data,
+                    first + 1 + (head & 7),
+                    first + length,
+                    head & _RAW != 0,
+                    out,
+                    start,
+                    size,
+                )
         if good:
             for index in range(LENGTH_BYTES):
                 out[position + index] = (size >> (8 * index)) & 0xFF

@@ -84,16 +84,24 @@ def _prefetch(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001
         pointer = _pointer(context, builder, signature.args[0], *arguments)
         word = ir.IntType(32)
         prefetch = builder.module.declare_intrinsic(
-            "llvm.prefetch", [pointer.type], ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
+            "llvm.prefetch",
+            [pointer.type],
+            ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word]),
         )
-        builder.call(prefetch, [pointer, ir.Constant(word, 0), ir.Constant(word, 3), ir.Constant(word, 1)])
+        builder.call(
+            prefetch, [pointer, ir.Constant(word, 0), ir.Constant(word, 3), ir.Constant(word, 1)]
+        )
         return context.get_dummy_value()
 
     return types.void(data, types.int64), generate
 
 
 def _copy_by_bytes(
-    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+    data: NDArray[np.uint8],
+    source: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    target: Integer,
 ) -> bool:
     seen = np.uint8(0)
     for index in range(length):
@@ -104,7 +112,11 @@ def _copy_by_bytes(
 
 
 def _copy_by_words(
-    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+    data: NDArray[np.uint8],
+    source: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    target: Integer,
 ) -> bool:
     """Copy data[source : source + length] to out[target:]. Returns whether all of it is ASCII."""
     if length < _WORD_BYTES:
@@ -126,7 +138,11 @@ def _copy_by_words(
 
 
 def _plain_by_bytes(
-    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+    data: NDArray[np.uint8],
+    source: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    target: Integer,
 ) -> bool:
     plain = True
     for index in range(length):
@@ -137,7 +153,11 @@ def _plain_by_bytes(
 
 
 def _plain_by_words(
-    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+    data: NDArray[np.uint8],
+    source: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    target: Integer,
 ) -> bool:
     """Copy data[source : source + length] to out[target:]. Returns whether it is ASCII that needs
     no JSON escape.
@@ -168,7 +188,11 @@ def _plain_by_words(
 
 
 def _piece_by_bytes(
-    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+    data: NDArray[np.uint8],
+    source: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    target: Integer,
 ) -> Integer:
     for index in range(length):
         out[target + index] = data[source + index]
@@ -176,7 +200,11 @@ def _piece_by_bytes(
 
 
 def _copy_piece(
-    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+    data: NDArray[np.uint8],
+    source: Integer,
+    length: Integer,
+    out: NDArray[np.uint8],
+    target: Integer,
 ) -> Integer:
     """Copy data[source : source + length] to out[target:], a separate array. Returns the position
     after it.
@@ -191,14 +219,18 @@ def _copy_piece(
     return target + length
 
 
-def _equal_by_bytes(data: NDArray[np.uint8], left: Integer, right: Integer, length: Integer) -> bool:
+def _equal_by_bytes(
+    data: NDArray[np.uint8], left: Integer, right: Integer, length: Integer
+) -> bool:
     index = 0
     while index < length and data[left + index] == data[right + index]:
         index += 1
     return bool(index == length)
 
 
-def _equal_by_words(data: NDArray[np.uint8], left: Integer, right: Integer, length: Integer) -> bool:
+def _equal_by_words(
+    data: NDArray[np.uint8], left: Integer, right: Integer, length: Integer
+) -> bool:
     """Return whether data[left : left + length] and data[right : right + length] are equal."""
     if length < _WORD_BYTES:
         index = 0

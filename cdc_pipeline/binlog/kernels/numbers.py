@@ -34,17 +34,30 @@ def integer_at(data: NDArray[np.uint8], p: Integer, width: Integer, big_endian: 
     if width == 4:
         if big_endian:
             return (
-                byte_at(data, p) << 24 | byte_at(data, p + 1) << 16 | byte_at(data, p + 2) << 8 | byte_at(data, p + 3)
+                byte_at(data, p) << 24
+                | byte_at(data, p + 1) << 16
+                | byte_at(data, p + 2) << 8
+                | byte_at(data, p + 3)
             )
-        return byte_at(data, p) | byte_at(data, p + 1) << 8 | byte_at(data, p + 2) << 16 | byte_at(data, p + 3) << 24
+        return (
+            byte_at(data, p)
+            | byte_at(data, p + 1) << 8
+            | byte_at(data, p + 2) << 16
+            | byte_at(data, p + 3) << 24
+        )
     if width == 1:
         return byte_at(data, p)
     if width == 8 and not big_endian:
         return (
-            byte_at(data, p) | byte_at(data, p + 1) << 8 | byte_at(data, p + 2) << 16 | byte_at(data, p + 3) << 24
-            | byte_at(data, p + 4) << 32 | byte_at(data, p + 5) << 40 | byte_at(data, p + 6) << 48
+            byte_at(data, p)
+            | byte_at(data, p + 1) << 8
+            | byte_at(data, p + 2) << 16
+            | byte_at(data, p + 3) << 24
+            | byte_at(data, p + 4) << 32
+            | byte_at(data, p + 5) << 40
+            | byte_at(data, p + 6) << 48
             | byte_at(data, p + 7) << 56
-        )  # fmt: skip
+        )
     value = np.int64(0)
     if big_endian:
         for index in range(width):
@@ -86,7 +99,9 @@ def gather_integers(
 
 
 @helper
-def _times_plus(high: Integer, low: Integer, factor: Integer, addend: Integer) -> tuple[Integer, Integer]:
+def _times_plus(
+    high: Integer, low: Integer, factor: Integer, addend: Integer
+) -> tuple[Integer, Integer]:
     """Return high:low * factor + addend in 128 bits; factor and addend are below 2**32."""
     a = (low & _LOW_32) * factor + addend
     b = (low >> _BITS_32) * factor + (a >> _BITS_32)
@@ -179,7 +194,9 @@ def gather_decimals(
 
 
 @helper
-def put_digits(out: NDArray[np.uint8], position: Integer, value: Integer, digits: Integer) -> Integer:
+def put_digits(
+    out: NDArray[np.uint8], position: Integer, value: Integer, digits: Integer
+) -> Integer:
     """Write `value` with exactly `digits` digits. Returns the position after them."""
     for index in range(position + digits - 1, position - 1, -1):
         out[index] = 48 + value % 10

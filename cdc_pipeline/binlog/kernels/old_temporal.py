@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.numbers import INVALID, POWERS, VALID
-from cdc_pipeline.binlog.kernels.temporal import DAY_US, SECOND_US, days_since_1970, is_date, put_time
+from cdc_pipeline.binlog.kernels.temporal import (
+    DAY_US,
+    SECOND_US,
+    days_since_1970,
+    is_date,
+    put_time,
+)
 from cdc_pipeline.binlog.native.compiling import Integer, kernel
 
 ZERO_SECONDS: Final = 838 * 3600 + 59 * 60 + 59 + 1  # the stored value of a zero TIME
@@ -36,7 +42,9 @@ def fractional_timestamps(
             if packed[row] == 0 or fraction >= POWERS[digits]:
                 state[row] = INVALID
             else:
-                out[row] = (packed[row] >> shift) * SECOND_US + fraction * POWERS[FRACTION_DIGITS_MAX - digits]
+                out[row] = (packed[row] >> shift) * SECOND_US + fraction * POWERS[
+                    FRACTION_DIGITS_MAX - digits
+                ]
 
 
 @kernel
@@ -84,8 +92,14 @@ def fractional_times(
                 state[row] = INVALID
             else:
                 position = put_time(
-                    out, position, negative, seconds // 3600, seconds // 60 % 60, seconds % 60, value % POWERS[digits],
+                    out,
+                    position,
+                    negative,
+                    seconds // 3600,
+                    seconds // 60 % 60,
+                    seconds % 60,
+                    value % POWERS[digits],
                     digits,
-                )  # fmt: skip
+                )
         offsets[row + 1] = position
     return position

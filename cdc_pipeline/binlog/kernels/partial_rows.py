@@ -95,7 +95,9 @@ def _image_end(
 
 
 @helper
-def _copy(data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], target: Integer) -> Integer:
+def _copy(
+    data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], target: Integer
+) -> Integer:
     for index in range(stop - first):
         out[np.uint64(target + index)] = data[np.uint64(first + index)]
     return target + stop - first

@@ -76,7 +76,9 @@ VALUE_BYTES_MORE: Final = 32  # a value grows by no more than this: the longest 
 
 
 @helper
-def _put_big_endian(out: NDArray[np.uint8], position: Integer, value: Integer, width: Integer) -> Integer:
+def _put_big_endian(
+    out: NDArray[np.uint8], position: Integer, value: Integer, width: Integer
+) -> Integer:
     """Write the low `width` bytes of a value, highest first. Returns the position after them."""
     for index in range(width):
         out[position + index] = np.uint8((value >> (8 * (width - 1 - index))) & 0xFF)
@@ -84,14 +86,18 @@ def _put_big_endian(out: NDArray[np.uint8], position: Integer, value: Integer, w
 
 
 @helper
-def _put_fraction(out: NDArray[np.uint8], position: Integer, micros: Integer, width: Integer) -> Integer:
+def _put_fraction(
+    out: NDArray[np.uint8], position: Integer, micros: Integer, width: Integer
+) -> Integer:
     if width == 0:
         return position
     return _put_big_endian(out, position, micros // fraction_unit_us(width), width)
 
 
 @helper
-def _micros_at(data: NDArray[np.uint8], position: Integer, length: Integer, full: Integer) -> Integer:
+def _micros_at(
+    data: NDArray[np.uint8], position: Integer, length: Integer, full: Integer
+) -> Integer:
     return unsigned_at(data, position + full - 4, 4) if length == full else np.int64(0)
 
 
@@ -123,7 +129,15 @@ def _put_moment(
         minute = byte_at(data, position + 5)
         second = byte_at(data, position + 6)
     micros = _micros_at(data, position, length, 11)
-    if year > 9999 or month > 12 or day > 31 or hour > 23 or minute > 59 or second > 59 or micros > 999_999:
+    if (
+        year > 9999
+        or month > 12
+        or day > 31
+        or hour > 23
+        or minute > 59
+        or second > 59
+        or micros > 999_999
+    ):
         return np.int64(-1)
     if op == DATE:
         packed = year << 9 | month << 5 | day
@@ -178,7 +192,9 @@ def _put_time(
 
 
 @helper
-def _digit_at(data: NDArray[np.uint8], position: Integer, place: Integer, count: Integer) -> Integer:
+def _digit_at(
+    data: NDArray[np.uint8], position: Integer, place: Integer, count: Integer
+) -> Integer:
     """Return digit `place` of `count` digits at `position`;
     0 before the first and after the last.
     """
@@ -379,7 +395,9 @@ def rewrite_rows(
             count = byte_at(data, at)
             at += 1
             if count > 250:
-                count_bytes = np.int64(2) if count == 252 else (np.int64(3) if count == 253 else np.int64(8))
+                count_bytes = (
+                    np.int64(2) if count == 252 else (np.int64(3) if count == 253 else np.int64(8))
+                )
                 if count == 251 or count == 255 or at + count_bytes > end:
                     state[S_COLUMN] = column
                     status = np.int64(OVERRUN)

@@ -39,7 +39,15 @@ def days_since_1970(year: Integer, month: Integer, day: Integer) -> Integer:
     if month <= 2:
         year -= 1
         month += 12
-    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 719_469
+    return (
+        365 * year
+        + year // 4
+        - year // 100
+        + year // 400
+        + (153 * (month - 3) + 2) // 5
+        + day
+        - 719_469
+    )
 
 
 @helper
@@ -52,7 +60,11 @@ def date_days(value: Integer) -> Integer:
 @helper
 def fraction_unit_us(fraction_bytes: Integer) -> Integer:
     """Return the microseconds of one unit of a fraction in so many bytes."""
-    return np.int64(1) if fraction_bytes == 3 else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
+    return (
+        np.int64(1)
+        if fraction_bytes == 3
+        else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
+    )
 
 
 @helper
@@ -107,7 +119,10 @@ def dates(packed: NDArray[np.int64], out: NDArray[np.int32], state: NDArray[np.u
 
 @kernel
 def datetimes(
-    packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
+    packed: NDArray[np.int64],
+    fraction_bytes: Integer,
+    out: NDArray[np.int64],
+    state: NDArray[np.uint8],
 ) -> None:
     """Convert DATETIME2 to microseconds since 1970, wall clock. packed:
     int64, big-endian bits; out: int64.
@@ -123,7 +138,9 @@ def datetimes(
 
 
 @kernel
-def old_datetimes(packed: NDArray[np.int64], out: NDArray[np.int64], state: NDArray[np.uint8]) -> None:
+def old_datetimes(
+    packed: NDArray[np.int64], out: NDArray[np.int64], state: NDArray[np.uint8]
+) -> None:
     """Convert DATETIME of type 12 (a number YYYYMMDDhhmmss) to microseconds since 1970,
     wall clock.
     """
@@ -134,7 +151,13 @@ def old_datetimes(packed: NDArray[np.int64], out: NDArray[np.int64], state: NDAr
         date, time = packed[row] // 1_000_000, packed[row] % 1_000_000
         year, month, day = date // 10_000, date // 100 % 100, date % 100
         hour, minute, second = time // 10_000, time // 100 % 100, time % 100
-        if packed[row] < 0 or not is_date(year, month, day) or hour > 23 or minute > 59 or second > 59:
+        if (
+            packed[row] < 0
+            or not is_date(year, month, day)
+            or hour > 23
+            or minute > 59
+            or second > 59
+        ):
             state[row] = INVALID
             continue
         seconds = hour * 3600 + minute * 60 + second
@@ -143,7 +166,10 @@ def old_datetimes(packed: NDArray[np.int64], out: NDArray[np.int64], state: NDAr
 
 @kernel
 def timestamps(
-    packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
+    packed: NDArray[np.int64],
+    fraction_bytes: Integer,
+    out: NDArray[np.int64],
+    state: NDArray[np.uint8],
 ) -> None:
     """Convert TIMESTAMP2 (or the old type, with fraction_bytes 0) to microseconds since 1970, UTC.
     0 is the zero date; MariaDB also has fractions of second 0.
@@ -208,7 +234,12 @@ def times(
             if old:
                 negative = packed[row] < 0
                 value = abs(packed[row])
-                hour, minute, second, fraction = value // 10_000, value // 100 % 100, value % 100, np.int64(0)
+                hour, minute, second, fraction = (
+                    value // 10_000,
+                    value // 100 % 100,
+                    value % 100,
+                    np.int64(0),
+                )
             else:
                 value = packed[row] - top
                 negative = value < 0

@@ -159,7 +159,9 @@ def gather_tiles(
                         source += width
                         is_ascii = copy_bytes(data, source, length, bytes_, end)
                         if not is_ascii and first != BYTES:
-                            good = first != ASCII and valid_utf8(data, source, source + length, first)
+                            good = first != ASCII and valid_utf8(
+                                data, source, source + length, first
+                            )
                             invalids += 0 if good else 1
                         end += length
                         for _ in range(length, second):
@@ -175,7 +177,9 @@ def gather_tiles(
                         nulls += 1
                         _clear_bit(bytes_, valid, first_row + row)
                     else:
-                        top, bottom, good = decimal_words(data, base[row] + relative[column, row], first, second)
+                        top, bottom, good = decimal_words(
+                            data, base[row] + relative[column, row], first, second
+                        )
                         words64[2 * (out + row)] = np.int64(bottom)
                         words64[2 * (out + row) + 1] = np.int64(top)
                         invalids += 0 if good else 1
@@ -187,7 +191,11 @@ def gather_tiles(
                         _clear_bit(bytes_, valid, first_row + row)
                     else:
                         packed = integer_at(data, base[row] + relative[column, row], width, True)
-                        value = datetime_us(packed, first) if op == DATETIME else timestamp_us(packed, first)
+                        value = (
+                            datetime_us(packed, first)
+                            if op == DATETIME
+                            else timestamp_us(packed, first)
+                        )
                         invalids += 1 if value == NO_TIME else 0
                     words64[out + row] = value
             else:

@@ -62,7 +62,9 @@ def unsigned_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> I
 
 
 @helper
-def _copy_bitmap(data: NDArray[np.uint8], position: Integer, columns: Integer, bits: NDArray[np.uint8]) -> None:
+def _copy_bitmap(
+    data: NDArray[np.uint8], position: Integer, columns: Integer, bits: NDArray[np.uint8]
+) -> None:
     """Copy a columns-present bitmap."""
     for index in range((columns + 7) >> 3):
         bits[index] = data[np.uint64(position + index)]
@@ -276,9 +278,19 @@ def walk_rows(
                         before[column, row] = NO_VALUE
                 if op != INSERT:
                     position = _walk_image(
-                        data, position, end, start, row, before_columns, before_count, rules, before, before_bytes,
-                        before_nulls, state,
-                    )  # fmt: skip
+                        data,
+                        position,
+                        end,
+                        start,
+                        row,
+                        before_columns,
+                        before_count,
+                        rules,
+                        before,
+                        before_bytes,
+                        before_nulls,
+                        state,
+                    )
                     if position < 0:
                         return OVERRUN
             if has_after:
@@ -287,9 +299,19 @@ def walk_rows(
                         after[column, row] = NO_VALUE
                 if op != DELETE:
                     position = _walk_image(
-                        data, position, end, start, row, after_columns, after_count, rules, after, after_bytes,
-                        after_nulls, state,
-                    )  # fmt: skip
+                        data,
+                        position,
+                        end,
+                        start,
+                        row,
+                        after_columns,
+                        after_count,
+                        rules,
+                        after,
+                        after_bytes,
+                        after_nulls,
+                        state,
+                    )
                     if position < 0:
                         return OVERRUN
             if position == start and not no_bytes:  # images of no column cannot fill bytes

@@ -82,7 +82,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
 else:
     binding.add_symbol(_SYMBOL, _fastest_address())
-    _crc32: Any = types.ExternalFunction(_SYMBOL, types.uint64(types.uint64, types.uintp, types.uint32))
+    _crc32: Any = types.ExternalFunction(
+        _SYMBOL, types.uint64(types.uint64, types.uintp, types.uint32)
+    )
 
     @njit(cache=True, nogil=True)
     def crc32_of(data: Any, first: int, stop: int) -> Any:

@@ -26,7 +26,11 @@ _POLYNOMIAL: Final = 0x104C11DB7
 _NAME: Final = "crc32_by_folding"
 _BLOCK: Final = 16
 _LANES: Final = 4
-_MULTIPLY: Final = {1: "llvm.x86.pclmulqdq", 2: "llvm.x86.pclmulqdq.256", 4: "llvm.x86.pclmulqdq.512"}
+_MULTIPLY: Final = {
+    1: "llvm.x86.pclmulqdq",
+    2: "llvm.x86.pclmulqdq.256",
+    4: "llvm.x86.pclmulqdq.512",
+}
 
 _I8, _I32, _I64, _I128 = (ir.IntType(bits) for bits in (8, 32, 64, 128))
 
@@ -84,7 +88,9 @@ class _Writer:
         self.together = together
         self.function = ir.Function(module, kind, _NAME)
         self.multiply = {
-            blocks: ir.Function(module, ir.FunctionType(_group(blocks), [_group(blocks), _group(blocks), _I8]), name)
+            blocks: ir.Function(
+                module, ir.FunctionType(_group(blocks), [_group(blocks), _group(blocks), _I8]), name
+            )
             for blocks, name in _MULTIPLY.items()
             if blocks in (1, together)
         }
@@ -94,7 +100,9 @@ class _Writer:
     def load(self, position: Any, blocks: int = 1) -> Any:
         """Load so many blocks at an index of the message."""
         pointer = self.builder.gep(self.function.args[1], [position])
-        return self.builder.load(self.builder.bitcast(pointer, _group(blocks).as_pointer()), align=1)
+        return self.builder.load(
+            self.builder.bitcast(pointer, _group(blocks).as_pointer()), align=1
+        )
 
     def number(self, block: Any) -> Any:
         """Return one block as a number of 128 bits."""
@@ -106,13 +114,17 @@ class _Writer:
     def product(self, group: Any, factors: tuple[int, int], halves: int) -> Any:
         """Multiply the half of each block with the factor that `halves` (0x00, 0x11) selects."""
         blocks = group.type.count // 2
-        constant = ir.Constant(group.type, [ir.Constant(_I64, factor) for factor in factors * blocks])
+        constant = ir.Constant(
+            group.type, [ir.Constant(_I64, factor) for factor in factors * blocks]
+        )
         return self.builder.call(self.multiply[blocks], [group, constant, ir.Constant(_I8, halves)])
 
     def fold(self, group: Any, next_group: Any, distance_bytes: int) -> Any:
         """Move `group` on by so many bytes and add it to `next_group`."""
         factors = _power(8 * distance_bytes + 32), _power(8 * distance_bytes - 32)
-        moved = self.builder.xor(self.product(group, factors, 0x00), self.product(group, factors, 0x11))
+        moved = self.builder.xor(
+            self.product(group, factors, 0x00), self.product(group, factors, 0x11)
+        )
         return self.builder.xor(moved, next_group)
 
     def reduce(self, block: Any) -> Any:
@@ -183,7 +195,11 @@ class _Writer:
         order = ir.VectorType(_I32, 2)
         return [
             self.builder.shuffle_vector(
-                group, group, ir.Constant(order, [ir.Constant(_I32, 2 * index), ir.Constant(_I32, 2 * index + 1)])
+                group,
+                group,
+                ir.Constant(
+                    order, [ir.Constant(_I32, 2 * index), ir.Constant(_I32, 2 * index + 1)]
+                ),
             )
             for index in range(blocks)
         ]
@@ -200,9 +216,13 @@ class _Writer:
         odd_bits = builder.zext(builder.shl(odd, ir.Constant(_I64, 3)), _I128)
         # The odd bytes at the front become the end of a block; then comes the first whole one.
         first = self.number(self.load(ir.Constant(_I64, 0)))
-        front = builder.shl(builder.xor(first, initial), builder.sub(ir.Constant(_I128, 128), odd_bits))
+        front = builder.shl(
+            builder.xor(first, initial), builder.sub(ir.Constant(_I128, 128), odd_bits)
+        )
         front = builder.select(builder.icmp_unsigned("==", odd, ir.Constant(_I64, 0)), zero, front)
-        block = self.block(builder.xor(self.number(self.load(odd)), builder.lshr(initial, odd_bits)))
+        block = self.block(
+            builder.xor(self.number(self.load(odd)), builder.lshr(initial, odd_bits))
+        )
         value = self.fold(self.block(front), block, _BLOCK)
         position = builder.add(odd, ir.Constant(_I64, _BLOCK))
         # Fold single blocks until whole groups are left, then single groups until sets of four are

@@ -28,7 +28,14 @@ Integer: TypeAlias = Any
 _njit: Any = njit  # its type stub does not know all of its options
 
 kernel: Final = _njit(cache=True, nogil=True, _nrt=False)
-routine: Final = _njit(cache=True, nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+routine: Final = _njit(
+    cache=True, nogil=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
 helper: Final = _njit(
-    cache=True, nogil=True, _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    cache=True,
+    nogil=True,
+    _nrt=False,
+    forceinline=True,
+    no_cpython_wrapper=True,
+    no_cfunc_wrapper=True,
 )

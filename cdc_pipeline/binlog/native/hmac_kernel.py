@@ -57,7 +57,9 @@ def _rotated(word: np.uint64, bits: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def _compress(state: NDArray[np.uint64], block: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
+def _compress(
+    state: NDArray[np.uint64], block: NDArray[np.uint8], words: NDArray[np.uint64]
+) -> None:
     """Hash one block of 64 bytes into a state of 8 words; `words` is scratch for 64."""
     mask = np.uint64(0xFFFFFFFF)
     for i in range(16):
@@ -147,7 +149,9 @@ def _hash_all(
         state[:] = outer
         _finish(state, digest, 64, block, words)
         for i in range(64):
-            out[64 * row + i] = _DIGITS[(state[i // 8] >> np.uint64(28 - 4 * (i % 8))) & np.uint64(0xF)]
+            out[64 * row + i] = _DIGITS[
+                (state[i // 8] >> np.uint64(28 - 4 * (i % 8))) & np.uint64(0xF)
+            ]
     return out
 
 
@@ -163,7 +167,9 @@ def hmac_states(key: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 
 def hmac_hex(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], states: tuple[NDArray[np.uint64], NDArray[np.uint64]]
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    states: tuple[NDArray[np.uint64], NDArray[np.uint64]],
 ) -> NDArray[np.uint8]:
     """Compute the HMACs of n values.
 

@@ -2,7 +2,8 @@
 
 Rules:
 - One stream serves many values: it is set up once and reset for each, without allocation per value.
-- The stream is an opaque int64 array of _STREAM_WORDS; every `inflate_start` needs an `inflate_end`.
+- The stream is an opaque int64 array of _STREAM_WORDS; every `inflate_start` needs an
+  `inflate_end`.
 - Importing this module registers the symbols with LLVM, before any kernel that uses them is
   compiled or loaded.
 
@@ -99,10 +100,15 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
 else:
     HAS_ZLIB = _register()
     _init: Any = types.ExternalFunction(
-        "cdc_pipeline_inflateInit2_", types.int32(types.uintp, types.int32, types.uintp, types.int32)
+        "cdc_pipeline_inflateInit2_",
+        types.int32(types.uintp, types.int32, types.uintp, types.int32),
     )
-    _reset: Any = types.ExternalFunction("cdc_pipeline_inflateReset2", types.int32(types.uintp, types.int32))
-    _inflate: Any = types.ExternalFunction("cdc_pipeline_inflate", types.int32(types.uintp, types.int32))
+    _reset: Any = types.ExternalFunction(
+        "cdc_pipeline_inflateReset2", types.int32(types.uintp, types.int32)
+    )
+    _inflate: Any = types.ExternalFunction(
+        "cdc_pipeline_inflate", types.int32(types.uintp, types.int32)
+    )
     _end: Any = types.ExternalFunction("cdc_pipeline_inflateEnd", types.int32(types.uintp))
 
     @njit(cache=True, nogil=True)

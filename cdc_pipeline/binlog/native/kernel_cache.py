@@ -20,7 +20,9 @@ from typing import Any, Final
 from numba.core import caching
 
 _FOLDER: Final = Path(__file__).parents[1]
-_IMPORT: Final = re.compile(r"^\s*from\s+(cdc_pipeline[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+_IMPORT: Final = re.compile(
+    r"^\s*from\s+(cdc_pipeline[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE
+)
 
 
 @cache
@@ -43,7 +45,10 @@ def _read(file: Path) -> tuple[bytes, list[Path]]:
     imported = []
     for module, names in _IMPORT.findall(source.decode("utf-8")):
         base = _FOLDER.parent.joinpath(*module.split(".")[1:])
-        imported += [base.with_suffix(".py"), *(base / f"{name}.py" for name in re.findall(r"\w+", names))]
+        imported += [
+            base.with_suffix(".py"),
+            *(base / f"{name}.py" for name in re.findall(r"\w+", names)),
+        ]
     kept = [one for one in imported if _FOLDER in one.parents and one.is_file()]
     return hashlib.sha256(source).digest(), kept
 
@@ -70,5 +75,9 @@ def install() -> None:
     known: list[Any] = caching.CacheImpl._locator_classes
     if any(issubclass(one, _StampedByClosure) for one in known):
         return
-    bases = (caching.UserProvidedCacheLocator, caching.InTreeCacheLocator, caching.UserWideCacheLocator)
+    bases = (
+        caching.UserProvidedCacheLocator,
+        caching.InTreeCacheLocator,
+        caching.UserWideCacheLocator,
+    )
     known[:0] = [type(f"Stamped{base.__name__}", (_StampedByClosure, base), {}) for base in bases]

@@ -18,7 +18,10 @@ def zlib_addresses(functions: Sequence[str]) -> list[int] | None:
             continue
         try:
             library = ctypes.CDLL(name)
-            found = [ctypes.cast(getattr(library, function), ctypes.c_void_p).value for function in functions]
+            found = [
+                ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+                for function in functions
+            ]
         except (OSError, AttributeError):
             continue
         _keep_alive.append(library)

@@ -110,12 +110,21 @@ class _Cells:
         big_endian = wire.is_big_endian(self.column)
         for block, relative, rows in self.parts():
             numbers.gather_integers(
-                block.data, block.base, relative, self.rule, big_endian, signed, out[rows], self.state[rows]
+                block.data,
+                block.base,
+                relative,
+                self.rule,
+                big_endian,
+                signed,
+                out[rows],
+                self.state[rows],
             )
         self.packed = out
         return out
 
-    def array(self, kind: pa.DataType, buffers: list[pa.Buffer], children: list[pa.Array] | None = None) -> pa.Array:
+    def array(
+        self, kind: pa.DataType, buffers: list[pa.Buffer], children: list[pa.Array] | None = None
+    ) -> pa.Array:
         """Return an Arrow array with the validity of `state`."""
         valid = self.state == VALID
         nulls = self.rows - int(np.count_nonzero(valid))
@@ -150,7 +159,13 @@ def build_columns(
     tiled = {}
     if present:
         tiled = gather_tiled(
-            schema, blocks, image=image, rows=rows, value_bytes=value_bytes, nulls=nulls, is_mariadb=is_mariadb
+            schema,
+            blocks,
+            image=image,
+            rows=rows,
+            value_bytes=value_bytes,
+            nulls=nulls,
+            is_mariadb=is_mariadb,
         )
     arrays = []
     for index, column in enumerate(schema.columns):
@@ -162,9 +177,16 @@ def build_columns(
             arrays.append(pa.nulls(rows, kind))
             continue
         cells = _Cells(
-            column=column, index=index, image=image, blocks=blocks, rows=rows, value_bytes=int(value_bytes[index]),
-            rule=int(rules[index]), is_mariadb=is_mariadb, state=np.empty(rows, np.uint8),
-        )  # fmt: skip
+            column=column,
+            index=index,
+            image=image,
+            blocks=blocks,
+            rows=rows,
+            value_bytes=int(value_bytes[index]),
+            rule=int(rules[index]),
+            is_mariadb=is_mariadb,
+            state=np.empty(rows, np.uint8),
+        )
         try:
             if column.wire_type in COMPRESSED:
                 invalid.extend(_unpack(cells))
@@ -196,7 +218,9 @@ def _unpack(cells: _Cells) -> list[InvalidValue]:
         data, base, relative, damaged[rows] = compressed.unpack(column, *values, rule=rule)
         unpacked.append((replace(block, data=data, base=base), relative, rows))
     reported = [
-        InvalidValue(int(row), cells.image, cells.index, compressed.REASON, cells.raw(int(row)).hex())
+        InvalidValue(
+            int(row), cells.image, cells.index, compressed.REASON, cells.raw(int(row)).hex()
+        )
         for row in np.flatnonzero(damaged)
     ]
     cells.unpacked, cells.rule = unpacked, compressed.RULE
@@ -227,7 +251,11 @@ def _bit(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 def _real(cells: _Cells, kind: pa.DataType) -> pa.Array:
     bits = cells.integers(signed=False)
-    values = bits.astype(np.uint32).view(np.float32) if pa.types.is_float32(kind) else bits.view(np.float64)
+    values = (
+        bits.astype(np.uint32).view(np.float32)
+        if pa.types.is_float32(kind)
+        else bits.view(np.float64)
+    )
     finite = np.isfinite(values)
     if not finite.all():  # no server stores infinities and NaN, and JSON has no text for them
         cells.state[~finite & (cells.state == VALID)] = INVALID
@@ -250,7 +278,9 @@ def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
     if cells.column.wire_type not in OLD_TEMPORAL:
-        temporal.datetimes(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
+        temporal.datetimes(
+            cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state
+        )
     elif digits:
         old_temporal.fractional_datetimes(cells.integers(signed=False), digits, out, cells.state)
     else:
@@ -264,7 +294,9 @@ def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
     if digits and cells.column.wire_type in OLD_TEMPORAL:
         old_temporal.fractional_timestamps(cells.integers(signed=False), digits, out, cells.state)
     else:
-        temporal.timestamps(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
+        temporal.timestamps(
+            cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state
+        )
     return cells.array(kind, [pa.py_buffer(out)])
 
 
@@ -277,7 +309,9 @@ def _time(cells: _Cells, kind: pa.DataType) -> pa.Array:
     if old and digits:
         end = old_temporal.fractional_times(packed, digits, out, offsets, cells.state)
     else:
-        end = temporal.times(packed, wire.fraction_bytes(digits), digits, old, out, offsets, cells.state)
+        end = temporal.times(
+            packed, wire.fraction_bytes(digits), digits, old, out, offsets, cells.state
+        )
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
@@ -295,11 +329,15 @@ def _decimal(cells: _Cells, kind: pa.DataType) -> pa.Array:
         return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
     words = np.empty((cells.rows, 2), np.uint64)
     for block, relative, rows in cells.parts():
-        numbers.gather_decimals(block.data, block.base, relative, precision, scale, words[rows], cells.state[rows])
+        numbers.gather_decimals(
+            block.data, block.base, relative, precision, scale, words[rows], cells.state[rows]
+        )
     return cells.array(kind, [pa.py_buffer(words)])
 
 
-def _gathered(cells: _Cells, *, mode: int, skip: int = 0) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+def _gathered(
+    cells: _Cells, *, mode: int, skip: int = 0
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """Copy a variable-width column unchanged; return its offsets and data."""
     pad_to = cells.column.pad_bytes
     out = np.empty(_fits(cells, cells.value_bytes + cells.rows * pad_to), np.uint8)
@@ -342,9 +380,19 @@ def _text(cells: _Cells, kind: pa.DataType) -> pa.Array:
     end = 0
     for block, relative, rows in cells.parts():
         end = text.transcode(
-            block.data, block.base, relative, -cells.rule, charset.mode, charset.one, charset.two, charset.three,
-            out, end, offsets[rows.start : rows.stop + 1], cells.state[rows],
-        )  # fmt: skip
+            block.data,
+            block.base,
+            relative,
+            -cells.rule,
+            charset.mode,
+            charset.one,
+            charset.two,
+            charset.three,
+            out,
+            end,
+            offsets[rows.start : rows.stop + 1],
+            cells.state[rows],
+        )
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
@@ -378,9 +426,18 @@ def _geometry(cells: _Cells, kind: pa.DataType) -> pa.Array:
         # The SRID follows the length bytes; a value too short for one is skipped here as above.
         at = np.where(valid[rows], relative - np.int32(cells.rule), np.int32(-1))
         numbers.gather_integers(
-            block.data, block.base, at, srid_bytes, False, True, srids[rows], np.empty(block.rows, np.uint8)
+            block.data,
+            block.base,
+            at,
+            srid_bytes,
+            False,
+            True,
+            srids[rows],
+            np.empty(block.rows, np.uint8),
         )
-    wkb = pa.Array.from_buffers(pa.binary(), cells.rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    wkb = pa.Array.from_buffers(
+        pa.binary(), cells.rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
     return cells.array(kind, [], [pa.array(srids.astype(np.int32)), wkb])
 
 
@@ -438,4 +495,7 @@ def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
         ]
     if column.type.not_held_text == "document":
         return json_invalid(cells, bad, reason)
-    return [InvalidValue(int(row), cells.image, cells.index, reason, cells.raw(int(row)).hex()) for row in bad]
+    return [
+        InvalidValue(int(row), cells.image, cells.index, reason, cells.raw(int(row)).hex())
+        for row in bad
+    ]

@@ -27,14 +27,24 @@ def size_max(column: Column) -> int:
 
 
 def unpacked_bytes(
-    column: Column, data: NDArray[np.uint8], base: NDArray[np.int64], relative: NDArray[np.int32], *, rule: int
+    column: Column,
+    data: NDArray[np.uint8],
+    base: NDArray[np.int64],
+    relative: NDArray[np.int32],
+    *,
+    rule: int,
 ) -> int:
     """Return the unpacked size of all values with their length bytes. Arguments as for `unpack`."""
     return int(plain_bytes(data, base, relative, -rule, size_max(column)))
 
 
 def unpack(
-    column: Column, data: NDArray[np.uint8], base: NDArray[np.int64], relative: NDArray[np.int32], *, rule: int
+    column: Column,
+    data: NDArray[np.uint8],
+    base: NDArray[np.int64],
+    relative: NDArray[np.int32],
+    *,
+    rule: int,
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
     """Unpack the values.
 
@@ -50,7 +60,11 @@ def unpack(
         BinlogError: zlib is out of memory.
     """
     out = np.empty(max(unpacked_bytes(column, data, base, relative, rule=rule), 1), np.uint8)
-    outputs = np.empty(len(base), np.int64), np.empty(len(base), np.int32), np.empty(len(base), np.uint8)
+    outputs = (
+        np.empty(len(base), np.int64),
+        np.empty(len(base), np.int32),
+        np.empty(len(base), np.uint8),
+    )
     code = unpack_values(data, base, relative, -rule, size_max(column), new_stream(), out, *outputs)
     if code != 0:
         raise BinlogError(

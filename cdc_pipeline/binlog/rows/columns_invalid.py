@@ -37,7 +37,9 @@ def temporal_text(column: Column, packed: int) -> str:
     whole = (packed ^ 1 << 39 + 8 * size) >> 8 * size & (1 << 40) - 1
     months, day = whole >> 22, whole >> 17 & 31
     hour, minute, second = whole >> 12 & 31, whole >> 6 & 63, whole & 63
-    return f"{months // 13:04d}-{months % 13:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}{tail}"
+    return (
+        f"{months // 13:04d}-{months % 13:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}{tail}"
+    )
 
 
 def _old_fractional(kind: Kind, packed: int, digits: int) -> str:
@@ -52,4 +54,7 @@ def _old_fractional(kind: Kind, packed: int, digits: int) -> str:
         whole, part = divmod(whole, radix)
         parts.append(part)
     second, minute, hour, day, month = parts
-    return f"{whole:04d}-{month:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}.{fraction:0{digits}d}"
+    return (
+        f"{whole:04d}-{month:02d}-{day:02d} "
+        f"{hour:02d}:{minute:02d}:{second:02d}.{fraction:0{digits}d}"
+    )

@@ -63,25 +63,47 @@ class _Writer:
         done = 0
         while done < block.rows:
             done_now, self.end = jsonb.gather_json(
-                data, block.base[done:], relative[done:], -self._cells.rule, self._powers, self._stack, self.out,
-                self.end, self.offsets[rows.start + done : rows.stop + 1],
+                data,
+                block.base[done:],
+                relative[done:],
+                -self._cells.rule,
+                self._powers,
+                self._stack,
+                self.out,
+                self.end,
+                self.offsets[rows.start + done : rows.stop + 1],
                 self._cells.state[rows.start + done : rows.stop],
-            )  # fmt: skip
+            )
             done += done_now
             if done < block.rows:
                 self._grow()
 
-    def changes(self, block: Block, relative: NDArray[np.int32], rows: slice, what: NDArray[np.uint8]) -> None:
+    def changes(
+        self, block: Block, relative: NDArray[np.int32], rows: slice, what: NDArray[np.uint8]
+    ) -> None:
         before = block.before[self._cells.index, : block.rows]
         data = _read_only(block.data)
         done = 0
         while done < block.rows:
             done_now, self.end, code = json_changes.gather_changed_json(
-                data, block.base[done:], before[done:], relative[done:], -self._cells.rule, what[done:],
-                self._nodes, self._children, self._names, self._tops, self._powers, self._stack, self._walk, self.out,
-                self.end, self.offsets[rows.start + done : rows.stop + 1],
+                data,
+                block.base[done:],
+                before[done:],
+                relative[done:],
+                -self._cells.rule,
+                what[done:],
+                self._nodes,
+                self._children,
+                self._names,
+                self._tops,
+                self._powers,
+                self._stack,
+                self._walk,
+                self.out,
+                self.end,
+                self.offsets[rows.start + done : rows.stop + 1],
                 self._cells.state[rows.start + done : rows.stop],
-            )  # fmt: skip
+            )
             done += done_now
             if code == json_changes.FULL:
                 self._grow()

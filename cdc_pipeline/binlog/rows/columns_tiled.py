@@ -81,7 +81,8 @@ def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
     arrow = arrow_type(column)
     digits = wire.fraction_bytes(column.fraction_digits)
     code, spec = column.wire_type, column.type
-    decoder = spec.decoder if not spec.wire or code == spec.wire[0] else ""  # older codes have another form
+    # older codes have another form
+    decoder = spec.decoder if not spec.wire or code == spec.wire[0] else ""
     if decoder == "integer":
         size = arrow.bit_width // 8
         return _Line(index, tiles.INTEGER, rule, int(not column.unsigned), size, size, arrow)
@@ -126,7 +127,9 @@ def gather_tiled(
     """
     plan = _plan(schema, is_mariadb)
     columns = plan.program[:, tiles.COLUMN]
-    data_bytes = np.where(plan.is_text, value_bytes[columns] + rows * plan.program[:, tiles.SECOND], 0)
+    data_bytes = np.where(
+        plan.is_text, value_bytes[columns] + rows * plan.program[:, tiles.SECOND], 0
+    )
     chosen = np.flatnonzero((nulls[columns] < rows) & (data_bytes <= COLUMN_BYTES_MAX))
     if not len(chosen):
         return {}
@@ -135,7 +138,9 @@ def gather_tiled(
     is_text = plan.is_text[chosen]
     # The arena: all bitmaps, all values (offsets for text), all data.
     count = len(chosen)
-    lengths = np.concatenate([np.full(count, (rows + 7) // 8), rows * sizes + 4 * is_text, data_bytes[chosen]])
+    lengths = np.concatenate(
+        [np.full(count, (rows + 7) // 8), rows * sizes + 4 * is_text, data_bytes[chosen]]
+    )
     starts = np.zeros(3 * count + 1, np.int64)
     np.cumsum((lengths + _ALIGN - 1) // _ALIGN * _ALIGN, out=starts[1:])
     buffer = pa.allocate_buffer(int(starts[-1]))  # Arrow's pool reuses pages
@@ -149,9 +154,16 @@ def gather_tiled(
     for block in blocks:
         relative = block.before if image == "before" else block.after
         tiles.gather_tiles(
-            block.data, block.base, relative, block.first_row, program, arena, arena.view(np.int16), words32,
+            block.data,
+            block.base,
+            relative,
+            block.first_row,
+            program,
+            arena,
+            arena.view(np.int16),
+            words32,
             arena.view(np.int64),
-        )  # fmt: skip
+        )
     arrays = {}
     bitmaps_at, values_at, data_at = starts[:-1].reshape(3, count).tolist()
     value_lengths = lengths[count : 2 * count].tolist()

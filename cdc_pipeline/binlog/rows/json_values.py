@@ -87,13 +87,19 @@ def write_values(
 
 
 def _write(
-    column: Column, values: pa.Array, buffer: ValueBuffer, starts: NDArray[np.int64], ends: NDArray[np.int64]
+    column: Column,
+    values: pa.Array,
+    buffer: ValueBuffer,
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
 ) -> None:
     kind, rows, valid = values.type, len(values), _valid(values)
     place = (starts, ends)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         out = buffer.room(rows * json_text.INTEGER_BYTES_MAX)
-        buffer.used = json_text.put_integers(_integers(values), valid, True, out, buffer.used, *place)
+        buffer.used = json_text.put_integers(
+            _integers(values), valid, True, out, buffer.used, *place
+        )
     elif pa.types.is_decimal(kind):
         words = _fixed(values, np.uint64, 2)
         if column.type.change == "whole":  # they are numbers, not strings
@@ -107,7 +113,9 @@ def _write(
         single = pa.types.is_float32(kind)
         bits = _fixed(values, np.uint32 if single else np.uint64, 1)[:, 0].astype(np.uint64)
         out = buffer.room(rows * json_text.REAL_BYTES_MAX)
-        buffer.used = json_text.put_reals(bits, valid, single, powers_of_ten(), out, buffer.used, *place)
+        buffer.used = json_text.put_reals(
+            bits, valid, single, powers_of_ten(), out, buffer.used, *place
+        )
     elif pa.types.is_date32(kind):
         out = buffer.room(rows * json_text.DATETIME_BYTES_MAX)
         days = _fixed(values, np.int32, 1)[:, 0]
@@ -123,7 +131,9 @@ def _write(
         escapes = int(json_escapes.escaped_bytes(data, int(offsets[0]), int(offsets[-1])))
         size = int(offsets[-1] - offsets[0]) + escapes * json_escapes.ESCAPED_BYTES_MORE
         out = buffer.room(size + rows * json_strings.QUOTES_BYTES)
-        buffer.used = json_strings.put_strings(offsets, data, valid, escapes == 0, out, buffer.used, *place)
+        buffer.used = json_strings.put_strings(
+            offsets, data, valid, escapes == 0, out, buffer.used, *place
+        )
     elif pa.types.is_binary(kind):
         _write_hex(values, _NO_SRIDS, valid, buffer, starts, ends)
     elif pa.types.is_struct(kind):
@@ -134,8 +144,12 @@ def _write(
         offsets = _buffer(values, 1, np.int32)[values.offset : values.offset + rows + 1]
         elements = _buffer(values.values, 1, np.uint32)[values.values.offset :]
         floats = int(offsets[-1] - offsets[0])
-        out = buffer.room(floats * (json_text.REAL_BYTES_MAX + 1) + rows * json_strings.QUOTES_BYTES)
-        buffer.used = json_text.put_vectors(offsets, elements, valid, powers_of_ten(), out, buffer.used, *place)
+        out = buffer.room(
+            floats * (json_text.REAL_BYTES_MAX + 1) + rows * json_strings.QUOTES_BYTES
+        )
+        buffer.used = json_text.put_vectors(
+            offsets, elements, valid, powers_of_ten(), out, buffer.used, *place
+        )
     else:
         raise BinlogError(
             f"column {column.name!r} cannot be written as JSON",
@@ -155,7 +169,9 @@ def _write_hex(
 ) -> None:
     offsets, data = _variable(values)
     srid_digits = 8 if len(srids) else 0
-    size = 2 * int(offsets[-1] - offsets[0]) + len(values) * (json_strings.QUOTES_BYTES + srid_digits)
+    size = 2 * int(offsets[-1] - offsets[0]) + len(values) * (
+        json_strings.QUOTES_BYTES + srid_digits
+    )
     out = buffer.room(size)
     buffer.used = json_strings.put_hex(offsets, data, srids, valid, out, buffer.used, starts, ends)
 
@@ -178,14 +194,20 @@ def _bits(buffer: pa.Buffer, values: pa.Array) -> NDArray[np.uint8]:
 def _integers(values: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_boolean(values.type):
         return _bits(values.buffers()[1], values).astype(np.int64)
-    numbers: NDArray[np.int64] = _fixed(values, values.type.to_pandas_dtype(), 1)[:, 0].astype(np.int64)
+    numbers: NDArray[np.int64] = _fixed(values, values.type.to_pandas_dtype(), 1)[:, 0].astype(
+        np.int64
+    )
     return numbers
 
 
 def _buffer(values: pa.Array, index: int, dtype: type[np.generic]) -> NDArray[Any]:
     buffer = values.buffers()[index]
     empty = buffer is None or not buffer.size
-    view = np.zeros(1, dtype) if empty else np.frombuffer(buffer, dtype, buffer.size // np.dtype(dtype).itemsize)
+    view = (
+        np.zeros(1, dtype)
+        if empty
+        else np.frombuffer(buffer, dtype, buffer.size // np.dtype(dtype).itemsize)
+    )
     # Make the view read-only, so that kernels are compiled only for read-only arrays.
     view.flags.writeable = False
     return view

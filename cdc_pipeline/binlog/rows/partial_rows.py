@@ -48,7 +48,9 @@ class PartialRows:
     json_number: NDArray[np.int64]
     unchanged: list[tuple[NDArray[np.int64], int]] = field(default_factory=list)
 
-    def is_diff(self, events: NDArray[np.int64], ordinals: NDArray[np.int64], column: int) -> NDArray[np.uint8]:
+    def is_diff(
+        self, events: NDArray[np.int64], ordinals: NDArray[np.int64], column: int
+    ) -> NDArray[np.uint8]:
         """Return 1 for each row whose after image has differences of `column`.
 
         Args:
@@ -112,7 +114,18 @@ def plain_bodies(
         bits = np.zeros((int(state[walk.S_COUNT]), bits.shape[1]), np.uint8)
         status = int(
             kernel.strip_events(
-                data, first, last, is_partial, id_bytes, rules, state, out, new_first, new_last, first_row, bits
+                data,
+                first,
+                last,
+                is_partial,
+                id_bytes,
+                rules,
+                state,
+                out,
+                new_first,
+                new_last,
+                first_row,
+                bits,
             )
         )
         if status != walk.DONE:

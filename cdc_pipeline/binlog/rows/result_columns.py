@@ -87,14 +87,21 @@ class ResultPlan:
             TableChangedError: the announced columns differ from the schema.
         """
         if len(definitions) != len(self.schema.columns):
-            raise _changed(self.schema, "count of columns", len(self.schema.columns), len(definitions))
+            raise _changed(
+                self.schema, "count of columns", len(self.schema.columns), len(definitions)
+            )
         program = self.program.copy()
         for column, found, line in zip(self.schema.columns, definitions, program, strict=True):
             _check_column(self.schema, column, found)
             if column.type.result == _NUMBER:
                 line[rows.WIDTH] = width_bytes = _PROTOCOL_BYTES[_W(found.wire_type)]
                 if width_bytes < line[rows.SIZE]:
-                    raise _changed(self.schema, f"column {column.name!r}", f"{line[rows.SIZE]} bytes", width_bytes)
+                    raise _changed(
+                        self.schema,
+                        f"column {column.name!r}",
+                        f"{line[rows.SIZE]} bytes",
+                        width_bytes,
+                    )
         return program
 
 
@@ -156,11 +163,16 @@ def _moment(column: Column, *, op: int) -> tuple[Column, _Line]:
 
 
 def _counted(column: Column) -> tuple[Column, _Line]:
-    return replace(column, wire_type=int(_W.LONG_BLOB), wire_meta=_LENGTH_BYTES), (rows.COUNTED, _LENGTH_BYTES, 0)
+    return replace(column, wire_type=int(_W.LONG_BLOB), wire_meta=_LENGTH_BYTES), (
+        rows.COUNTED,
+        _LENGTH_BYTES,
+        0,
+    )
 
 
 def _printed(column: Column) -> tuple[Column, _Line]:
-    """Rewrite a value that is sent as text in the decoder's form: JSON in UTF-8, the others in ASCII."""
+    """Rewrite a value that is sent as text in the decoder's form: JSON in UTF-8, the others in
+    ASCII."""
     return _counted(replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0))
 
 
@@ -200,13 +212,21 @@ def _check_column(schema: TableSchema, column: Column, found: ColumnDefinition) 
     spec = column.type
     where, wanted = f"column {column.name!r}", spec.announced
     if found.wire_type not in wanted:
-        raise _changed(schema, where, " or ".join(type_name(one) for one in wanted), type_name(found.wire_type))
+        raise _changed(
+            schema, where, " or ".join(type_name(one) for one in wanted), type_name(found.wire_type)
+        )
     if spec.integer_bits and found.unsigned != column.unsigned:
-        raise _changed(schema, where, *("unsigned" if one else "signed" for one in (column.unsigned, found.unsigned)))
+        raise _changed(
+            schema,
+            where,
+            *("unsigned" if one else "signed" for one in (column.unsigned, found.unsigned)),
+        )
     if spec.result == "decimal" and found.decimals != column.scale:
         raise _changed(schema, where, f"{column.scale} decimals", f"{found.decimals} decimals")
     if spec.has_fraction and found.decimals != column.fraction_digits:
-        raise _changed(schema, where, f"{column.fraction_digits} fraction digits", f"{found.decimals}")
+        raise _changed(
+            schema, where, f"{column.fraction_digits} fraction digits", f"{found.decimals}"
+        )
     charset = CHARSET_BY_COLLATION.get(found.collation, "")
     wanted_charset = {Kind.TEXT: column.charset, Kind.BINARY: "binary"}.get(column.kind, "")
     if wanted_charset and charset and charset != wanted_charset:

@@ -26,7 +26,12 @@ from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
 from cdc_pipeline.binlog.framing.packets import PacketEnd, packet_too_large, parse_end
 from cdc_pipeline.binlog.kernels import result_rows as kernel
 from cdc_pipeline.binlog.rows.columns import Block, build_columns
-from cdc_pipeline.binlog.rows.result_columns import ColumnDefinition, ResultPlan, column_count, column_definition
+from cdc_pipeline.binlog.rows.result_columns import (
+    ColumnDefinition,
+    ResultPlan,
+    column_count,
+    column_definition,
+)
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.tables.table_map import COLUMNS_MAX
 from cdc_pipeline.errors import BinlogError, TableChangedError
@@ -124,9 +129,18 @@ class ResultSet:
             self._read_head(payload)
         while self.end is None:
             status = kernel.rewrite_rows(
-                self._data, self._stop, False, self._batch_rows, self._program, self._state, self._out,
-                self._base, self._relative, self._value_bytes, self._nulls,
-            )  # fmt: skip
+                self._data,
+                self._stop,
+                False,
+                self._batch_rows,
+                self._program,
+                self._state,
+                self._out,
+                self._base,
+                self._relative,
+                self._value_bytes,
+                self._nulls,
+            )
             if status == kernel.NEED:
                 return None
             if status == kernel.FULL:
@@ -200,11 +214,16 @@ class ResultSet:
                 return None
             length = int.from_bytes(self._data[at : at + 3].tobytes(), "little")
             if self._data[at + 3] != sequence:
-                self._state[kernel.S_SEQUENCE], self._state[kernel.S_GOT] = sequence, self._data[at + 3]
+                self._state[kernel.S_SEQUENCE], self._state[kernel.S_GOT] = (
+                    sequence,
+                    self._data[at + 3],
+                )
                 raise self._error(kernel.SEQUENCE)
             total_bytes += length
             if total_bytes > self._packet_bytes_max:
-                raise packet_too_large("a row", self._packet_bytes_max, total_bytes, table=self._plan.schema.full_name)
+                raise packet_too_large(
+                    "a row", self._packet_bytes_max, total_bytes, table=self._plan.schema.full_name
+                )
             sequence = (sequence + 1) & 0xFF
             at += kernel.HEADER_BYTES + length
             if at > self._stop:
@@ -223,9 +242,18 @@ class ResultSet:
         while True:
             self._state[kernel.S_POSITION] = 0
             status = kernel.rewrite_rows(
-                payload, len(payload), True, self._batch_rows, self._program, self._state, self._out,
-                self._base, self._relative, self._value_bytes, self._nulls,
-            )  # fmt: skip
+                payload,
+                len(payload),
+                True,
+                self._batch_rows,
+                self._program,
+                self._state,
+                self._out,
+                self._base,
+                self._relative,
+                self._value_bytes,
+                self._nulls,
+            )
             if status not in (kernel.FULL, kernel.ROOM):
                 break
             if self._state[kernel.S_ROWS]:
@@ -243,19 +271,38 @@ class ResultSet:
         """Build Arrow columns of the rewritten rows."""
         plan, count = self._plan, int(self._state[kernel.S_ROWS])
         block = Block(
-            self._out, self._base[:count], _NO_PLACES, _NO_PLACES, self._relative[:, :0], self._relative, 0, count
+            self._out,
+            self._base[:count],
+            _NO_PLACES,
+            _NO_PLACES,
+            self._relative[:, :0],
+            self._relative,
+            0,
+            count,
         )
         invalid: list[InvalidValue] = []
         arrays = build_columns(
-            plan.rewritten, [block], image="after", rows=count, present=True, value_bytes=self._value_bytes,
-            nulls=self._nulls, rules=plan.rules, is_mariadb=self._is_mariadb, invalid=invalid,
-        )  # fmt: skip
+            plan.rewritten,
+            [block],
+            image="after",
+            rows=count,
+            present=True,
+            value_bytes=self._value_bytes,
+            nulls=self._nulls,
+            rules=plan.rules,
+            is_mariadb=self._is_mariadb,
+            invalid=invalid,
+        )
         self._state[kernel.S_ROWS] = self._state[kernel.S_OUT] = 0
         self._value_bytes[:] = 0
         self._nulls[:] = 0
         if len(self._out) > self._batch_bytes:
             self._out = np.empty(self._batch_bytes, np.uint8)
-        return SelectedRows(plan.schema, pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(plan.schema)), invalid)
+        return SelectedRows(
+            plan.schema,
+            pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(plan.schema)),
+            invalid,
+        )
 
     def _error(self, status: int) -> BinlogError | TableChangedError:
         table = self._plan.schema.full_name
@@ -276,7 +323,8 @@ class ResultSet:
                 table=table,
                 expected="values of the schema's type",
                 got=f"another value in row {int(self._state[kernel.S_ROWS])} of the batch",
-                next_step="capture the source past the table's last DDL, then read it with its new columns",
+                next_step="capture the source past the table's last DDL, then read it "
+                "with its new columns",
             )
         return BinlogError(
             "a row from the server does not match its columns",

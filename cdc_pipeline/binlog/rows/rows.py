@@ -31,7 +31,13 @@ from cdc_pipeline.binlog.seq import SEQ_TYPE, check_ranges, epoch_and_journal, j
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables.columns_wire import width_rules
 from cdc_pipeline.binlog.wire_types import type_name
-from cdc_pipeline.errors import BinlogError, CdcError, DamagedJournalError, SchemaError, UnsupportedEventError
+from cdc_pipeline.errors import (
+    BinlogError,
+    CdcError,
+    DamagedJournalError,
+    SchemaError,
+    UnsupportedEventError,
+)
 
 BLOCK_ROWS_MAX: Final = 1 << 17
 _BLOCK_CELLS_MAX: Final = 1 << 20
@@ -107,7 +113,9 @@ class CountedRows:
     has_invalid: bool
 
 
-def count_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at: Sequence[int] = ()) -> CountedRows:
+def count_rows(
+    pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at: Sequence[int] = ()
+) -> CountedRows:
     """Count the changes in rows events of one table: only the walk of `decode_rows`.
 
     Args:
@@ -129,27 +137,51 @@ def count_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at:
     has_before = any(bool((one.ops != INSERT).any()) for one in located)
     has_after = any(bool((one.ops != DELETE).any()) for one in located)
     for piece, bodies in zip(pieces, located, strict=True):
-        walked = _walk(piece, bodies, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
+        walked = _walk(
+            piece,
+            bodies,
+            schema,
+            rules,
+            sums,
+            has_before=has_before,
+            has_after=has_after,
+            first_row=rows,
+        )
         for block in walked.blocks:
             counts += np.bincount(walked.ops[block.events], minlength=256)
         rows += sum(block.rows for block in walked.blocks)
         blocks += walked.blocks
-        befores, afters = walked.before_bits[walked.ops != INSERT], walked.after_bits[walked.ops != DELETE]
+        befores, afters = (
+            walked.before_bits[walked.ops != INSERT],
+            walked.after_bits[walked.ops != DELETE],
+        )
         all_present &= _is_full(befores, columns) and _is_full(afters, columns)
     invalid: list[InvalidValue] = []
     chosen = list(look_at)
     if rows and chosen:
-        part = replace(schema, columns=tuple(schema.columns[index] for index in chosen), primary_key=())
-        of_part = [replace(block, before=block.before[chosen], after=block.after[chosen]) for block in blocks]
+        part = replace(
+            schema, columns=tuple(schema.columns[index] for index in chosen), primary_key=()
+        )
+        of_part = [
+            replace(block, before=block.before[chosen], after=block.after[chosen])
+            for block in blocks
+        ]
         for image, present, value_bytes, nulls in (
             ("before", has_before, sums.before_bytes, sums.before_nulls),
             ("after", has_after, sums.after_bytes, sums.after_nulls),
         ):
             build_columns(
-                part, of_part, image=image, rows=rows, present=present, value_bytes=value_bytes[chosen],
-                nulls=nulls[chosen], rules=rules[chosen], is_mariadb=pieces[0].chunk.journal_format.is_mariadb,
+                part,
+                of_part,
+                image=image,
+                rows=rows,
+                present=present,
+                value_bytes=value_bytes[chosen],
+                nulls=nulls[chosen],
+                rules=rules[chosen],
+                is_mariadb=pieces[0].chunk.journal_format.is_mariadb,
                 invalid=invalid,
-            )  # fmt: skip
+            )
     inserted, updated, deleted = (int(counts[op]) for op in (INSERT, UPDATE, DELETE))
     return CountedRows(inserted, updated, deleted, all_present, bool(invalid))
 
@@ -179,7 +211,10 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
     except CdcError as error:
         if error.offset is None and any(len(piece.rows) for piece in pieces):
             first = next(piece for piece in pieces if len(piece.rows))
-            error.journal, error.offset = first.chunk.journal, int(first.chunk.events["offset"][first.rows[0]])
+            error.journal, error.offset = (
+                first.chunk.journal,
+                int(first.chunk.events["offset"][first.rows[0]]),
+            )
         raise
 
 
@@ -195,7 +230,16 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
     walked: list[_Walked] = []
     rows = 0
     for piece, bodies in zip(pieces, located, strict=True):
-        result = _walk(piece, bodies, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
+        result = _walk(
+            piece,
+            bodies,
+            schema,
+            rules,
+            sums,
+            has_before=has_before,
+            has_after=has_after,
+            first_row=rows,
+        )
         walked.append(result)
         rows += sum(block.rows for block in result.blocks)
 
@@ -209,9 +253,18 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
         for block in one.blocks:
             part = slice(block.first_row, block.first_row + block.rows)
             largest = row_events.fill_rows(
-                piece.chunk.events, piece.rows, one.ops, block.events, block.ordinals, event_base, high,
-                op[part], commit_ts_us[part], event_row[part], words[part],
-            )  # fmt: skip
+                piece.chunk.events,
+                piece.rows,
+                one.ops,
+                block.events,
+                block.ordinals,
+                event_base,
+                high,
+                op[part],
+                commit_ts_us[part],
+                event_row[part],
+                words[part],
+            )
             check_ranges(*largest)
         event_base += len(piece.rows)
 
@@ -227,11 +280,21 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
         ("after", has_after, sums.after_bytes, sums.after_nulls),
     ):
         arrays = build_columns(
-            schema, blocks, image=image, rows=rows, present=present, value_bytes=value_bytes, nulls=nulls,
-            rules=rules, is_mariadb=is_mariadb, invalid=invalid,
-        )  # fmt: skip
+            schema,
+            blocks,
+            image=image,
+            rows=rows,
+            present=present,
+            value_bytes=value_bytes,
+            nulls=nulls,
+            rules=rules,
+            is_mariadb=is_mariadb,
+            invalid=invalid,
+        )
         images.append(pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema)))
-    all_present = _is_full(before_bits[ops != INSERT], columns) and _is_full(after_bits[ops != DELETE], columns)
+    all_present = _is_full(before_bits[ops != INSERT], columns) and _is_full(
+        after_bits[ops != DELETE], columns
+    )
     after_present = _of_rows(after_bits, event_row)
     for block in blocks:
         if block.partial is not None:
@@ -309,7 +372,13 @@ def _walk(
 ) -> _Walked:
     """Locate every value of one selection."""
     chunk, events = piece.chunk, piece.rows
-    first, last, types, ops, id_bytes = located.first, located.last, located.types, located.ops, located.id_bytes
+    first, last, types, ops, id_bytes = (
+        located.first,
+        located.last,
+        located.types,
+        located.ops,
+        located.id_bytes,
+    )
     version = np.where(types >= EventType.WRITE_ROWS_V2, 2, 1).astype(np.uint8)
 
     columns = len(rules)
@@ -327,22 +396,56 @@ def _walk(
     status = walk.FULL
     while status == walk.FULL:
         # An estimate: rows of NULLs are shorter, and then the walk needs another block.
-        capacity = max(min(left_bytes // row_bytes_min + len(events), BLOCK_ROWS_MAX, _BLOCK_CELLS_MAX // columns), 16)
+        capacity = max(
+            min(
+                left_bytes // row_bytes_min + len(events),
+                BLOCK_ROWS_MAX,
+                _BLOCK_CELLS_MAX // columns,
+            ),
+            16,
+        )
         base, event, ordinal = (_scratch.empty((capacity,), np.int64) for _ in range(3))
         before = _scratch.empty((columns, capacity if has_before else 0), np.int32)
         after = _scratch.empty((columns, capacity if has_after else 0), np.int32)
         status = walk.walk_rows(
-            data, first, last, ops, id_bytes, version, rules, state, base, event, ordinal, before, after,
-            sums.before_bytes, sums.after_bytes, sums.before_nulls, sums.after_nulls, before_bits, after_bits,
+            data,
+            first,
+            last,
+            ops,
+            id_bytes,
+            version,
+            rules,
+            state,
+            base,
+            event,
+            ordinal,
+            before,
+            after,
+            sums.before_bytes,
+            sums.after_bytes,
+            sums.before_nulls,
+            sums.after_nulls,
+            before_bits,
+            after_bits,
             scratch,
-        )  # fmt: skip
+        )
         if status not in (walk.DONE, walk.FULL):
             raise _walk_error(status, state, piece, schema)
         count = int(state[walk.S_ROWS])
         if count:
             partial = bodies.partial
             blocks.append(
-                Block(data, base[:count], event[:count], ordinal[:count], before, after, first_row, count, partial)
+                Block(
+                    data,
+                    base[:count],
+                    event[:count],
+                    ordinal[:count],
+                    before,
+                    after,
+                    first_row,
+                    count,
+                    partial,
+                )
             )
             first_row += count
     return _Walked(blocks, ops, before_bits, after_bits)
@@ -404,7 +507,8 @@ def _walk_error(
             table=schema.full_name,
             expected="option 1 (JSON differences) or none",
             got=f"options {int(state[walk.S_COUNT]):#x}",
-            next_step="the journal is damaged, or the server is newer: SET GLOBAL binlog_row_value_options = ''",
+            next_step="the journal is damaged, or the server is newer: SET GLOBAL "
+            "binlog_row_value_options = ''",
         )
     index = int(state[walk.S_COLUMN])
     if index == walk.NO_ROWS:

@@ -83,7 +83,9 @@ class EventTexts:
 
     def lengths_bytes(self) -> NDArray[np.int64]:
         """Return int64 (events,): bytes of each event's text; 0 for none."""
-        lengths = np.append(pc.binary_length(self.texts).to_numpy(zero_copy_only=False), 0).astype(np.int64)
+        lengths = np.append(pc.binary_length(self.texts).to_numpy(zero_copy_only=False), 0).astype(
+            np.int64
+        )
         found: NDArray[np.int64] = lengths[self.of_event]  # -1 is the 0 at the end
         return found
 
@@ -143,7 +145,9 @@ class LineBuffer:
         """Return a view of the bytes of some lines."""
         return self._data[lines.first : lines.stop]
 
-    def in_order(self, parts: Sequence[Lines], keys: Sequence[NDArray[np.int64]]) -> NDArray[np.uint8]:
+    def in_order(
+        self, parts: Sequence[Lines], keys: Sequence[NDArray[np.int64]]
+    ) -> NDArray[np.uint8]:
         """Return the bytes of all lines sorted by key; lines of equal key stay in their order.
 
         Args:
@@ -152,7 +156,9 @@ class LineBuffer:
         """
         if len(parts) == 1:
             return self.bytes_of(parts[0])
-        starts = np.concatenate([np.concatenate([[part.first], part.ends])[: len(part.ends)] for part in parts])
+        starts = np.concatenate(
+            [np.concatenate([[part.first], part.ends])[: len(part.ends)] for part in parts]
+        )
         ends = np.concatenate([part.ends for part in parts])
         order = np.argsort(np.concatenate(keys), kind="stable")
         if len(self._ordered) < self.used:
@@ -181,7 +187,9 @@ def jsonl_lines(
         np.full(len(gtids), -1, np.int64),
     )
     buffer = LineBuffer()
-    for lines in jsonl_blocks(rows, journal=journal, offsets=np.asarray(offsets, np.int64), gtids=texts, buffer=buffer):
+    for lines in jsonl_blocks(
+        rows, journal=journal, offsets=np.asarray(offsets, np.int64), gtids=texts, buffer=buffer
+    ):
         yield from bytes(buffer.bytes_of(lines)).decode().split("\n")[:-1]
 
 
@@ -237,7 +245,11 @@ def _quoted(text: str) -> str:
 def _parts(schema: TableSchema, journal: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the constant parts of a line of this table, by the indexes of `kernels.json_lines`."""
     texts = [""] * kernel.PARTS
-    for op, image in ((INSERT, '"before":null,"after":'), (UPDATE, '"before":'), (DELETE, '"before":')):
+    for op, image in (
+        (INSERT, '"before":null,"after":'),
+        (UPDATE, '"before":'),
+        (DELETE, '"before":'),
+    ):
         names = f'"schema":{_quoted(schema.database)},"table":{_quoted(schema.table)}'
         texts[kernel.HEAD + op] = f'{{{names},"op":"{OP_NAMES[op]}",{image}'
     texts[kernel.BETWEEN] = ',"after":'
@@ -256,7 +268,9 @@ def _names(schema: TableSchema) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return _joined([f",{_quoted(name)}:" for name in schema.column_names])
 
 
-def _bytes_of_rows(of_row: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+def _bytes_of_rows(
+    of_row: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> int:
     """Return the total size of the rows' statements, counted once per row."""
     return int((ends - starts)[of_row[of_row >= 0]].sum())
 
@@ -292,7 +306,10 @@ class _BlockWriter:
         self._keys = _joined(list(gtids.keys))
         self._lines = buffer
         self._buffer = buffer.values
-        self._has = {"before": bool((rows.op != INSERT).any()), "after": bool((rows.op != DELETE).any())}
+        self._has = {
+            "before": bool((rows.op != INSERT).any()),
+            "after": bool((rows.op != DELETE).any()),
+        }
         # By image and column, in the order of the rows.
         self._invalid: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
         for value in rows.invalid:
@@ -312,18 +329,37 @@ class _BlockWriter:
         texts = self._buffer.used + NULL_BYTES * (before[0].size + after[0].size)
         texts += _bytes_of_rows(*statements)
         key_bytes = int(np.diff(key_offsets).max(initial=0))
-        fixed = 2 * int(name_offsets[-1]) + int(part_offsets[-1]) + key_bytes + kernel.NUMBERS_BYTES_MAX
+        fixed = (
+            2 * int(name_offsets[-1]) + int(part_offsets[-1]) + key_bytes + kernel.NUMBERS_BYTES_MAX
+        )
         # Two braces for each image.
         out = self._lines.room(texts + count * (fixed + 4))
         start = self._lines.used
         ends = np.empty(count, np.int64)
         events = rows.event_row[first:stop]
         end = kernel.put_lines(
-            rows.op[first:stop], self._offsets[events], self._gtids.key[events], self._gtids.number[events],
-            rows.commit_ts_us[first:stop], parts, part_offsets, keys, key_offsets, names, name_offsets,
-            self._buffer.data, *before, *after, rows.before_present[first:stop], rows.after_present[first:stop],
-            rows.all_present, *statements, out, start, ends,
-        )  # fmt: skip
+            rows.op[first:stop],
+            self._offsets[events],
+            self._gtids.key[events],
+            self._gtids.number[events],
+            rows.commit_ts_us[first:stop],
+            parts,
+            part_offsets,
+            keys,
+            key_offsets,
+            names,
+            name_offsets,
+            self._buffer.data,
+            *before,
+            *after,
+            rows.before_present[first:stop],
+            rows.after_present[first:stop],
+            rows.all_present,
+            *statements,
+            out,
+            start,
+            ends,
+        )
         self._lines.used = int(end)
         return Lines(start, ends)
 

@@ -84,7 +84,8 @@ def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
             f"the charset {name!r} is unknown",
             expected=", ".join(known_charsets()),
             got=name,
-            next_step="convert the column to a known charset, or exclude its table from the capture",
+            next_step="convert the column to a known charset, or exclude its table "
+            "from the capture",
         )
     tables = (stored.get(f"{key}.{part}", _NO_TABLE) for part in ("one", "two", "three"))
     return Charset(name, text.GB18030 if name == "gb18030" else text.TABLE, *tables)
@@ -133,8 +134,19 @@ def decode_text(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
         offsets, state = np.zeros(2, np.int32), np.zeros(1, np.uint8)
         start, at = np.zeros(1, np.int64), np.zeros(1, np.int32)
         end = text.transcode(
-            data, start, at, 4, found.mode, found.one, found.two, found.three, out, 0, offsets, state
-        )  # fmt: skip
+            data,
+            start,
+            at,
+            4,
+            found.mode,
+            found.one,
+            found.two,
+            found.three,
+            out,
+            0,
+            offsets,
+            state,
+        )
         if state[0] != VALID:
             raise ValueError("a code that the charset does not have")
         return out[:end].tobytes().decode("utf-8")

@@ -19,7 +19,9 @@ from cdc_pipeline.errors import UnknownColumnTypeError
 def is_big_endian(column: Column) -> bool:
     """Return whether the column's numbers are big-endian."""
     wire = WIRE_TYPES.get(column.wire_type)
-    return wire is not None and (wire.is_big_endian or (bool(wire.old_fraction_bytes) and column.fraction_digits > 0))
+    return wire is not None and (
+        wire.is_big_endian or (bool(wire.old_fraction_bytes) and column.fraction_digits > 0)
+    )
 
 
 def fraction_bytes(digits: int) -> int:
@@ -46,16 +48,25 @@ def width_rule(column: Column) -> int:
     if column.wire_type in OLD_TEMPORAL and not 0 <= digits <= 6:
         raise _unknown(
             column,
-            "a temporal column in MariaDB's old format, whose fraction digits are not in the table map",
-            "SET GLOBAL mysql56_temporal_format = ON and rebuild the table (ALTER TABLE ... FORCE), or take the "
-            "column's fraction digits from the catalog",
+            "a temporal column in MariaDB's old format, whose fraction digits are not "
+            "in the table map",
+            "SET GLOBAL mysql56_temporal_format = ON and rebuild the table (ALTER TABLE ... "
+            "FORCE), or take the column's fraction digits from the catalog",
         )
     width = None if wire is None else wire.width
     if wire is not None and width is Width.FIXED:
-        return wire.old_fraction_bytes[digits - 1] if wire.old_fraction_bytes and digits else wire.width_bytes
+        return (
+            wire.old_fraction_bytes[digits - 1]
+            if wire.old_fraction_bytes and digits
+            else wire.width_bytes
+        )
     if wire is not None and width is Width.FRACTION and 0 <= digits <= 6:
         return wire.width_bytes + fraction_bytes(digits)
-    if width is Width.DECIMAL and 0 < column.precision <= 65 and 0 <= column.scale <= min(column.precision, 38):
+    if (
+        width is Width.DECIMAL
+        and 0 < column.precision <= 65
+        and 0 <= column.scale <= min(column.precision, 38)
+    ):
         return decimal_bytes(column.precision, column.scale)
     if width is Width.BITS and 1 <= column.bits <= 64:
         return (column.bits + 7) // 8
@@ -89,6 +100,7 @@ def _unknown(column: Column, what: str, next_step: str) -> UnknownColumnTypeErro
     return UnknownColumnTypeError(
         f"column {column.name!r} is {what}",
         expected="a type of docs/types.md",
-        got=f"{type_name(column.wire_type)}, metadata {column.wire_meta}, fraction digits {column.fraction_digits}",
+        got=f"{type_name(column.wire_type)}, metadata {column.wire_meta}, fraction digits "
+        f"{column.fraction_digits}",
         next_step=next_step,
     )

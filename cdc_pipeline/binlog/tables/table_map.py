@@ -20,7 +20,11 @@ from typing import Final, NamedTuple
 from cdc_pipeline.binlog.column_types import FIXED_WIDTHS_BYTES, KIND_BY_CODE
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.charsets import decode_text
-from cdc_pipeline.binlog.tables.collations import BINARY_COLLATION, CHARACTER_BYTES_MAX, CHARSET_BY_COLLATION
+from cdc_pipeline.binlog.tables.collations import (
+    BINARY_COLLATION,
+    CHARACTER_BYTES_MAX,
+    CHARSET_BY_COLLATION,
+)
 from cdc_pipeline.binlog.tables.table_map_completion import START_AFTER, Listed, completed, finished
 from cdc_pipeline.binlog.tables.table_map_metadata import ColumnCounts, Reader, TableMapMetadata
 from cdc_pipeline.binlog.tables.table_map_metadata import parse as parse_metadata
@@ -113,7 +117,9 @@ def parse(
         ) from None
 
 
-def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id_bytes: int = 6) -> bool:
+def needs_schema(
+    body: bytes | memoryview, *, is_mariadb: bool = False, table_id_bytes: int = 6
+) -> bool:
     """Return whether a table map needs the schema history to describe all of its columns.
 
     True without column names, and on MariaDB with a column that may be UUID, INET4 or INET6, or is
@@ -121,7 +127,9 @@ def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id
     """
     raw = bytes(body)
     try:
-        wires, _, counts, reader = _columns_of(raw, table_name(raw, table_id_bytes=table_id_bytes).end, is_mariadb)
+        wires, _, counts, reader = _columns_of(
+            raw, table_name(raw, table_id_bytes=table_id_bytes).end, is_mariadb
+        )
         metadata = parse_metadata(raw[reader.at :], counts)
     except (ValueError, CdcError):
         return False
@@ -131,12 +139,16 @@ def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id
         return False
     texts = [wire for wire in wires if _lists_charset(wire.wire_type, is_mariadb)]
     return any(wire.wire_type in OLD_TEMPORAL for wire in wires) or any(
-        wire.wire_type == _W.STRING and wire.meta in FIXED_WIDTHS_BYTES and charset == BINARY_COLLATION
+        wire.wire_type == _W.STRING
+        and wire.meta in FIXED_WIDTHS_BYTES
+        and charset == BINARY_COLLATION
         for wire, charset in zip(texts, metadata.charsets or (), strict=False)
     )
 
 
-def _columns_of(raw: bytes, at: int, is_mariadb: bool) -> tuple[list[_Wire], bytes, ColumnCounts, Reader]:
+def _columns_of(
+    raw: bytes, at: int, is_mariadb: bool
+) -> tuple[list[_Wire], bytes, ColumnCounts, Reader]:
     """Parse types, null bits and counts of the columns;
     the reader is then at the optional metadata.
     """
@@ -203,7 +215,8 @@ def _wire(code: int, meta: Reader) -> _Wire:
         return _Wire(code, meta.take(1)[0] if spec.metadata_bytes else 0)
     first, second = meta.take(2)
     if code in (_W.STRING, *_LABELLED):
-        # The two high bits of a CHAR's length above 255 are stored inverted in bits 4 and 5 of its type byte.
+        # The two high bits of a CHAR's length above 255 are stored inverted in bits 4 and 5 of its
+        # type byte.
         if first | 0x30 not in WIRE_TYPES:
             raise ValueError(f"a string of type {first}")
         if first & 0x30 != 0x30:
@@ -259,12 +272,20 @@ class _ColumnBuilder:
             charset = self._charset(name, next(self._label_charsets, None))
             labels = tuple(self._label(raw, charset) for raw in next(self._labels[_W(code)], ()))
             kind = KIND_BY_CODE[code]
-            return Column(name, kind, code, meta, nullable, charset=charset, labels=labels, visible=visible)
+            return Column(
+                name, kind, code, meta, nullable, charset=charset, labels=labels, visible=visible
+            )
         if _lists_charset(code, self._is_mariadb):
             next(self._charsets)
         unsigned = spec.has_sign_bit and next(self._unsigned)
         column = Column(name, KIND_BY_CODE[code], code, meta, nullable, visible=visible)
-        digits = meta if spec.width is Width.FRACTION else -1 if code in OLD_TEMPORAL and self._is_mariadb else 0
+        digits = (
+            meta
+            if spec.width is Width.FRACTION
+            else -1
+            if code in OLD_TEMPORAL and self._is_mariadb
+            else 0
+        )
         return replace(
             column,
             unsigned=unsigned and column.type.has_sign,
@@ -305,7 +326,9 @@ class _ColumnBuilder:
     def _label(self, raw: bytes, charset: str) -> str:
         # Labels of a binary column were typed by a client: nearly always UTF-8; others are an
         # error.
-        return decode_text(raw, "utf8mb4" if charset == "binary" else charset, is_mariadb=self._is_mariadb)
+        return decode_text(
+            raw, "utf8mb4" if charset == "binary" else charset, is_mariadb=self._is_mariadb
+        )
 
     @staticmethod
     def _charset(column: str, collation: int | None) -> str:

@@ -23,9 +23,13 @@ from cdc_pipeline.binlog.tables.table_map_metadata import TableMapMetadata
 from cdc_pipeline.binlog.wire_types import OLD_TEMPORAL
 from cdc_pipeline.errors import MetadataMissingError, SchemaError
 
-START_AFTER: Final = "SET GLOBAL binlog_row_metadata = 'FULL' and start after the events written before it"
+START_AFTER: Final = (
+    "SET GLOBAL binlog_row_metadata = 'FULL' and start after the events written before it"
+)
 
-_COLLATION_OF: Final = {charset: number for number, charset in sorted(CHARSET_BY_COLLATION.items(), reverse=True)}
+_COLLATION_OF: Final = {
+    charset: number for number, charset in sorted(CHARSET_BY_COLLATION.items(), reverse=True)
+}
 _LABEL_COLLATION: Final = _COLLATION_OF["utf8mb4"]
 
 
@@ -39,7 +43,9 @@ class Listed:
     sets: tuple[int, ...]
 
 
-def completed(metadata: TableMapMetadata, listed: Listed, *, count: int, known: TableSchema) -> TableMapMetadata:
+def completed(
+    metadata: TableMapMetadata, listed: Listed, *, count: int, known: TableSchema
+) -> TableMapMetadata:
     """Return the metadata of an event without names as if the server had written all of it.
 
     Raises:
@@ -48,7 +54,11 @@ def completed(metadata: TableMapMetadata, listed: Listed, *, count: int, known: 
     """
     columns = known.columns
     if len(columns) != count:
-        raise contradiction(known, f"{count} columns", f"{len(columns)} columns are known, the table map has {count}")
+        raise contradiction(
+            known,
+            f"{count} columns",
+            f"{len(columns)} columns are known, the table map has {count}",
+        )
     charsets = metadata.charsets
     if charsets is None:
         charsets = [_collation(columns[index]) for index in listed.text]
@@ -107,7 +117,8 @@ def _collation(column: Column) -> int:
     collation = _COLLATION_OF.get(column.charset)
     if collation is None:
         raise MetadataMissingError(
-            f"neither the table map nor the schema history has the charset of column {column.name!r}",
+            "neither the table map nor the schema history has the charset of column "
+            f"{column.name!r}",
             setting="binlog_row_metadata",
             expected="MINIMAL or FULL, or a charset in the table's definition",
             got=f"charset {column.charset!r}",
@@ -121,7 +132,9 @@ def _difference(column: Column, known_column: Column) -> str:
     name = known_column.name
     if known_column.type.fixed_bytes:
         if column.kind is not Kind.BINARY or column.pad_bytes != known_column.type.fixed_bytes:
-            return f"`{name}` is known as {known_column.kind}, the table map has {_described(column)}"
+            return (
+                f"`{name}` is known as {known_column.kind}, the table map has {_described(column)}"
+            )
         return ""
     if column.kind is not known_column.kind:
         return f"`{name}` is known as {known_column.kind}, the table map has {column.kind}"
@@ -131,7 +144,11 @@ def _difference(column: Column, known_column: Column) -> str:
         known_column.bits,
     )
     is_old = column.wire_type in OLD_TEMPORAL  # the wire lacks its digits
-    same &= is_old or not column.type.has_fraction or column.fraction_digits == known_column.fraction_digits
+    same &= (
+        is_old
+        or not column.type.has_fraction
+        or column.fraction_digits == known_column.fraction_digits
+    )
     same &= column.unsigned == known_column.unsigned or not column.type.has_sign
     if column.kind is Kind.BINARY:
         same &= column.pad_bytes == known_column.pad_bytes
@@ -142,7 +159,14 @@ def _difference(column: Column, known_column: Column) -> str:
     elif column.kind is Kind.SET:
         size = (len(known_column.labels) + 7) // 8
         same &= column.wire_meta == (size if size <= 4 else 8)
-    return "" if same else f"`{name}` is known as {_described(known_column)}, the table map has {_described(column)}"
+    return (
+        ""
+        if same
+        else (
+            f"`{name}` is known as {_described(known_column)}, the table map has "
+            f"{_described(column)}"
+        )
+    )
 
 
 def _finished(column: Column, known_column: Column, *, is_full: bool) -> Column:

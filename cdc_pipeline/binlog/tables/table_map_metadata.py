@@ -194,7 +194,9 @@ def _primary_key(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts
     metadata.primary_key = _key(_numbers(value, counts.all), counts)
 
 
-def _primary_key_with_prefix(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
+def _primary_key_with_prefix(
+    metadata: TableMapMetadata, value: Reader, counts: ColumnCounts
+) -> None:
     # Whole values are unique if their prefixes are.
     metadata.primary_key = _key(_numbers(value, 2 * counts.all)[::2], counts)
 

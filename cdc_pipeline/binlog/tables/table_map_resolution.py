@@ -86,7 +86,15 @@ def resolve_maps(
     bits = _FIRST_BITS
     while True:
         missing = _resolve(
-            data, events, checksum_bytes, id_bytes, carried_ids, carried_tx_offset, bits, map_of, same_as
+            data,
+            events,
+            checksum_bytes,
+            id_bytes,
+            carried_ids,
+            carried_tx_offset,
+            bits,
+            map_of,
+            same_as,
         )
         if missing != _TOO_SMALL:
             return map_of, same_as, missing

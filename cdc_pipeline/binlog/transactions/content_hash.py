@@ -56,7 +56,9 @@ class ContentHasher:
         """Forget the open transaction, which never ended."""
         kernel.reset(self._state)
 
-    def feed(self, chunk: Chunk, first: int, stop: int, ends: NDArray[np.int64]) -> HashedTransactions:
+    def feed(
+        self, chunk: Chunk, first: int, stop: int, ends: NDArray[np.int64]
+    ) -> HashedTransactions:
         """Hash the events [first, stop) of a chunk after the transaction pass.
 
         Args:
@@ -93,14 +95,19 @@ class ContentHasher:
             found += more
             if code == kernel.MAPS_FULL:
                 self._map_ids = np.concatenate([self._map_ids, np.zeros_like(self._map_ids)])
-                self._map_hashes = np.concatenate([self._map_hashes, np.zeros_like(self._map_hashes)])
+                self._map_hashes = np.concatenate(
+                    [self._map_hashes, np.zeros_like(self._map_hashes)]
+                )
             elif code != kernel.OK:
                 raise _refused(chunk, first + done, code)
         return HashedTransactions(rows[:found] + first, hashes[:found])
 
 
 def _refused(chunk: Chunk, row: int, code: int) -> DamagedJournalError | TransactionError:
-    name, offset = event_name(int(chunk.events["event_type"][row])), int(chunk.events["offset"][row])
+    name, offset = (
+        event_name(int(chunk.events["event_type"][row])),
+        int(chunk.events["offset"][row]),
+    )
     if code == kernel.MAP_MISSING:
         return TransactionError(
             "rows have no table map in their transaction",

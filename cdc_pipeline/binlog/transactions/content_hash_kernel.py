@@ -130,7 +130,17 @@ def _slot(map_ids, state, table_id):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def hash_events(  # type: ignore[no-untyped-def]
-    data, events, ends, checksum_bytes, query_post_header, first_row, state, map_ids, map_hashes, hashes, counts
+    data,
+    events,
+    ends,
+    checksum_bytes,
+    query_post_header,
+    first_row,
+    state,
+    map_ids,
+    map_hashes,
+    hashes,
+    counts,
 ):
     """Hash the content of the transactions of a chunk's events.
 

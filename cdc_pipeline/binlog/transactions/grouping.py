@@ -39,19 +39,32 @@ from cdc_pipeline.binlog.event_types import EventType, event_name
 from cdc_pipeline.binlog.transactions import grouping_kernel as kernel
 from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError
 
-_LOST = "events before this one are missing: read the journal from an earlier position, or check it for damage"
+_LOST = (
+    "events before this one are missing: read the journal from an earlier position, or "
+    "check it for damage"
+)
 _CONTRADICTIONS: Final[dict[int, tuple[str, str, str]]] = {
-    kernel.ROWS_OUTSIDE: ("a rows event is outside a transaction", "a GTID event or BEGIN before it", _LOST),
-    kernel.END_OUTSIDE: ("a transaction ends without having begun", "a GTID event or BEGIN before it", _LOST),
+    kernel.ROWS_OUTSIDE: (
+        "a rows event is outside a transaction",
+        "a GTID event or BEGIN before it",
+        _LOST,
+    ),
+    kernel.END_OUTSIDE: (
+        "a transaction ends without having begun",
+        "a GTID event or BEGIN before it",
+        _LOST,
+    ),
     kernel.GTID_INSIDE: (
         "a transaction begins before the previous one has ended",
         "XID, COMMIT, ROLLBACK or XA PREPARE before the next GTID event",
-        "the end of the transaction is missing in the journal: compare it with the server's own copy",
+        "the end of the transaction is missing in the journal: compare it with the "
+        "server's own copy",
     ),
     kernel.BEGIN_INSIDE: (
         "BEGIN is inside a transaction",
         "XID, COMMIT, ROLLBACK or XA PREPARE before the next BEGIN",
-        "the end of the transaction is missing in the journal: compare it with the server's own copy",
+        "the end of the transaction is missing in the journal: compare it with the "
+        "server's own copy",
     ),
     kernel.MARK_INSIDE: (
         "a list of GTIDs is inside a transaction",
@@ -183,12 +196,14 @@ class TransactionPass:
                     "the journal changes inside a transaction",
                     journal=chunk.journal,
                     offset=int(chunk.events["offset"][0]),
-                    expected=f"the end of the transaction that began in {self._journal} at offset {self.open_offset}, "
-                    "or a format description event",
+                    expected=f"the end of the transaction that began in {self._journal} at offset "
+                    f"{self.open_offset}, or a format description event",
                     got=event_name(first_type),
                     next_step=_LOST,
                 )
-                return GroupedChunk(0, _transaction_bounds(chunk.events[:0], marks[:0], inside[:0], True), error)
+                return GroupedChunk(
+                    0, _transaction_bounds(chunk.events[:0], marks[:0], inside[:0], True), error
+                )
         self._journal = chunk.journal
         lengths = chunk.journal_format.post_header_lengths
         query_post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
@@ -201,8 +216,12 @@ class TransactionPass:
             marks,
             inside,
         )
-        bounds = _transaction_bounds(chunk.events[:rows], marks[:rows], inside[:rows], begins_inside)
-        return GroupedChunk(rows, bounds, None if code == kernel.OK else self._error(chunk, rows, code))
+        bounds = _transaction_bounds(
+            chunk.events[:rows], marks[:rows], inside[:rows], begins_inside
+        )
+        return GroupedChunk(
+            rows, bounds, None if code == kernel.OK else self._error(chunk, rows, code)
+        )
 
     def _error(self, chunk: Chunk, row: int, code: int) -> CdcError:
         offset = int(chunk.events["offset"][row])
@@ -220,7 +239,12 @@ class TransactionPass:
         if self.is_open:
             got += f" inside the transaction that began at offset {self.open_offset}"
         return TransactionError(
-            what, journal=chunk.journal, offset=offset, expected=expected, got=got, next_step=next_step
+            what,
+            journal=chunk.journal,
+            offset=offset,
+            expected=expected,
+            got=got,
+            next_step=next_step,
         )
 
 

@@ -106,7 +106,9 @@ def _skip_blanks(data, at, stop):  # type: ignore[no-untyped-def]
             while at + 1 < stop and not (data[at] == 0x2A and data[at + 1] == 0x2F):
                 at += 1
             at = min(at + 2, stop)
-        elif byte == 0x23 or (byte == 0x2D and at + 2 < stop and data[at + 1] == 0x2D and data[at + 2] <= 0x20):
+        elif byte == 0x23 or (
+            byte == 0x2D and at + 2 < stop and data[at + 1] == 0x2D and data[at + 2] <= 0x20
+        ):
             while at < stop and data[at] != 0x0A:
                 at += 1
         else:
@@ -209,7 +211,13 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
         is_member = state[OPEN] == 1
         role = _ROLE_OTHER
 
-        if (23 <= kind <= 25) or (30 <= kind <= 32) or kind == 19 or kind == 39 or (166 <= kind <= 171):
+        if (
+            (23 <= kind <= 25)
+            or (30 <= kind <= 32)
+            or kind == 19
+            or kind == 39
+            or (166 <= kind <= 171)
+        ):
             if state[OPEN] == 0:
                 return row, ROWS_OUTSIDE
             state[BODY] = 1
@@ -221,7 +229,9 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
             mark = MARK_COMMIT
         # QUERY; EXECUTE_LOAD_QUERY, a query with more fields at its head.
         elif kind == 2 or kind == 18:
-            text = _query_kind(data, body, stop, query_post_header + (_LOAD_FIELDS if kind == 18 else 0))
+            text = _query_kind(
+                data, body, stop, query_post_header + (_LOAD_FIELDS if kind == 18 else 0)
+            )
             if text < 0:
                 return row, SHORT_BODY
             if text == TEXT_BEGIN:

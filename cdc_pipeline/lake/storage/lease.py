@@ -1,7 +1,9 @@
 """Lock a lake in an object store for one writer: a lease that expires (K16).
 
-    nothing or released --create/update--> held --update, each third of its time--> held --update--> released
-                                              \\--no update for its whole time--> expired --update by another--> held
+    nothing or released --create/update--> held --update, each third of its time--> held --update-->
+    released
+                                              \\--no update for its whole time--> expired --update
+                                              by another--> held
 
 Rules:
 - The lease is one object. It changes hands by conditional puts only, so that only one of several
@@ -42,12 +44,15 @@ from cdc_pipeline.lake.storage.object_path import ObjectPath
 from cdc_pipeline.lake.storage.object_storage import ObjectStorage, Tag
 
 _NEXT_STEP: Final = (
-    "wait for that run to end, or stop it; if it was killed, its lease expires and the next start takes over"
+    "wait for that run to end, or stop it; if it was killed, its lease expires and the next "
+    "start takes over"
 )
 
 
 @contextmanager
-def held_lease(path: ObjectPath, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
+def held_lease(
+    path: ObjectPath, *, on_lost: Callable[[], None] | None = None
+) -> Iterator[Callable[[], None]]:
     """Hold the lease at `path` in the context; yield `check`, which raises LockError once lost.
 
     `on_lost` is then called once as well, in another thread.
@@ -90,7 +95,9 @@ class _Lease:
         self._on_lost = on_lost
         self._time_s = path.storage.lease_s
         # A renewal that hangs must leave time for another.
-        self._store = ObjectStorage(path.scheme, path.authority, path.storage, retry_s=self._time_s / 6)
+        self._store = ObjectStorage(
+            path.scheme, path.authority, path.storage, retry_s=self._time_s / 6
+        )
         self._note = {
             "owner": uuid.uuid4().hex,
             "pid": os.getpid(),
@@ -106,7 +113,7 @@ class _Lease:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
-    # -- taking and giving back ---------------------------------------------------------------------------------------
+    # -- taking and giving back --------------------------------------------------------------------
 
     def take(self) -> None:
         began_s = _now_s()
@@ -120,7 +127,8 @@ class _Lease:
         self._thread.start()
 
     def _take_over(self) -> Tag | None:
-        """Take the lease if it is released or expired; return its tag, None if another was faster."""
+        """Take the lease if it is released or expired; return its tag, None if another was
+        faster."""
         try:
             content, tag = self._read()
         except FileNotFoundError:  # a person removed it just now
@@ -156,7 +164,7 @@ class _Lease:
             except CdcError:
                 return
 
-    # -- keeping ------------------------------------------------------------------------------------------------------
+    # -- keeping -----------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Check that the lease is held.
@@ -196,7 +204,8 @@ class _Lease:
             tag = self._store.update(self._path.key, content, tag=self._tag)
             if tag is None:
                 there, tag = self._read()
-                if there != content:  # else the answer to an earlier try of this very update was lost
+                # else the answer to an earlier try of this very update was lost
+                if there != content:
                     self._lost = f"taken over: {_holder(_parsed(there))}"
                     return
         except FileNotFoundError:
@@ -206,7 +215,7 @@ class _Lease:
         else:
             self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
 
-    # -- what the object says -----------------------------------------------------------------------------------------
+    # -- what the object says ----------------------------------------------------------------------
 
     def _content(self, *, released: bool = False) -> bytes:
         return json.dumps({**self._note, "renewals": self._renewals, "released": released}).encode()
@@ -224,7 +233,9 @@ class _Lease:
         self._store.replace(probe, b"")
         now = self._store.modified_at(probe)
         self._store.delete([probe])
-        return 0.0 if written is None or now is None else max(0.0, (now - written).total_seconds() - 1)
+        return (
+            0.0 if written is None or now is None else max(0.0, (now - written).total_seconds() - 1)
+        )
 
     def _held_by_other(self, content: bytes, _tag: Tag, *, age_s: float = 0.0) -> LockError:
         note = _parsed(content)
@@ -280,4 +291,6 @@ def _holder(note: dict[str, Any]) -> str:
 
 def _now_s() -> float:
     """Return the time of a clock that also runs while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
+    return (
+        time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
+    )

@@ -27,7 +27,9 @@ from cdc_pipeline.private_folder import make_private
 
 
 @contextmanager
-def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
+def writer_lock(
+    path: Path, *, on_lost: Callable[[], None] | None = None
+) -> Iterator[Callable[[], None]]:
     """Hold the lock of a source in the context; yield a function that raises LockError once lost.
 
     Only a lease can be lost; `on_lost` is then called as well, in another thread.
@@ -43,7 +45,8 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
         return
     try:
         storage_of(path).make_folder(path.parent.parent)
-        make_private(path.parent)  # rows in staging, quarantine and prepared transactions are below it (K26)
+        # rows in staging, quarantine and prepared transactions are below it (K26)
+        make_private(path.parent)
         storage_of(path).make_durable(path.parent.parent)
         # O_CLOEXEC (Python's default) keeps the lock from surviving in a JVM that this process
         # started.
@@ -63,9 +66,14 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
                 "another run is writing to this source's lake",
                 expected=f"no process holds {path}",
                 got=_holder(descriptor),
-                next_step="wait for that run to end, or stop it; the lock is released when its process ends",
+                next_step="wait for that run to end, or stop it; the lock is released when "
+                "its process ends",
             ) from None
-        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
+        note = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": datetime.now(UTC).isoformat(),
+        }
         with suppress(OSError):  # the content decides nothing
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(note).encode(), 0)
@@ -91,7 +99,11 @@ def lock_holder(path: Path) -> str:
         return ""
     # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; a waiting one has "->" in the second place.
     place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    if not any(fields[1] == "FLOCK" and fields[5] == place for fields in map(str.split, locks) if len(fields) > 5):
+    if not any(
+        fields[1] == "FLOCK" and fields[5] == place
+        for fields in map(str.split, locks)
+        if len(fields) > 5
+    ):
         return ""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -79,7 +79,8 @@ class ObjectPath(LakeUri):
         return self.write_bytes(text.encode(encoding))
 
     def open(self, mode: str = "r", encoding: str | None = None) -> IO[bytes] | IO[str]:
-        """Open a stream: ``r``, ``rb``; ``wb`` and ``xb``, whose object appears when it is closed."""
+        """Open a stream: ``r``, ``rb``; ``wb`` and ``xb``, whose object appears when it is
+        closed."""
         if mode in ("r", "rt", "rb"):
             stream = self.store.open_input(self.key)
             return stream if mode == "rb" else TextIOWrapper(stream, encoding=encoding or "utf-8")

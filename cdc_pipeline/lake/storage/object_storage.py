@@ -52,13 +52,16 @@ class ObjectStorage:
         retry_s: how long a failing request is tried again; that of the settings by default.
     """
 
-    def __init__(self, scheme: str, authority: str, config: StorageConfig, *, retry_s: float | None = None) -> None:
+    def __init__(
+        self, scheme: str, authority: str, config: StorageConfig, *, retry_s: float | None = None
+    ) -> None:
         self.config = config
         self._root = f"{scheme}://{authority}"
         self._store: Any = _open(scheme, authority, config, retry_s or config.retry_s)
-        self._seen: dict[str, Tag | None] = {}  # of files that are replaced: few; None: there was none
+        # of files that are replaced: few; None: there was none
+        self._seen: dict[str, Tag | None] = {}
 
-    # -- whole objects ------------------------------------------------------------------------------------------------
+    # -- whole objects -----------------------------------------------------------------------------
 
     def read(self, key: str) -> bytes:
         """Return the content of an object. Raises FileNotFoundError."""
@@ -119,18 +122,23 @@ class ObjectStorage:
 
         try:
             with self._errors(key):
-                return _tag(obstore.put(self._store, key, content, mode="create", use_multipart=False))
+                return _tag(
+                    obstore.put(self._store, key, content, mode="create", use_multipart=False)
+                )
         except FileExistsError:
             return None
 
     def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
-        """Replace the version of an object that has `tag`; return the new tag, None if it changed."""
+        """Replace the version of an object that has `tag`; return the new tag, None if it
+        changed."""
         import obstore
 
         version: Any = dict(tag)
         try:
             with self._errors(key):
-                return _tag(obstore.put(self._store, key, content, mode=version, use_multipart=False))
+                return _tag(
+                    obstore.put(self._store, key, content, mode=version, use_multipart=False)
+                )
         except (FileExistsError, FileNotFoundError):
             return None
 
@@ -157,7 +165,8 @@ class ObjectStorage:
                 there = b""
             if tag is None or there != content:
                 raise LockError(
-                    f"another process has written a file that only the holder of the lock writes: {self._root}/{key}",
+                    "another process has written a file that only the holder of the lock writes: "
+                    f"{self._root}/{key}",
                     expected="the version that this process has read",
                     next_step="make sure that only one run at a time writes to this source's "
                     "lake, then start the run again",
@@ -213,7 +222,7 @@ class ObjectStorage:
                 size += len(piece)
         return size, found.hexdigest()
 
-    # -- listings -----------------------------------------------------------------------------------------------------
+    # -- listings ----------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Check that the bucket can be listed.
@@ -228,7 +237,9 @@ class ObjectStorage:
         import obstore
 
         with self._errors(folder, is_listing=True):
-            return any(True for _ in self._listed(obstore.list(self._store, _prefix(folder), chunk_size=1)))
+            return any(
+                True for _ in self._listed(obstore.list(self._store, _prefix(folder), chunk_size=1))
+            )
 
     def names(self, folder: str) -> list[str]:
         """Return names right below a folder, of objects and of folders, sorted."""
@@ -236,7 +247,9 @@ class ObjectStorage:
 
         with self._errors(folder, is_listing=True):
             found = obstore.list_with_delimiter(self._store, _prefix(folder))
-            keys = [str(key) for key in found["common_prefixes"]] + [str(item["path"]) for item in found["objects"]]
+            keys = [str(key) for key in found["common_prefixes"]] + [
+                str(item["path"]) for item in found["objects"]
+            ]
         return sorted({key.rstrip("/").rpartition("/")[2] for key in keys if key != folder})
 
     def keys(self, folder: str) -> list[str]:
@@ -256,7 +269,7 @@ class ObjectStorage:
         for piece in pieces:
             yield from piece
 
-    # -- streams ------------------------------------------------------------------------------------------------------
+    # -- streams -----------------------------------------------------------------------------------
 
     def open_input(self, key: str) -> IO[bytes]:
         """Open a seekable stream, for footers and row groups. Raises FileNotFoundError."""
@@ -276,7 +289,9 @@ class ObjectStorage:
         if is_new and self.size(key) is not None:
             raise FileExistsError(17, "the object exists", f"{self._root}/{key}")
         with self._errors(key):
-            opened = obstore.open_writer(self._store, key, buffer_size=_PART_BYTES, max_concurrency=2)
+            opened = obstore.open_writer(
+                self._store, key, buffer_size=_PART_BYTES, max_concurrency=2
+            )
         return _Output(opened, lambda: self._errors(key))  # type: ignore[return-value]
 
     @contextmanager
@@ -299,14 +314,21 @@ class ObjectStorage:
             if "NoSuchBucket" in text or "specified bucket does not exist" in text:
                 raise self._no_bucket() from None
             if any(
-                sign in text for sign in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
+                sign in text
+                for sign in (
+                    "InvalidAccessKeyId",
+                    "SignatureDoesNotMatch",
+                    "AccessDenied",
+                    "redential",
+                )
             ):
                 raise self._refused(at, error) from None
             if any(sign in text for sign in _NO_CREDENTIALS):
                 raise RuntimeSetupError(
                     f"no credentials for the object store were found: {at}",
                     setting="sink.storage",
-                    expected="credentials in sink.storage, in the environment, or from the machine's own identity",
+                    expected="credentials in sink.storage, in the environment, or from the "
+                    "machine's own identity",
                     got=self._scrubbed(error),
                     next_step="set them in sink.storage from the environment "
                     "(docs/storage.md), or give the machine an identity that may "
@@ -333,7 +355,8 @@ class ObjectStorage:
             setting="sink.storage",
             expected="credentials that may list, read, write and delete below the lake",
             got=self._scrubbed(error),
-            next_step="correct the credentials or their permissions (docs/storage.md lists those that are needed)",
+            next_step="correct the credentials or their permissions (docs/storage.md lists those "
+            "that are needed)",
         )
 
     def _scrubbed(self, error: Exception) -> str:
@@ -413,7 +436,9 @@ def _is_replaced(key: str) -> bool:
 
 
 def _tag(result: Any) -> Tag:
-    return {name: str(result[name]) for name in ("e_tag", "version") if result.get(name) is not None}
+    return {
+        name: str(result[name]) for name in ("e_tag", "version") if result.get(name) is not None
+    }
 
 
 def _prefix(folder: str) -> str | None:

@@ -33,7 +33,14 @@ from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
 TEMPORARY_PREFIX: Final = ".put-"
 
 # Reasons why a disk refuses a second name for a file: another file system, or no hard links.
-_NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+_NO_LINKS: Final = (
+    errno.EXDEV,
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EMLINK,
+    errno.ENOSYS,
+)
 _WRITER: Final = uuid.uuid4().hex[:12]
 
 
@@ -55,7 +62,8 @@ def refused(error: OSError, path: Path) -> SinkError:
     """Return the error for a file or folder of the lake that the disk refuses."""
     return kind_of(error)(
         f"the lake's disk refuses an operation on {path}",
-        expected="a file system with free space and hard links (they make a file appear completely or not at all)",
+        expected="a file system with free space and hard links (they make a file appear "
+        "completely or not at all)",
         got=f"{type(error).__name__}: {error.strerror or error}",
         next_step=cure_of(error),
     )
@@ -100,7 +108,8 @@ class Storage(Protocol):
         """Close the stream; the file is whole, and durable except for its name (`make_durable`)."""
 
     def make_readable(self, stream: IO[bytes]) -> None:
-        """Make written data readable by the file's name; in an object store that ends the stream."""
+        """Make written data readable by the file's name; in an object store that ends the
+        stream."""
 
     def make_durable(self, *folders: Path) -> None:
         """Make the names in folders durable."""
@@ -154,7 +163,8 @@ class LocalStorage:
         return True
 
     def replace(self, path: Path, content: bytes) -> None:
-        temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"  # one name: a crash leaves at most one
+        # one name: a crash leaves at most one
+        temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"
         with disk_errors(path):
             self.make_folder(path.parent)
             try:
@@ -245,7 +255,8 @@ class LocalStorage:
     def _copy(self, path: Path, target: Path) -> None:
         if target.exists():
             return
-        temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}"  # one name: a crash leaves at most one
+        # one name: a crash leaves at most one
+        temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}"
         shutil.copyfile(path, temporary)
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
@@ -253,7 +264,9 @@ class LocalStorage:
 
     def digest(self, path: Path) -> tuple[int, str]:
         with path.open("rb") as stream:
-            return os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest()
+            return os.fstat(stream.fileno()).st_size, hashlib.file_digest(
+                stream, "sha256"
+            ).hexdigest()
 
     def arrow_source(self, path: Path) -> Any:
         return path

@@ -50,7 +50,9 @@ def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict
             "access_key_id": _text(config.access_key_id),
             "secret_access_key": _text(config.secret_access_key),
             "session_token": _text(config.session_token),
-            "virtual_hosted_style_request": {None: None, True: "false", False: "true"}[_path_style(config)],
+            "virtual_hosted_style_request": {None: None, True: "false", False: "true"}[
+                _path_style(config)
+            ],
             "conditional_put": "etag",
         }
     elif scheme == "abfss":
@@ -63,7 +65,11 @@ def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict
             "sas_key": _text(config.sas_token),
         }
     else:
-        found = {"bucket": authority, "service_account": config.service_account_file, "base_url": config.endpoint}
+        found = {
+            "bucket": authority,
+            "service_account": config.service_account_file,
+            "base_url": config.endpoint,
+        }
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -91,11 +97,15 @@ def spark_storage(path: LakeUri) -> SparkStorage:
         if config.sas_token is not None:
             settings[f"spark.hadoop.fs.azure.account.auth.type.{account}"] = "SAS"
             secrets[f"fs.azure.sas.fixed.token.{account}"] = _text(config.sas_token)
-        return SparkStorage("azure", settings, {name: value for name, value in secrets.items() if value is not None})
+        return SparkStorage(
+            "azure", settings, {name: value for name, value in secrets.items() if value is not None}
+        )
     settings = {"spark.hadoop.fs.gs.impl": "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem"}
     if config.service_account_file:
         settings["spark.hadoop.fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
-        settings["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] = config.service_account_file
+        settings["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] = (
+            config.service_account_file
+        )
     return SparkStorage("gcs", settings)
 
 
@@ -103,7 +113,9 @@ def _s3a_settings(config: StorageConfig) -> dict[str, str]:
     found = {
         "endpoint": config.endpoint,
         "endpoint.region": _region(config),
-        "path.style.access": None if _path_style(config) is None else str(_path_style(config)).lower(),
+        "path.style.access": None
+        if _path_style(config) is None
+        else str(_path_style(config)).lower(),
         # The other kinds of stream need a library that this set leaves out.
         "input.stream.type": "classic",
         "fast.upload.buffer": "bytebuffer",

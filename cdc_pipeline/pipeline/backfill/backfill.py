@@ -110,7 +110,9 @@ def backfill(
     done = side.done()
     if done is not None:
         return _already_done(side, record, done)
-    filled = fill(side, record, parallel=parallel, observer=observer or RunObserver(), run_id=run_id)
+    filled = fill(
+        side, record, parallel=parallel, observer=observer or RunObserver(), run_id=run_id
+    )
     return finish(side, record, filled)
 
 
@@ -130,7 +132,12 @@ class Filled:
 
 
 def fill(
-    side: BackfillLake, record: BackfillRecord, *, parallel: Parallel | None, observer: RunObserver, run_id: str
+    side: BackfillLake,
+    record: BackfillRecord,
+    *,
+    parallel: Parallel | None,
+    observer: RunObserver,
+    run_id: str,
 ) -> Filled:
     """Bring a side lake to the end of its range.
 
@@ -158,7 +165,12 @@ class _CountingObserver(RelayObserver):
 
 
 def begin(
-    side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int = 1
+    side: BackfillLake,
+    *,
+    start: Start,
+    end: Bound,
+    purpose: Literal["into", "rebuild"],
+    epoch: int = 1,
 ) -> BackfillRecord:
     """Return the record of a side lake, created if the lake is new.
 
@@ -204,10 +216,20 @@ def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> Backfi
     at = ReportPosition.from_position(cursor.position)
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
     done = filled.done
-    reason = f"{done.rows:,} row changes in {batches_text(done.batches)}" if done.batches else report.reason
-    seen = {name for target in cursor.targets.values() for name in (*target.source_names, *(target.origin or ()))}
+    reason = (
+        f"{done.rows:,} row changes in {batches_text(done.batches)}"
+        if done.batches
+        else report.reason
+    )
+    seen = {
+        name
+        for target in cursor.targets.values()
+        for name in (*target.source_names, *(target.origin or ()))
+    }
     unseen = [name for name in record.tables if name not in seen]
-    side.finish(BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us()))
+    side.finish(
+        BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us())
+    )
     return BackfillReport(
         source=side.main.name,
         outcome="applied" if done.batches else report.outcome,

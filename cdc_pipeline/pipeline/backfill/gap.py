@@ -119,7 +119,9 @@ def fill_gap(
 
 
 class _Gap:
-    def __init__(self, config: PipelineConfig, table: str, batch: AdminBatch, *, archive: Path | None) -> None:
+    def __init__(
+        self, config: PipelineConfig, table: str, batch: AdminBatch, *, archive: Path | None
+    ) -> None:
         tables = only_tables(config, checked_tables(config, [table]))
         self._config = with_archive(config, archive).model_copy(update={"tables": tables})
         self._table = table
@@ -132,7 +134,9 @@ class _Gap:
         try:
             source.check()
             first = resolve_start(cursor=None, start=start, source=source).position
-            last = last_of(self._config, end, first=first, log_end=source.end_position(), source=source)
+            last = last_of(
+                self._config, end, first=first, log_end=source.end_position(), source=source
+            )
             cursor = self._batch.cursor.position
             if last is None or last.order > cursor.order:
                 raise ConfigError(
@@ -166,17 +170,20 @@ class _Gap:
         ]
         if not names or cut is None:
             raise ConfigError(
-                f"{self._table} has no changelog in the lake, and old changes can be added to no other kind of target",
+                f"{self._table} has no changelog in the lake, and old changes can be added to no "
+                "other kind of target",
                 setting="table",
                 expected="a target of mode changelog",
-                next_step="rebuild the table (--rebuild), or replay the range into a separate lake (--into)",
+                next_step="rebuild the table (--rebuild), or replay the range into a "
+                "separate lake (--into)",
             )
         for name in names:
             if cut.cursor.targets[name].suspended is not None:
                 raise LoadError(
                     "a suspended changelog catches up by itself",
                     table=name,
-                    next_step="if its journals are gone, set source.archive_directory; then run the pipeline",
+                    next_step="if its journals are gone, set source.archive_directory; then "
+                    "run the pipeline",
                 )
         return names
 
@@ -207,8 +214,17 @@ class _Gap:
             end_reason="the end of the gap",
             tables=(self._table,),
         )
-        context = CaptureContext(config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id)
-        run = ResolvedRun(plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=batch.cursor.epoch)
+        context = CaptureContext(
+            config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id
+        )
+        run = ResolvedRun(
+            plan=plan,
+            start=first,
+            end=last,
+            limit=None,
+            ends_anywhere=True,
+            epoch=batch.cursor.epoch,
+        )
         stretch = open_stretch(
             context,
             LogSection(run, source, TableFilter(config.tables), batch.cursor),
@@ -226,14 +242,19 @@ class _Gap:
                 offset=first.offset,
                 table=self._table,
                 got=error.what,
-                next_step="give a range between two statements that change the table, or replay it with --into",
+                next_step="give a range between two statements that change the table, or "
+                "replay it with --into",
             ) from error
         assert committer.result is not None  # a stretch that ends well has one
         return committer.result
 
-    def _record(self, result: SegmentResult, names: list[str], first: Position, last: Position) -> BatchRecord | None:
+    def _record(
+        self, result: SegmentResult, names: list[str], first: Position, last: Position
+    ) -> BatchRecord | None:
         part, cursor = result.record, self._batch.cursor
-        targets = [] if part is None else [target for target in part.targets if target.table in names]
+        targets = (
+            [] if part is None else [target for target in part.targets if target.table in names]
+        )
         if part is None or not targets:
             return None
         if part.quarantine or any(target.create for target in targets):
@@ -247,8 +268,8 @@ class _Gap:
         notes = [
             Note(
                 kind=GAP_FILLED_NOTE,
-                text=f"{target.rows_inserted + target.rows_updated + target.rows_deleted} changes between {first} and "
-                f"{last} were appended",
+                text=f"{target.rows_inserted + target.rows_updated + target.rows_deleted} changes "
+                f"between {first} and {last} were appended",
                 journal=first.journal,
                 offset=first.offset,
                 table=target.table,
@@ -280,7 +301,9 @@ class _Gap:
         cut = self._batch.finish(self._batch.rows.put(record))
         self._write_down(filled.model_copy(update={"is_done": True}), first, last)
         rows = {target.table: cut.tables[target.table].row_changes for target in record.targets}
-        return self._report("applied", "the changes of the range were appended", first, last, rows, cut.batch_number)
+        return self._report(
+            "applied", "the changes of the range were appended", first, last, rows, cut.batch_number
+        )
 
     def _is_filled(self, first: Position, last: Position) -> bool:
         """Return whether a finished batch has filled this range."""
@@ -294,7 +317,9 @@ class _Gap:
             # never finished, or long ago by another run: the changelog's own rows decide
             return False
         notes = self._sink.read_cut(filled.batch_number).notes
-        if not any(note.kind == GAP_FILLED_NOTE and note.table in self._changelogs() for note in notes):
+        if not any(
+            note.kind == GAP_FILLED_NOTE and note.table in self._changelogs() for note in notes
+        ):
             return False
         self._write_down(filled.model_copy(update={"is_done": True}), first, last)
         return True
@@ -304,7 +329,11 @@ class _Gap:
 
     def _mark(self, first: Position, last: Position) -> Path:
         text = f"{self._table} {first} {last} {self._batch.cursor.epoch}"
-        return self._sink.paths.state / "gaps" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        return (
+            self._sink.paths.state
+            / "gaps"
+            / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        )
 
     def _report(
         self,

@@ -25,7 +25,9 @@ from cdc_pipeline.position.position import Position
 _SAME: Final = ("spec", "columns_before", "schema_steps")
 
 
-def joined_cursor(before: CursorState, results: Sequence[SegmentResult], *, number: int) -> CursorState:
+def joined_cursor(
+    before: CursorState, results: Sequence[SegmentResult], *, number: int
+) -> CursorState:
     """Return the cursor behind all parts.
 
     Args:
@@ -44,16 +46,28 @@ def joined_cursor(before: CursorState, results: Sequence[SegmentResult], *, numb
                 continue
             if there.sources != state.sources or there.suspended != state.suspended:
                 raise _apart(name)
-            update = {"partial": there.partial or state.partial, "exact": there.exact and state.exact}
+            update = {
+                "partial": there.partial or state.partial,
+                "exact": there.exact and state.exact,
+            }
             targets[name] = there.model_copy(update=update)
     last = _cursor(results[-1])
     return last.model_copy(
-        update={"batch_number": number, "targets": dict(sorted(targets.items())), "open_xa": before.open_xa}
+        update={
+            "batch_number": number,
+            "targets": dict(sorted(targets.items())),
+            "open_xa": before.open_xa,
+        }
     )
 
 
 def joined_record(
-    parts: Sequence[SegmentResult], *, source: str, cursor: CursorState, start: Position, run_id: str
+    parts: Sequence[SegmentResult],
+    *,
+    source: str,
+    cursor: CursorState,
+    start: Position,
+    run_id: str,
 ) -> BatchRecord:
     """Return the record of a batch.
 
@@ -76,7 +90,9 @@ def joined_record(
         run_id=run_id,
         interval=joined_interval(parts, start=start, end=cursor.position),
         cursor_after=cursor,
-        source_time_us=next((part.source_time_us for part in reversed(parts) if part.source_time_us >= 0), -1),
+        source_time_us=next(
+            (part.source_time_us for part in reversed(parts) if part.source_time_us >= 0), -1
+        ),
         targets=tuple(targets),
         quarantine=tuple(file for record in records for file in record.quarantine),
         ddl=tuple(decision for part in parts for decision in part.ddl),
@@ -91,7 +107,13 @@ def joined_interval(parts: Sequence[SegmentResult], *, start: Position, end: Pos
     for part in parts:
         assert part.interval is not None
         plain = part.interval.model_dump()
-        counts.update({name: value for name, value in plain.items() if isinstance(value, int) and "offset" not in name})
+        counts.update(
+            {
+                name: value
+                for name, value in plain.items()
+                if isinstance(value, int) and "offset" not in name
+            }
+        )
         ignorable.update(part.interval.ignorable_events)
     return Interval(
         start_journal=start.journal,
@@ -118,7 +140,10 @@ def _joined(found: Sequence[RecordedTarget], state: TargetState) -> RecordedTarg
             "exact": all(one.exact for one in found),
             "all_present": all(one.all_present for one in found),
             "rescues": any(one.rescues for one in found),
-            "rescued": {name: rescued[name] for name in sorted({name for one in found for name in one.rescued})},
+            "rescued": {
+                name: rescued[name]
+                for name in sorted({name for one in found for name in one.rescued})
+            },
             "files": tuple(file for one in found for file in one.files),
             **{
                 name: sum(getattr(one, name) for one in found)
@@ -141,4 +166,6 @@ def _cursor(result: SegmentResult) -> CursorState:
 
 
 def _apart(table: str) -> StagingError:
-    return StagingError("parts of a batch that were staged separately disagree about a target", table=table)
+    return StagingError(
+        "parts of a batch that were staged separately disagree about a target", table=table
+    )

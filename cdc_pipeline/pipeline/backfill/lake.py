@@ -106,7 +106,12 @@ class BackfillLake:
     """
 
     def __init__(
-        self, config: PipelineConfig, *, path: str | Path, tables: Sequence[str], archive: Path | None = None
+        self,
+        config: PipelineConfig,
+        *,
+        path: str | Path,
+        tables: Sequence[str],
+        archive: Path | None = None,
     ) -> None:
         self.main = config
         self.tables = checked_tables(config, tables)
@@ -169,7 +174,9 @@ class BackfillLake:
         """Record that the end was reached."""
         put_if_absent(self.done_file, done.model_dump_json(indent=1))
 
-    def check_same(self, record: BackfillRecord, *, asked_from: Start, asked_to: Bound, purpose: str) -> None:
+    def check_same(
+        self, record: BackfillRecord, *, asked_from: Start, asked_to: Bound, purpose: str
+    ) -> None:
         """Check that the lake belongs to the requested backfill.
 
         Raises:
@@ -194,7 +201,10 @@ class BackfillLake:
 
     def filling(self, record: BackfillRecord, *, observer: RunObserver, run_id: str) -> SideLake:
         """Return the lake for captures: their start and bound are those of its record."""
-        start, bound = _START.validate_json(record.asked_from), _BOUND.validate_json(record.asked_to)
+        start, bound = (
+            _START.validate_json(record.asked_from),
+            _BOUND.validate_json(record.asked_to),
+        )
         if not isinstance(start, GtidConfig):
             start = PositionConfig(journal=record.start.journal, offset=record.start.offset)
         if record.end is not None:
@@ -234,10 +244,13 @@ def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, 
     unknown = [name for name in tables if "." not in name or not captured(*split_table_name(name))]
     if unknown or not tables:
         raise ConfigError(
-            f"these tables are not captured: {', '.join(unknown)}" if unknown else "no table was given",
+            f"these tables are not captured: {', '.join(unknown)}"
+            if unknown
+            else "no table was given",
             setting="table",
             expected="tables as schema.table that tables.include captures",
-            next_step=f"name tables with --table schema.table; `cdc-pipeline plan {config.name}` lists them",
+            next_step="name tables with --table schema.table; `cdc-pipeline plan "
+            f"{config.name}` lists them",
         )
     return tuple(sorted(set(tables)))
 
@@ -266,7 +279,10 @@ def _lake_path(path: str | Path) -> Path | LakeUri:
         return parse_uri(path) or Path(path).expanduser().resolve()
     except ValueError as error:
         raise ConfigError(
-            "--into names a place that cannot hold a lake", setting="into", expected=str(error), got=path
+            "--into names a place that cannot hold a lake",
+            setting="into",
+            expected=str(error),
+            got=path,
         ) from None
 
 

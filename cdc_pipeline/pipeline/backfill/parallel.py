@@ -1,6 +1,7 @@
 """Fill a side lake from an archive in parallel, one journal a task on executors (K18).
 
-    survey the journals | pieces: stretches, and what is read in sequence | waves of a stretch -> one batch each
+    survey the journals | pieces: stretches, and what is read in sequence | waves of a stretch ->
+    one batch each
 
 Rules:
 - The result equals that of sequential reading, seq by seq (K1). A wave's tasks begin at one cut,
@@ -24,12 +25,22 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, PositionConfig, StoreConfig
+from cdc_pipeline.config.pipeline_config import (
+    ArchiveSourceConfig,
+    PipelineConfig,
+    PositionConfig,
+    StoreConfig,
+)
 from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.backfill.join import joined_cursor, joined_interval, joined_record
 from cdc_pipeline.pipeline.backfill.pieces import Piece, Segment, pieces
-from cdc_pipeline.pipeline.backfill.segment import SegmentResult, SegmentTask, WaveInputs, segment_task
+from cdc_pipeline.pipeline.backfill.segment import (
+    SegmentResult,
+    SegmentTask,
+    WaveInputs,
+    segment_task,
+)
 from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, SurveyRange, survey_task
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.publish import cursor_metadata, publish
@@ -77,7 +88,9 @@ class ParallelReport(BaseModel):
     one_after_the_other: tuple[str, ...] = ()
 
 
-def fill_in_parallel(lake: SideLake, *, tables: Sequence[str], parallel: Parallel) -> ParallelReport:
+def fill_in_parallel(
+    lake: SideLake, *, tables: Sequence[str], parallel: Parallel
+) -> ParallelReport:
     """Bring a side lake near the end of its range; an ordinary capture does the rest.
 
     Args:
@@ -109,7 +122,9 @@ class _Parallel:
         self._lake = lake
         self._parallel = parallel
         self._sink = lake.sink
-        self._archive = ArchiveSource(self._directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
+        self._archive = ArchiveSource(
+            self._directory, unpacked_bytes_max=config.source.unpacked_bytes_max
+        )
         self._bytes = {True: 0, False: 0}
         self._tasks = self._batches = 0
         self._reasons: list[str] = []
@@ -132,7 +147,8 @@ class _Parallel:
             self._reasons.append(refused)
             return
         try:
-            self._lake.capture(self._stands_at())  # nothing to read: it finishes what was recorded, and leaves a cursor
+            # nothing to read: it finishes what was recorded, and leaves a cursor
+            self._lake.capture(self._stands_at())
             for piece in self._pieces():
                 for wave in _waves(piece.segments, self._parallel.wave_bytes):
                     self._wave(wave)
@@ -151,7 +167,9 @@ class _Parallel:
 
     def _why_not(self, tables: Sequence[str]) -> str:
         """Return why nothing can be decoded in parallel; "" if something can."""
-        if not isinstance(self._config.bound, PositionConfig) or not isinstance(self._config.start, PositionConfig):
+        if not isinstance(self._config.bound, PositionConfig) or not isinstance(
+            self._config.start, PositionConfig
+        ):
             return "the range does not lie between two positions of the journals"
         routes = Routes(self._config)
         for name in tables:
@@ -165,7 +183,11 @@ class _Parallel:
         end, cursor = self._config.bound, self._lake.cursor
         assert isinstance(end, PositionConfig)
         first, last = journal_number(cursor.journal), journal_number(end.journal)
-        files = [file for file in journal_files(self._directory) if first <= journal_number(file.name) <= last]
+        files = [
+            file
+            for file in journal_files(self._directory)
+            if first <= journal_number(file.name) <= last
+        ]
         numbers = [journal_number(file.name) for file in files]
         if numbers != list(range(first, last + 1)) or cursor.position.order >= (last, end.offset):
             # a journal is missing, which the capture reports; or there is nothing to read
@@ -178,9 +200,13 @@ class _Parallel:
             )
             for number, file in zip(numbers, files, strict=True)
         ]
-        followed = tuple(sorted({name for state in cursor.targets.values() for name in state.source_names}))
+        followed = tuple(
+            sorted({name for state in cursor.targets.values() for name in state.source_names})
+        )
         work = partial(survey_task, config=self._shipped(), followed=followed)
-        texts = run_tasks(self._sink.spark.session(), [part.model_dump_json() for part in looks], work)
+        texts = run_tasks(
+            self._sink.spark.session(), [part.model_dump_json() for part in looks], work
+        )
         surveys = [JournalSurvey.model_validate_json(text) for text in texts]
         if not surveys:
             return []
@@ -194,7 +220,9 @@ class _Parallel:
         if before.journal == after.journal:
             self._bytes[False] += after.offset - before.offset
         else:
-            sizes = {journal_number(info.journal): info.size_bytes for info in self._archive.journals()}
+            sizes = {
+                journal_number(info.journal): info.size_bytes for info in self._archive.journals()
+            }
             between = sum(sizes.get(number, 0) for number in range(before.order[0], after.order[0]))
             self._bytes[False] += between - before.offset + after.offset
 
@@ -222,12 +250,19 @@ class _Parallel:
             return refused
         try:
             cursor = joined_cursor(before, results, number=number)
-            has_work = any(result.record is not None for result in results) or cursor.targets != before.targets
+            has_work = (
+                any(result.record is not None for result in results)
+                or cursor.targets != before.targets
+            )
             if not has_work:
                 self._move(before, results)
                 return ""
             record = joined_record(
-                results, source=self._config.name, cursor=cursor, start=before.position, run_id=self._lake.run_id
+                results,
+                source=self._config.name,
+                cursor=cursor,
+                start=before.position,
+                run_id=self._lake.run_id,
             )
         except CdcError as error:
             return error.what
@@ -256,7 +291,10 @@ class _Parallel:
         last = segments[-1]
         # Only the last one's end becomes a cursor, which contains the executed GTIDs.
         at, _ = complete(self._archive, Position(last.journal, last.start))
-        tasks = [SegmentTask(journal=one.journal, start=one.start, stop=one.stop) for one in segments[:-1]]
+        tasks = [
+            SegmentTask(journal=one.journal, start=one.start, stop=one.stop)
+            for one in segments[:-1]
+        ]
         tasks.append(
             SegmentTask(
                 journal=last.journal,
@@ -267,7 +305,9 @@ class _Parallel:
             )
         )
         work = partial(segment_task, inputs=inputs)
-        texts = run_tasks(self._sink.spark.session(), [task.model_dump_json() for task in tasks], work)
+        texts = run_tasks(
+            self._sink.spark.session(), [task.model_dump_json() for task in tasks], work
+        )
         return [SegmentResult.model_validate_json(text) for text in texts]
 
     def _move(self, before: CursorState, results: Sequence[SegmentResult]) -> None:
@@ -281,7 +321,9 @@ class _Parallel:
         """Return the executors' configuration: events stay in memory, and it holds no salt."""
         store: StoreConfig = self._config.store.model_copy(update={"kind": "memory"})
         rules = tuple(
-            rule.model_copy(update={"masks": {}}) if any(mask.kind == "hash" for mask in rule.masks.values()) else rule
+            rule.model_copy(update={"masks": {}})
+            if any(mask.kind == "hash" for mask in rule.masks.values())
+            else rule
             for rule in self._config.targets
         )
         return self._config.model_copy(update={"store": store, "targets": rules})

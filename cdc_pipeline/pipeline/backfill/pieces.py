@@ -101,9 +101,15 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
     prepared: dict[str, _At] = {}
     for number, one in zip(numbers, surveys, strict=True):
         if one.failed:
-            found.append(_Gap(_At(number, one.start), _At(number, max(one.end, one.start)), one.failed))
+            found.append(
+                _Gap(_At(number, one.start), _At(number, max(one.end, one.start)), one.failed)
+            )
         found += [
-            _Gap(_At(number, group.start), _At(number, group.stop), "a statement that affects the tables")
+            _Gap(
+                _At(number, group.start),
+                _At(number, group.stop),
+                "a statement that affects the tables",
+            )
             for group in one.alone
         ]
         ends = [(group, False) for group in one.ended] + [(group, True) for group in one.prepared]
@@ -112,8 +118,13 @@ def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
             if is_prepared:
                 prepared[group.xid] = at
             else:
-                found.append(_Gap(prepared.pop(group.xid, at), _At(number, group.stop), "an XA transaction"))
-    found += [_Gap(at, range_end, "an XA transaction that does not end in the range") for at in prepared.values()]
+                found.append(
+                    _Gap(prepared.pop(group.xid, at), _At(number, group.stop), "an XA transaction")
+                )
+    found += [
+        _Gap(at, range_end, "an XA transaction that does not end in the range")
+        for at in prepared.values()
+    ]
     # An end that does not prove itself is proved by reading on; so is a failed journal.
     for (number, one), (next_number, following) in pairwise(zip(numbers, surveys, strict=True)):
         if not one.is_closed or one.failed:

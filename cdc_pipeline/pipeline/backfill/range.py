@@ -28,7 +28,8 @@ _EARLIEST: Final = "earliest"
 _JOURNAL = re.compile(r"(?P<journal>[^\s:,]*\.\d{6,})(?::(?P<offset>\d+))?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ].*")
 _FORMS: Final = (
-    "a journal with or without an offset (binlog.000007:4), a GTID, or a time with a zone (2026-01-31T08:00:00+00:00)"
+    "a journal with or without an offset (binlog.000007:4), a GTID, or a time with a zone "
+    "(2026-01-31T08:00:00+00:00)"
 )
 
 
@@ -42,7 +43,13 @@ def start_of(text: str) -> Start:
     """
     if text in ("", _EARLIEST):
         return _EARLIEST
-    found: Start = _read(text, setting="from", position=PositionConfig, gtid=(GtidConfig, "gtid_set"), time=TimeConfig)  # type: ignore[assignment]
+    found: Start = _read(
+        text,
+        setting="from",
+        position=PositionConfig,
+        gtid=(GtidConfig, "gtid_set"),
+        time=TimeConfig,
+    )  # type: ignore[assignment]
     return found
 
 
@@ -57,18 +64,30 @@ def end_of(text: str) -> Bound:
     if not text:
         return "end_of_log"
     found: Bound = _read(
-        text, setting="to", position=PositionConfig, gtid=(GtidBoundConfig, "gtid"), time=TimeBoundConfig
+        text,
+        setting="to",
+        position=PositionConfig,
+        gtid=(GtidBoundConfig, "gtid"),
+        time=TimeBoundConfig,
     )  # type: ignore[assignment]
     return found
 
 
 def _read(
-    text: str, *, setting: str, position: type[BaseModel], gtid: tuple[type[BaseModel], str], time: type[BaseModel]
+    text: str,
+    *,
+    setting: str,
+    position: type[BaseModel],
+    gtid: tuple[type[BaseModel], str],
+    time: type[BaseModel],
 ) -> BaseModel:
     parts: dict[str, object]
     journal = _JOURNAL.fullmatch(text)
     if journal is not None:
-        form, parts = position, {name: value for name, value in journal.groupdict().items() if value is not None}
+        form, parts = (
+            position,
+            {name: value for name, value in journal.groupdict().items() if value is not None},
+        )
     elif _MOMENT.fullmatch(text):
         form, parts = time, {"time": text}
     else:
@@ -82,7 +101,9 @@ def _read(
 
 def _check_gtid(text: str, *, setting: str) -> None:
     from cdc_pipeline.errors import PositionError
-    from cdc_pipeline.pipeline.inspect.selection import check_gtid_set  # late: it brings compiled code
+
+    # late: it brings compiled code
+    from cdc_pipeline.pipeline.inspect.selection import check_gtid_set
 
     try:
         check_gtid_set(text)
@@ -96,5 +117,6 @@ def _wrong(text: str, setting: str) -> ConfigError:
         setting=setting,
         expected=_FORMS,
         got=text,
-        next_step="take a position from `cdc-pipeline binlog JOURNAL`, or a cut from `cdc-pipeline cuts list SOURCE`",
+        next_step="take a position from `cdc-pipeline binlog JOURNAL`, or a cut from `cdc-pipeline "
+        "cuts list SOURCE`",
     )

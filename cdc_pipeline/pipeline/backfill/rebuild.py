@@ -1,6 +1,7 @@
 """Rebuild a table from history (K18): replay its journals beside it, then replace it.
 
-    capture -> side lake at the begin of the range -> replayed to the main cursor -> swapped in at a cut -> removed
+    capture -> side lake at the begin of the range -> replayed to the main cursor -> swapped in at a
+    cut -> removed
 
 Rules:
 - The range begins before the table's CREATE TABLE, so that all of its contents are known. A table
@@ -144,7 +145,14 @@ def rebuild(
     observer = observer or RunObserver()
     main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     return _Rebuild(
-        config, tables, main=main, start=start, archive=archive, parallel=parallel, observer=observer, run_id=run_id
+        config,
+        tables,
+        main=main,
+        start=start,
+        archive=archive,
+        parallel=parallel,
+        observer=observer,
+        run_id=run_id,
     ).run(restart=restart)
 
 
@@ -163,7 +171,9 @@ class _Rebuild:
     ) -> None:
         self._tables = checked_tables(config, tables)
         self._config = with_archive(config, archive)
-        self._archive = archive if archive is not None else getattr(config.source, "directory", None)
+        self._archive = (
+            archive if archive is not None else getattr(config.source, "directory", None)
+        )
         self._main = main
         self._start = start
         self._parallel = parallel
@@ -192,7 +202,8 @@ class _Rebuild:
             return RebuildReport(
                 source=self._config.name,
                 outcome="nothing_new",
-                reason="the tables were rebuilt from this range before; to rebuild them again, give `--restart`",
+                reason="the tables were rebuilt from this range before; to rebuild them again, "
+                "give `--restart`",
                 tables=chosen.sources,
             )
         with ExitStack() as stack:
@@ -216,7 +227,7 @@ class _Rebuild:
         known.update(*(state.source_names for state in states.values()))
         return choose(self._config, cut, known, self._tables)
 
-    # -- which one ----------------------------------------------------------------------------------------------------
+    # -- which one ---------------------------------------------------------------------------------
 
     @property
     def _mark(self) -> str:
@@ -228,7 +239,10 @@ class _Rebuild:
         states = {} if cut is None else cut.cursor.targets
         found = [states.get(name) for name in chosen.targets]
         return bool(found) and all(
-            state is not None and state.suspended is None and not state.partial and state.app_id.endswith(self._mark)
+            state is not None
+            and state.suspended is None
+            and not state.partial
+            and state.app_id.endswith(self._mark)
             for state in found
         )
 
@@ -290,9 +304,11 @@ class _Rebuild:
             kind="rebuild",
         )
 
-    # -- replaying it -------------------------------------------------------------------------------------------------
+    # -- replaying it ------------------------------------------------------------------------------
 
-    def _replay(self, folder: LoadFolder, state: LoadState, chosen: LoadSelection, *, resumed: bool) -> RebuildReport:
+    def _replay(
+        self, folder: LoadFolder, state: LoadState, chosen: LoadSelection, *, resumed: bool
+    ) -> RebuildReport:
         if self._parallel is not None:
             self._fill(folder, state, chosen)
         side = LoadLake(self._config, folder, state, run_id=self._run_id)
@@ -320,11 +336,19 @@ class _Rebuild:
         assert self._parallel is not None
         assert self._archive is not None
         config = side_config(self._config, folder, state)
-        archive = config.model_copy(update={"source": ArchiveSourceConfig(kind="archive", directory=self._archive)})
+        archive = config.model_copy(
+            update={"source": ArchiveSourceConfig(kind="archive", directory=self._archive)}
+        )
         cut = build_sink(archive).last_cut()
-        begin = state.cursor.model_copy(update={"source": config.name}) if cut is None else cut.cursor
+        begin = (
+            state.cursor.model_copy(update={"source": config.name}) if cut is None else cut.cursor
+        )
         source = build_source(archive)
-        end = min(source.end_position(), self._main.capture().position, key=lambda position: position.order)
+        end = min(
+            source.end_position(),
+            self._main.capture().position,
+            key=lambda position: position.order,
+        )
         if end.order <= begin.position.order:
             return
         first = state.cursor
@@ -350,30 +374,44 @@ class _Rebuild:
         states = {} if cut is None else cut.cursor.targets
         for name in chosen.targets:
             state = states.get(name)
-            if state is not None and state.suspended is None and not state.partial and cut is not None:
+            if (
+                state is not None
+                and state.suspended is None
+                and not state.partial
+                and cut is not None
+            ):
                 continue
             folder.remove()
             low = side.state.cursor.position
             if state is not None and state.suspended is not None:
-                what = f"cannot be followed from its creation on: {state.suspended.error}: {state.suspended.what}"
+                what = (
+                    f"cannot be followed from its creation on: {state.suspended.error}: "
+                    f"{state.suspended.what}"
+                )
             elif state is not None:
                 what = "would be partial: its CREATE TABLE is not in the range"
             else:
-                what = "is not created in the range, which has neither its CREATE TABLE nor a change of it"
+                what = (
+                    "is not created in the range, which has neither its CREATE TABLE "
+                    "nor a change of it"
+                )
             raise LoadError(
                 f"{name} {what}",
                 journal=low.journal,
                 offset=low.offset,
                 table=name,
                 expected=f"the table's creation after {low}",
-                next_step=f"load it from the server's rows: `cdc-pipeline snapshot {self._config.name} --table "
-                f"{quote(chosen.sources[0])}`; or add older journals with --archive",
+                next_step="load it from the server's rows: `cdc-pipeline snapshot "
+                f"{self._config.name} --table {quote(chosen.sources[0])}`; or add older "
+                "journals with --archive",
             )
         if side.left:
             folder.remove()
             raise next(iter(side.left.values()))
 
-    def _report(self, state: LoadState, chosen: LoadSelection, cut: Cut, *, resumed: bool) -> RebuildReport:
+    def _report(
+        self, state: LoadState, chosen: LoadSelection, cut: Cut, *, resumed: bool
+    ) -> RebuildReport:
         end = cut.cursor.position
         return RebuildReport(
             source=self._config.name,
@@ -409,5 +447,7 @@ def with_archive(config: PipelineConfig, archive: Path | None) -> PipelineConfig
             next_step="omit --archive, or copy the journals into source.directory",
         )
     return config.model_copy(
-        update={"source": config.source.model_copy(update={"archive_directory": archive.absolute()})}
+        update={
+            "source": config.source.model_copy(update={"archive_directory": archive.absolute()})
+        }
     )

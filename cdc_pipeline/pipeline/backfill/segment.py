@@ -116,7 +116,9 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     config = inputs.config
     cut = Cut.model_validate_json(inputs.cut) if inputs.cut else None
     cursor = CursorState.model_validate_json(inputs.cursor)
-    start = Position(task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s)
+    start = Position(
+        task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s
+    )
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
     context = CaptureContext(config, sink, MemoryCursorStore(cursor), RunObserver(), "")
     run = _resolved(config, inputs, start, replace(start, offset=task.stop, gtid_set=""))
@@ -139,7 +141,9 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     return result
 
 
-def _resolved(config: PipelineConfig, inputs: WaveInputs, start: Position, end: Position) -> ResolvedRun:
+def _resolved(
+    config: PipelineConfig, inputs: WaveInputs, start: Position, end: Position
+) -> ResolvedRun:
     plan = CapturePlan.of_stretch(
         start,
         end,
@@ -148,7 +152,9 @@ def _resolved(config: PipelineConfig, inputs: WaveInputs, start: Position, end: 
         reason="a segment of a stretch that is decoded in parallel",
         end_reason="the end of the segment",
     )
-    return ResolvedRun(plan=plan, start=start, end=end, limit=None, ends_anywhere=False, epoch=inputs.epoch)
+    return ResolvedRun(
+        plan=plan, start=start, end=end, limit=None, ends_anywhere=False, epoch=inputs.epoch
+    )
 
 
 def _apart(what: str) -> TransactionError:

@@ -84,10 +84,14 @@ class JournalSurvey(_Plain):
 
 def survey_task(task: str, *, config: PipelineConfig, followed: tuple[str, ...]) -> str:
     """Run `survey` on a `SurveyRange` as JSON text."""
-    return survey(SurveyRange.model_validate_json(task), config=config, followed=followed).model_dump_json()
+    return survey(
+        SurveyRange.model_validate_json(task), config=config, followed=followed
+    ).model_dump_json()
 
 
-def survey(part: SurveyRange, *, config: PipelineConfig, followed: tuple[str, ...] = ()) -> JournalSurvey:
+def survey(
+    part: SurveyRange, *, config: PipelineConfig, followed: tuple[str, ...] = ()
+) -> JournalSurvey:
     """Survey one journal.
 
     Args:
@@ -97,7 +101,9 @@ def survey(part: SurveyRange, *, config: PipelineConfig, followed: tuple[str, ..
     file = Path(part.path)
     try:
         head = read_head(file)
-        surveyor = _Surveyor(config, is_mariadb=head.journal_format.is_mariadb, followed=followed, start=part.start)
+        surveyor = _Surveyor(
+            config, is_mariadb=head.journal_format.is_mariadb, followed=followed, start=part.start
+        )
         for chunk in read_journal(
             file,
             offset=part.start,
@@ -107,14 +113,20 @@ def survey(part: SurveyRange, *, config: PipelineConfig, followed: tuple[str, ..
         ):
             surveyor.add(chunk)
     except CdcError as error:
-        return JournalSurvey(journal=file.name, start=part.start, end=part.start, failed=f"{error.what}")
+        return JournalSurvey(
+            journal=file.name, start=part.start, end=part.start, failed=f"{error.what}"
+        )
     return surveyor.found(file.name)
 
 
 class _Surveyor:
-    def __init__(self, config: PipelineConfig, *, is_mariadb: bool, followed: tuple[str, ...], start: int) -> None:
+    def __init__(
+        self, config: PipelineConfig, *, is_mariadb: bool, followed: tuple[str, ...], start: int
+    ) -> None:
         tables = TableFilter(config.tables)
-        self._rules = StatementRules(tables, is_mariadb=is_mariadb, config=config, followed=followed)
+        self._rules = StatementRules(
+            tables, is_mariadb=is_mariadb, config=config, followed=followed
+        )
         self._tables = tables
         self._is_mariadb = is_mariadb
         self._pass = TransactionPass()
@@ -129,7 +141,9 @@ class _Surveyor:
         self._pass.apply(chunk)
         events = chunk.events
         self._close(chunk, 0)
-        for row in np.flatnonzero((events["role"] == Role.STATEMENT) | (events["role"] == Role.XA_PREPARE)).tolist():
+        for row in np.flatnonzero(
+            (events["role"] == Role.STATEMENT) | (events["role"] == Role.XA_PREPARE)
+        ).tolist():
             found = self._boundary(chunk, row)
             if found is not None:
                 self._open.append((found[0], int(events["tx_offset"][row]), found[1]))
@@ -179,9 +193,13 @@ class _Surveyor:
             return "ended", statement.name
         if statement.kind in _DATABASES:
             return "alone", ""
-        if statement.kind in SCHEMA_KINDS and any(self._concerns(*table) for table in statement.tables):
+        if statement.kind in SCHEMA_KINDS and any(
+            self._concerns(*table) for table in statement.tables
+        ):
             return "alone", ""
         return None
 
     def _concerns(self, database: str, table: str) -> bool:
-        return self._tables.captured(database, table) or bool(self._tables.shadowed(database, table))
+        return self._tables.captured(database, table) or bool(
+            self._tables.shadowed(database, table)
+        )

@@ -46,7 +46,12 @@ from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.wiring import build_dump_errors, build_sink, build_source
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
-from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
+from cdc_pipeline.position.failback import (
+    MAIN_CONSUMER,
+    AckedPositions,
+    DumpedPosition,
+    FailbackPositions,
+)
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
@@ -99,10 +104,14 @@ def capture(
             return catch_up_selected(context, state, tables, server=server, started=started)
         with closing(build_source(server.config)) as source:
             bound = bound or config.bound
-            resolved = _plan(context, state, bound, source=source, server=server, dump_errors=dump_errors)
+            resolved = _plan(
+                context, state, bound, source=source, server=server, dump_errors=dump_errors
+            )
             if resolved.start.order != resolved.end.order:
                 on_position = FailbackPositions(dumped, acked).persist
-                state = _read_and_drain(context, state, resolved, source=source, on_position=on_position)
+                state = _read_and_drain(
+                    context, state, resolved, source=source, on_position=on_position
+                )
             else:
                 state = _hold_start(context, state, resolved, source=source)
         state = catch_up(context, state, state.suspended_before, server=server)
@@ -159,15 +168,21 @@ def _read_and_drain(
         context,
         LogSection(resolved, source, TableFilter(config.tables), cursor, is_sources_own=True),
         targets=Targets(config, state.cut, shadows={} if cursor is None else cursor.shadows),
-        parking=context.sink.parking(epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa),
+        parking=context.sink.parking(
+            epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa
+        ),
     )
     committer = Committer(context, stretch, start_reasons=resolved.plan.start_reasons)
     read = Drain(context, stretch, committer, on_position=on_position).run()
     done = committer.done
-    return replace(state, cut=done.latest or state.cut, cursor=committer.cursor, main=done, read=read)
+    return replace(
+        state, cut=done.latest or state.cut, cursor=committer.cursor, main=done, read=read
+    )
 
 
-def _hold_start(context: CaptureContext, state: RunState, resolved: ResolvedRun, *, source: Source) -> RunState:
+def _hold_start(
+    context: CaptureContext, state: RunState, resolved: ResolvedRun, *, source: Source
+) -> RunState:
     """Finish a run that has nothing to read.
 
     A first run keeps its start nonetheless, so that `latest` does not move on until the next
@@ -184,9 +199,11 @@ def _hold_start(context: CaptureContext, state: RunState, resolved: ResolvedRun,
             "the new server's log ends before the changes that were applied: the server lags",
             journal=at.journal,
             offset=at.offset,
-            expected=f"a commit after {resolved.decision.overlap_until_us} (microseconds since 1970)",
+            expected=f"a commit after {resolved.decision.overlap_until_us} "
+            "(microseconds since 1970)",
             got="the end of its log",
-            next_step="run again when the server has caught up; nothing was published, and the cursor has not moved",
+            next_step="run again when the server has caught up; nothing was published, and the "
+            "cursor has not moved",
         )
     if before is None:
         schemas_of(context.config, source=source, run=resolved, cursor=None).begin()
@@ -210,7 +227,11 @@ def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRu
     Raises:
         NothingMatchedError: the log was read to its end, and patterns have never matched a table.
     """
-    if resolved.log_end is None or resolved.end.order < resolved.log_end.order or state.read.limit_reached:
+    if (
+        resolved.log_end is None
+        or resolved.end.order < resolved.log_end.order
+        or state.read.limit_reached
+    ):
         return
     error = nothing_matched(config, resolved.known, state.cursor)
     if error is not None:

@@ -37,7 +37,13 @@ from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.pipeline.capture.commit import Committer, Covered
 from cdc_pipeline.pipeline.capture.drain import Drain
-from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, Stretch, before_begin, open_stretch
+from cdc_pipeline.pipeline.capture.stretch import (
+    CaptureContext,
+    LogSection,
+    Stretch,
+    before_begin,
+    open_stretch,
+)
 from cdc_pipeline.pipeline.capture.summary import RunState, RunSummary, report_of
 from cdc_pipeline.pipeline.capture.suspension import check_suspended, plan_to_cursor
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -58,15 +64,25 @@ _CAUGHT_UP_NOTE = "caught_up"
 
 # With these, the log does not reach back to the target, or the table is not as the pipeline left
 # it.
-_NEEDS_RELOAD = (JournalMissingError, PositionError, SourceIdentityError, LakeStateError, UnknownXaError)
+_NEEDS_RELOAD = (
+    JournalMissingError,
+    PositionError,
+    SourceIdentityError,
+    LakeStateError,
+    UnknownXaError,
+)
 
 
-def catch_up(context: CaptureContext, state: RunState, tables: Collection[str], *, server: ChosenServer) -> RunState:
+def catch_up(
+    context: CaptureContext, state: RunState, tables: Collection[str], *, server: ChosenServer
+) -> RunState:
     """Bring those of some targets that earlier runs suspended to the cursor."""
     names = sorted(state.suspended_before.intersection(tables))
     if not names or state.cut is None or state.cursor is None:
         return state
-    return state.after(CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names))
+    return state.after(
+        CatchUp(context, server=server.config, cut=state.cut, cursor=state.cursor).run(names)
+    )
 
 
 def catch_up_selected(
@@ -106,23 +122,33 @@ def catch_up_selected(
     return report
 
 
-def _targets_of(config: PipelineConfig, cursor: CursorState | None, tables: Sequence[str]) -> Sequence[str]:
+def _targets_of(
+    config: PipelineConfig, cursor: CursorState | None, tables: Sequence[str]
+) -> Sequence[str]:
     """Return the targets of chosen tables.
 
     Raises:
         ConfigError: a table that is not captured, or nothing was captured yet.
     """
     targets = cursor.targets if cursor is not None else {}
-    captured = set(TableFilter(config.tables).captured_names([name for name in tables if "." in name]))
+    captured = set(
+        TableFilter(config.tables).captured_names([name for name in tables if "." in name])
+    )
     unknown = [name for name in tables if name not in captured and name not in targets]
     if unknown or cursor is None:
         raise ConfigError(
-            f"these tables are not captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
+            f"these tables are not captured: {', '.join(unknown)}"
+            if unknown
+            else "nothing was captured yet",
             setting="tables",
             expected="captured tables of a source that was captured before",
             next_step="name tables as schema.table, or start a run of the whole source",
         )
-    return [name for name, state in targets.items() if not {name, *state.source_names}.isdisjoint(tables)] or tables
+    return [
+        name
+        for name, state in targets.items()
+        if not {name, *state.source_names}.isdisjoint(tables)
+    ] or tables
 
 
 class _LeftBehindError(CdcError):
@@ -137,7 +163,9 @@ class CatchUp:
         cut, cursor: the last cut and the cursor.
     """
 
-    def __init__(self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState) -> None:
+    def __init__(
+        self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState
+    ) -> None:
         self._done = RunSummary()
         self._cut = cut
         self._cursor = cursor
@@ -187,7 +215,13 @@ class CatchUp:
                 self._publish({name: None}, [note])
                 return
             self._context.observer.planned(
-                plan_to_cursor(self._config, self._cursor, identity=str(source.identity), catching_up=name, start=start)
+                plan_to_cursor(
+                    self._config,
+                    self._cursor,
+                    identity=str(source.identity),
+                    catching_up=name,
+                    start=start,
+                )
             )
             self._read_and_drain(name, source, decision, end)
         finally:
@@ -212,12 +246,17 @@ class CatchUp:
             there = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
             there_at = cursor.model_copy(
                 update={
-                    **there, "journal_created_s": held.journal_created_s, "timestamp_s": 0, "event_server_id": 0,
+                    **there,
+                    "journal_created_s": held.journal_created_s,
+                    "timestamp_s": 0,
+                    "event_server_id": 0,
                     "last_event": None,
                 }
-            )  # fmt: skip
+            )
             rules = start_rules(self._config, cut=self._cut, dump_errors=DumpErrors())
-            decision = resolve_start(cursor=there_at, start=self._config.start, source=source, rules=rules)
+            decision = resolve_start(
+                cursor=there_at, start=self._config.start, source=source, rules=rules
+            )
             if decision.epoch_grows:
                 raise ServerChangedError(
                     "the server is not the one that the cursor belongs to",
@@ -228,23 +267,38 @@ class CatchUp:
                 )
             return decision
         if held.gtid_set:
-            return resolve_start(cursor=None, start=GtidConfig(gtid_set=held.gtid_set), source=source)
+            return resolve_start(
+                cursor=None, start=GtidConfig(gtid_set=held.gtid_set), source=source
+            )
         raise SourceIdentityError(
-            "the target is at a position of another server's log, and there are no GTIDs to find that position here",
+            "the target is at a position of another server's log, and there are no GTIDs to find "
+            "that position here",
             journal=held.journal,
             offset=held.offset,
             expected=f"epoch {cursor.epoch}",
             got=f"epoch {held.epoch}",
         )
 
-    def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
+    def _read_and_drain(
+        self, name: str, source: Source, decision: StartDecision, end: Position
+    ) -> None:
         config, start, cursor, cut = self._config, decision.position, self._cursor, self._cut
         routes = Routes(config)
-        plan = plan_to_cursor(config, cursor, identity=str(source.identity), catching_up=name, start=start)
-        run = ResolvedRun(
-            plan=plan, decision=decision, epoch=cursor.epoch, start=start, end=end, limit=None, ends_anywhere=False
+        plan = plan_to_cursor(
+            config, cursor, identity=str(source.identity), catching_up=name, start=start
         )
-        tables = TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source])))
+        run = ResolvedRun(
+            plan=plan,
+            decision=decision,
+            epoch=cursor.epoch,
+            start=start,
+            end=end,
+            limit=None,
+            ends_anywhere=False,
+        )
+        tables = TableFilter(
+            config.tables, only=lambda source: bool(routes.sources_of(name, [source]))
+        )
         stretch = open_stretch(
             self._context,
             LogSection(run, source, tables, cursor),
@@ -308,7 +362,9 @@ class _CatchUpMoves:
     kind: BatchKind = "catch_up"
     moves_cursor: bool = False
 
-    def __init__(self, stretch: Stretch, name: str, *, cursor: CursorState, source_time_us: int) -> None:
+    def __init__(
+        self, stretch: Stretch, name: str, *, cursor: CursorState, source_time_us: int
+    ) -> None:
         suspended = cursor.targets[name].suspended
         assert suspended is not None
         self._stretch = stretch
@@ -326,7 +382,10 @@ class _CatchUpMoves:
 
     def cover(self, number: int, created: Collection[str]) -> Covered:
         """See `Moves`."""
-        place, is_caught_up = self._stretch.place, self._stretch.place.position.order >= self._end.order
+        place, is_caught_up = (
+            self._stretch.place,
+            self._stretch.place.position.order >= self._end.order,
+        )
         own = place.take_interval()
         ended = "; it follows the source again" if is_caught_up else ""
         note = Note(

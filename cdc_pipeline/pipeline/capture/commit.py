@@ -67,7 +67,8 @@ class Moves(Protocol):
         """Return whether the position alone makes a batch due, without work for any target."""
 
     def cover(self, number: int, created: Collection[str]) -> Covered:
-        """Take the interval since the last call; `created` are targets that batch `number` makes."""
+        """Take the interval since the last call; `created` are targets that batch `number`
+        makes."""
 
     def published(self, cut: Cut) -> None:
         """Take over a cut that was published."""
@@ -137,9 +138,17 @@ class Committer:
     def is_due(self) -> bool:
         """Return whether the batch is large enough to be merged and between transactions."""
         batch, limits = self._stretch.stager.staged, self._context.config.batch
-        if batch is None or batch.has_open or self._stretch.parking.has_pieces or self._stretch.overlap.is_held:
+        if (
+            batch is None
+            or batch.has_open
+            or self._stretch.parking.has_pieces
+            or self._stretch.overlap.is_held
+        ):
             return False
-        return batch.staged_bytes >= limits.merge_staged_bytes or batch.staged_rows >= limits.merge_rows
+        return (
+            batch.staged_bytes >= limits.merge_staged_bytes
+            or batch.staged_rows >= limits.merge_rows
+        )
 
     def commit(self, *, final: bool = False) -> None:
         """Record, merge, publish, write the cursor, ack.
@@ -209,11 +218,16 @@ class Committer:
     def _left_behind_at(self) -> Position:
         """Return the position of a target that the batch has to leave behind."""
         open_before = self.cursor.open_xa if self.cursor is not None else ()
-        return before_begin(self._stretch.place.batch_start, oldest_begin(open_before, epoch=self._stretch.epoch))
+        return before_begin(
+            self._stretch.place.batch_start, oldest_begin(open_before, epoch=self._stretch.epoch)
+        )
 
     def _move_cursor(self) -> None:
         cursor, place = self.cursor, self._stretch.place.position
-        if cursor is not None and (cursor.epoch, cursor.position.order) == (self._stretch.epoch, place.order):
+        if cursor is not None and (cursor.epoch, cursor.position.order) == (
+            self._stretch.epoch,
+            place.order,
+        ):
             return
         self._save_history()
         found = self._stretch.stager.collect()

@@ -21,7 +21,14 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.capture.commit import BatchCommitter
-from cdc_pipeline.pipeline.capture.interpret import Changes, Ending, Interpreter, Unit, halves, units
+from cdc_pipeline.pipeline.capture.interpret import (
+    Changes,
+    Ending,
+    Interpreter,
+    Unit,
+    halves,
+    units,
+)
 from cdc_pipeline.pipeline.capture.reader import Reader, ReadResult
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
@@ -41,7 +48,8 @@ class Drain:
     """Reader and drain of a stretch, two threads around its store.
 
     Args:
-        on_position: receives, in the reader's thread, how far the log was read and stored (SPEC T3).
+        on_position: receives, in the reader's thread, how far the log was read and stored (SPEC
+            T3).
     """
 
     def __init__(
@@ -74,8 +82,12 @@ class Drain:
         self._interpreter = Interpreter(
             stretch,
             rules=rules,
-            decoder=decoder_of(targets, captured=stretch.captured, epoch=stretch.epoch, schemas=stretch.schemas),
-            xa=XaPlanner(stretch, accepted=[canonical_xid(text) for text in config.accept.unknown_xa]),
+            decoder=decoder_of(
+                targets, captured=stretch.captured, epoch=stretch.epoch, schemas=stretch.schemas
+            ),
+            xa=XaPlanner(
+                stretch, accepted=[canonical_xid(text) for text in config.accept.unknown_xa]
+            ),
             raw=self._raw_staging(),
         )
         self._xa = XaStaging(stretch)
@@ -184,7 +196,8 @@ class Drain:
                 self._committer.commit()
 
     def _instead(self, unit: Unit, error: CdcError) -> list[Unit]:
-        """Return what to interpret instead of a unit that failed: its halves, or it without a table.
+        """Return what to interpret instead of a unit that failed: its halves, or it without a
+        table.
 
         Raises:
             CdcError: the error, if it stops the run; suspensions in the same transaction are then
@@ -222,12 +235,18 @@ class Drain:
             xa_rows = self._xa.apply(changes.xa)
             self._end(changes)
             self._advance(changes)
-        self._rows += xa_rows + sum(len(rows) for _, rows in changes.rows) + sum(len(raw) for _, raw in changes.raw)
+        self._rows += (
+            xa_rows
+            + sum(len(rows) for _, rows in changes.rows)
+            + sum(len(raw) for _, raw in changes.raw)
+        )
         self._transactions += changes.transactions_applied
 
     def _suspend(self, suspend: Suspend) -> None:
         """Leave targets behind, with what the open transaction has of them (K4)."""
-        for name in self._stretch.targets.suspend(suspend.source, suspend.suspension, only=suspend.only):
+        for name in self._stretch.targets.suspend(
+            suspend.source, suspend.suspension, only=suspend.only
+        ):
             self._stretch.stager.drop_open(name)
 
     def _apply(self, decision: Decision) -> None:

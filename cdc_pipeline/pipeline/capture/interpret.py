@@ -36,7 +36,11 @@ from cdc_pipeline.pipeline.decode.decoding import DecodedTable, RunDecoder, prep
 from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
 from cdc_pipeline.pipeline.decode.raw_staging import RawStaging
 from cdc_pipeline.pipeline.decode.statements import StatementRules
-from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, DecidedStatement, OpenTransaction
+from cdc_pipeline.pipeline.decode.transaction_control import (
+    ControlReader,
+    DecidedStatement,
+    OpenTransaction,
+)
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
 from cdc_pipeline.pipeline.targets.row_images import check_rows
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
@@ -152,7 +156,9 @@ class Interpreter:
             CdcError: see `read`.
         """
         piece = unit[0]
-        return piece.kind is SliceKind.STATEMENT and bool(self._decision(piece, piece.stop - 1)[1].changes)
+        return piece.kind is SliceKind.STATEMENT and bool(
+            self._decision(piece, piece.stop - 1)[1].changes
+        )
 
     def read(self, unit: Unit) -> Changes:
         """Return what a unit changes.
@@ -168,7 +174,11 @@ class Interpreter:
             read = self._statement
         elif kind is SliceKind.ABANDONED:
             read = self._abandoned
-        targets, maps, controls = self._targets.snapshot(), self._decoder.mark(), self._controls.mark()
+        targets, maps, controls = (
+            self._targets.snapshot(),
+            self._decoder.mark(),
+            self._controls.mark(),
+        )
         try:
             return read(unit)
         except CdcError:
@@ -186,7 +196,10 @@ class Interpreter:
             statements=tuple(one.decision for one in logged),
             suspensions=suspensions,
             rows=tuple((self._confirm(table), table.rows) for table in decoded.tables),
-            raw=tuple((self._confirm(part.as_decoded, first_us=part.first_us), part.rows) for part in decoded.raw),
+            raw=tuple(
+                (self._confirm(part.as_decoded, first_us=part.first_us), part.rows)
+                for part in decoded.raw
+            ),
             bad=decoded.bad,
             xa=self._xa.plan(decoded.prepared, controls.xa_ends),
             row_events_ignored=decoded.row_events_ignored,
@@ -201,11 +214,15 @@ class Interpreter:
         at = int(first["tx_offset"])
         opened = self._open
         if opened is None or first["tx_ordinal"] == 0:
-            opened = OpenTransaction(journal, at, gtid_texts(piece.chunk, piece.first, piece.first + 1).get(at, ""))
+            opened = OpenTransaction(
+                journal, at, gtid_texts(piece.chunk, piece.first, piece.first + 1).get(at, "")
+            )
         logged, suspensions = self._statements(unit)
         is_xa = self._controls.read_piece(piece, logged)
         undone = self._controls.open_undone
-        decoded = self._decoder.decode(unit, {(journal, at): undone} if len(undone) else None, may_leave_out=not is_xa)
+        decoded = self._decoder.decode(
+            unit, {(journal, at): undone} if len(undone) else None, may_leave_out=not is_xa
+        )
         opened = replace(opened, is_applied=opened.is_applied or decoded.transactions_applied > 0)
         added: tuple[XaStep, ...] = ()
         if is_xa:
@@ -216,7 +233,9 @@ class Interpreter:
             unit,
             statements=tuple(one.decision for one in logged),
             suspensions=suspensions,
-            rows=() if is_xa else tuple((self._confirm(table), table.rows) for table in decoded.tables),
+            rows=()
+            if is_xa
+            else tuple((self._confirm(table), table.rows) for table in decoded.tables),
             bad=decoded.bad,
             xa=(*added, *xa_end),
             open=opened,
@@ -234,7 +253,8 @@ class Interpreter:
     def _end_pieces(
         self, piece: EventSlice, opened: OpenTransaction, undone: NDArray[np.int64], *, is_xa: bool
     ) -> tuple[Ending | None, tuple[XaStep, ...], int]:
-        """Return how a piece ends its transaction, the XA steps for that, and 1 if its rows count."""
+        """Return how a piece ends its transaction, the XA steps for that, and 1 if its rows
+        count."""
         end = piece.events[-1]
         if piece.kind is not SliceKind.LAST_PIECE:
             return None, (), 0
@@ -244,8 +264,14 @@ class Interpreter:
             return Ending.COMMITTED, (), int(opened.is_applied)
         if end["role"] == Role.XA_PREPARE:
             (group,) = prepared_groups(piece)
-            return Ending.COMMITTED, self._xa.plan_pieces(replace(group, gtid=opened.gtid), undone), 0
-        effect = Effect(self._stretch.epoch, opened.journal, int(end["tx_offset"]), int(end["commit_ts_us"]))
+            return (
+                Ending.COMMITTED,
+                self._xa.plan_pieces(replace(group, gtid=opened.gtid), undone),
+                0,
+            )
+        effect = Effect(
+            self._stretch.epoch, opened.journal, int(end["tx_offset"]), int(end["commit_ts_us"])
+        )
         return Ending.COMMITTED, (CommitPieces(effect, undone),), int(opened.is_applied)
 
     def _abandoned(self, unit: Unit) -> Changes:
@@ -264,7 +290,9 @@ class Interpreter:
         check_not_parked(decision, parking=self._stretch.parking, targets=self._targets)
         suspensions = self._learn(piece, piece.stop - 1, query, decision)
         applied = 0 if decision.ignored else 1
-        return Changes(unit, statements=(decision,), suspensions=suspensions, transactions_applied=applied)
+        return Changes(
+            unit, statements=(decision,), suspensions=suspensions, transactions_applied=applied
+        )
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -273,7 +301,9 @@ class Interpreter:
         logged: list[DecidedStatement] = []
         suspensions: list[Suspend] = []
         for piece in unit:
-            for row in (np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first).tolist():
+            for row in (
+                np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first
+            ).tolist():
                 query, decision = self._decision(piece, row)
                 suspensions += self._learn(piece, row, query, decision)
                 logged.append(DecidedStatement(piece, row, decision))
@@ -281,10 +311,14 @@ class Interpreter:
 
     def _decision(self, piece: EventSlice, row: int) -> tuple[Query, Decision]:
         query, event = parse_query(piece.chunk, row), piece.chunk.events[row]
-        decide = partial(decide_in_overlap, self._rules) if self._overlap.is_held else self._rules.decide
+        decide = (
+            partial(decide_in_overlap, self._rules) if self._overlap.is_held else self._rules.decide
+        )
         journal = piece.chunk.journal
         begin = max(0, int(event["tx_offset"]))
-        seq = pack_seq(self._stretch.epoch, journal_number(journal), begin, int(event["tx_ordinal"]))
+        seq = pack_seq(
+            self._stretch.epoch, journal_number(journal), begin, int(event["tx_ordinal"])
+        )
         alone = piece.kind is SliceKind.STATEMENT  # whatever removes rows
         gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
         decision = decide(
@@ -297,7 +331,9 @@ class Interpreter:
         )
         return query, decision
 
-    def _learn(self, piece: EventSlice, row: int, query: Query, decision: Decision) -> tuple[Suspend, ...]:
+    def _learn(
+        self, piece: EventSlice, row: int, query: Query, decision: Decision
+    ) -> tuple[Suspend, ...]:
         """Take over what a decision says of tables; return the suspensions that it calls for.
 
         Raises:
@@ -352,5 +388,6 @@ def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets
                 table=source,
                 journal=decision.ddl.journal,
                 offset=decision.ddl.offset,
-                next_step="commit or roll back the XA transaction at the source, and load the table under its new name",
+                next_step="commit or roll back the XA transaction at the source, and load the "
+                "table under its new name",
             )

@@ -53,18 +53,21 @@ class Overlap:
         undecided = [
             target.name
             for target in targets
-            if keeps_every_change(target.spec.mode, target.spec.key) and target.name not in self._accepted
+            if keeps_every_change(target.spec.mode, target.spec.key)
+            and target.name not in self._accepted
         ]
         if undecided:
             names = ", ".join(undecided)
             raise OverlapUndecidedError(
-                "changes that may have been applied before the switch to this server would be stored twice",
+                "changes that may have been applied before the switch to this server "
+                "would be stored twice",
                 targets=tuple(undecided),
                 table=source,
                 setting="accept.overlap",
                 expected="a log that matches the applied changes up to the switch, or a decision",
                 got=f"an overlap without GTIDs, in {names}",
-                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or start again",
+                next_step=f"list {names} in accept.overlap to keep these changes, perhaps "
+                "twice; or start again",
             )
 
     def check_passed(self, place: Progress) -> None:

@@ -75,7 +75,9 @@ class Progress:
             self._open_gtids.clear()
             inside = events["tx_offset"] >= 0
             self.count("transactions_seen", len(np.unique(events["tx_offset"][inside])))
-            self.count("transactions_rolled_back", int(np.count_nonzero(events["role"] == Role.ROLLBACK)))
+            self.count(
+                "transactions_rolled_back", int(np.count_nonzero(events["role"] == Role.ROLLBACK))
+            )
             rows = np.flatnonzero(inside)
             if len(rows):
                 self.source_time_us = int(events["commit_ts_us"][rows[-1]])
@@ -88,13 +90,16 @@ class Progress:
         self._remember_event(slices)
 
     def reach(self, end: Position) -> None:
-        """Move to the end of the read: a GTID dump leaves out what the start's set already holds."""
+        """Move to the end of the read: a GTID dump leaves out what the start's set already
+        holds."""
         if self.position.order < end.order:
             before, self.position = self.position, end
             # what the server left out does not change the state before it
             if before.journal == end.journal:
                 created_s = end.journal_created_s or before.journal_created_s
-                self.position = replace(end, journal_created_s=created_s, last_event=before.last_event)
+                self.position = replace(
+                    end, journal_created_s=created_s, last_event=before.last_event
+                )
 
     def _remember_event(self, slices: Sequence[EventSlice]) -> None:
         """Record in the position the last event before it (K24), even one of an earlier call."""

@@ -115,7 +115,10 @@ class Reader(threading.Thread):
         The reader has written them before it puts what follows.
         """
         taken = []
-        while self._notes and Position(self._notes[0].journal, self._notes[0].offset).order <= up_to.order:
+        while (
+            self._notes
+            and Position(self._notes[0].journal, self._notes[0].offset).order <= up_to.order
+        ):
             taken.append(self._notes.popleft())
         return taken
 
@@ -142,7 +145,11 @@ class Reader(threading.Thread):
             self._store.end_of_input()
 
     def _accepted(self, end: AcceptedEnd) -> None:
-        self._notes.append(Note(kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset))
+        self._notes.append(
+            Note(
+                kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset
+            )
+        )
 
     def _put(self, slices: Sequence[EventSlice]) -> bool:
         if self._run.limit is None:

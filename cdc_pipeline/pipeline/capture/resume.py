@@ -1,4 +1,5 @@
-"""Resume from what earlier runs have left: finish a recorded batch, leave failing targets behind."""
+"""Resume from what earlier runs have left: finish a recorded batch, leave failing targets
+behind."""
 
 from __future__ import annotations
 
@@ -20,12 +21,18 @@ def resume(context: CaptureContext) -> RunState:
     def failing(cut: Cut) -> dict[str, LakeStateError]:
         # Perhaps all of them: the remedies that their errors name need a source that goes on (K22).
         states = cut.cursor.targets
-        return {name: error for name, error in sink.failing_targets(cut).items() if is_followed(states[name])}
+        return {
+            name: error
+            for name, error in sink.failing_targets(cut).items()
+            if is_followed(states[name])
+        }
 
     found = recover(sink, cursors=context.cursors, observer=context.observer, failing_of=failing)
     cursor = found.reconciled.cursor
     sink.discard_parked(None if found.cut is None else found.cut.cursor, cursor)
-    state = RunState(found.cut, cursor, found.reconciled.reason, found.finished, found.suspended_before)
+    state = RunState(
+        found.cut, cursor, found.reconciled.reason, found.finished, found.suspended_before
+    )
     return state.after(_leave_behind(context, found))
 
 

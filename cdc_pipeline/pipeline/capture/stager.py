@@ -72,7 +72,7 @@ class Stager:
         self._notes: list[Note] = []
         self._is_in_doubt = False
 
-    # -- the batch at work ----------------------------------------------------------------------------
+    # -- the batch at work -------------------------------------------------------------------------
 
     def batch(self) -> StagedBatch:
         """Return the current batch, which is begun if there is none."""
@@ -104,7 +104,9 @@ class Stager:
 
     def collect(self) -> Collected:
         """Return what was collected, and start collecting from scratch."""
-        collected = Collected(self._staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes))
+        collected = Collected(
+            self._staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes)
+        )
         self._staged, self._created, self._ddl, self._notes = None, set(), [], []
         return collected
 
@@ -112,9 +114,11 @@ class Stager:
         """Continue with the batch after a published one."""
         self.number = cut.batch_number + 1
 
-    # -- rows -------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
-    def stage(self, targets: Sequence[Target], rows: DecodedRows, *, open_transaction: bool) -> None:
+    def stage(
+        self, targets: Sequence[Target], rows: DecodedRows, *, open_transaction: bool
+    ) -> None:
         """Add changes of one table to each of its targets.
 
         Args:
@@ -123,9 +127,15 @@ class Stager:
         with self.together():
             for target in targets:
                 self._create_new(target)
-                named = self.names.of_rows(rows.seq) if MODES[target.spec.mode].rows_are_changes else None
+                named = (
+                    self.names.of_rows(rows.seq)
+                    if MODES[target.spec.mode].rows_are_changes
+                    else None
+                )
                 shaped = self._targets.shaped(rows, target)
-                self.batch().add(shaped, target, open_transaction=open_transaction, transactions=named)
+                self.batch().add(
+                    shaped, target, open_transaction=open_transaction, transactions=named
+                )
 
     def stage_raw(self, targets: Sequence[Target], rows: RawRows) -> None:
         """Add whole transactions of one table to each of its targets, for executors to decode."""
@@ -141,7 +151,7 @@ class Stager:
             for rows in bad:
                 self.batch().quarantine(rows.table, rows.entries, open_transaction=open_transaction)
 
-    # -- an open transaction ------------------------------------------------------------------------------
+    # -- an open transaction -----------------------------------------------------------------------
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
         """Leave out events that ROLLBACK TO undid (see `Savepoints.undone`)."""
@@ -158,7 +168,7 @@ class Stager:
         if self._staged is not None:
             self._staged.drop_open(target)
 
-    # -- statements and decisions -------------------------------------------------------------------------
+    # -- statements and decisions ------------------------------------------------------------------
 
     def create(self, target: Target) -> None:
         """Create the target's table."""

@@ -111,7 +111,9 @@ class Stretch:
 
     def captured(self, database: str, table: str) -> bool:
         """Return whether a table is captured by its name, or followed after a rename."""
-        return self.section.tables.captured(database, table) or self.targets.follows(database, table)
+        return self.section.tables.captured(database, table) or self.targets.follows(
+            database, table
+        )
 
     def applies_parked(self, schema: TableSchema) -> bool:
         """Return whether rows of a table are applied at their XA COMMIT.
@@ -187,5 +189,6 @@ def open_stretch(
 
 
 def before_begin(at: Position, begin: Position | None) -> Position:
-    """Return `at`, or `begin` if that is earlier; its GTID set is completed when it is read from."""
+    """Return `at`, or `begin` if that is earlier; its GTID set is completed when it is read
+    from."""
     return at if begin is None or begin.order >= at.order else begin

@@ -18,14 +18,22 @@ from cdc_pipeline.pipeline.capture.reader import ReadResult
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext
 from cdc_pipeline.pipeline.plan.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.pipeline.publish import empty_interval
-from cdc_pipeline.pipeline.report import CaptureReport, ReportPosition, TableReport, needed_position, quarantined
+from cdc_pipeline.pipeline.report import (
+    CaptureReport,
+    ReportPosition,
+    TableReport,
+    needed_position,
+    quarantined,
+)
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 
 ENTRIES_KEPT_MAX: Final = 1000
 _Entry = TypeVar("_Entry", DdlDecision, Note)
 _COUNTERS: Final = [
-    name for name, field in Interval.model_fields.items() if field.annotation is int and field.default == 0
+    name
+    for name, field in Interval.model_fields.items()
+    if field.annotation is int and field.default == 0
 ]
 
 
@@ -84,7 +92,9 @@ class RunSummary:
         self.rows += other.rows
         for name, changes in other._changes.items():
             self._count(name, changes)
-        if self.latest is None or (other.latest is not None and other.latest.batch_number > self.latest.batch_number):
+        if self.latest is None or (
+            other.latest is not None and other.latest.batch_number > self.latest.batch_number
+        ):
             self.latest = other.latest
             self._stands = self._stands | other._stands
         else:
@@ -149,7 +159,9 @@ class RunState:
         if cut is None:
             return self
         reason = f"{self.cursor_reason}; batch {cut.batch_number} moved no cursor"
-        return replace(self, cut=cut, cursor=cut.cursor, cursor_reason=reason, others=(*self.others, done))
+        return replace(
+            self, cut=cut, cursor=cut.cursor, cursor_reason=reason, others=(*self.others, done)
+        )
 
 
 def _joined(first: Interval, second: Interval) -> Interval:
@@ -170,7 +182,9 @@ def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
     return nothing if done is None else _joined(nothing, done)
 
 
-def _reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool) -> str:
+def _reason_of(
+    done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool
+) -> str:
     """Describe what the run did, and why it ended where it did."""
     plan, limit = resolved.plan, resolved.limit
     if resolved.start.order == resolved.end.order:
@@ -188,7 +202,10 @@ def _reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, l
             "transactions, none of which changes a captured table"
         )
     if done.batches:
-        found = f"{done.rows:,} row change{'' if done.rows == 1 else 's'} in {batches_text(done.batches)}"
+        found = (
+            f"{done.rows:,} row change{'' if done.rows == 1 else 's'} in "
+            f"{batches_text(done.batches)}"
+        )
     return f"{found}; the run ended {ended}" if ended else found
 
 

@@ -33,7 +33,12 @@ from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.text.table_names import split_table_name
 
-_OF_ONE_TABLE = (SchemaError, UnrepresentableValueError, IncompleteRowsError, UnknownColumnTypeError)
+_OF_ONE_TABLE = (
+    SchemaError,
+    UnrepresentableValueError,
+    IncompleteRowsError,
+    UnknownColumnTypeError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,9 @@ def plan_to_cursor(
     )
 
 
-def suspended_error(found: Mapping[str, Suspension], *, cursor: CursorState) -> TargetSuspendedError:
+def suspended_error(
+    found: Mapping[str, Suspension], *, cursor: CursorState
+) -> TargetSuspendedError:
     """Return the error of a run that left targets behind."""
     listing = sorted(found.items())
     name, held = listing[0]
@@ -124,9 +131,12 @@ def suspended_error(found: Mapping[str, Suspension], *, cursor: CursorState) -> 
         offset=held.offset if only else None,
         table=name if only else None,
         got="\n    ".join(
-            f"{name} is suspended at {held.position}: {held.error}: {held.what}" for name, held in listing
+            f"{name} is suspended at {held.position}: {held.error}: {held.what}"
+            for name, held in listing
         ),
-        next_step="\n    ".join(f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing),
+        next_step="\n    ".join(
+            f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing
+        ),
     )
     error.retryable = all(is_retryable(held) for held in found.values())
     return error
@@ -140,6 +150,8 @@ def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = N
     """
     if cursor is None:
         return
-    found = {name: held for name, held in cursor.suspended.items() if tables is None or name in tables}
+    found = {
+        name: held for name, held in cursor.suspended.items() if tables is None or name in tables
+    }
     if found:
         raise suspended_error(found, cursor=cursor)

@@ -43,7 +43,10 @@ class TransactionNames:
         numbers, offsets = transactions(seq)
         places, which = np.unique(np.stack([numbers, offsets], axis=1), axis=0, return_inverse=True)
         known = self._known()
-        names = [known.get((number, at)) or f"{self._journals[number]}:{at}" for number, at in places.tolist()]
+        names = [
+            known.get((number, at)) or f"{self._journals[number]}:{at}"
+            for number, at in places.tolist()
+        ]
         return pa.array(names, pa.string()).take(pa.array(which.reshape(-1)))
 
     def _known(self) -> dict[tuple[int, int], str]:

@@ -236,7 +236,8 @@ class XaStaging:
         self._gathered_bytes = 0
 
     def apply(self, steps: Sequence[XaStep]) -> int:
-        """Carry out a plan, within `Stager.together`; return the number of changes made effective."""
+        """Carry out a plan, within `Stager.together`; return the number of changes made
+        effective."""
         self._rows_applied = 0
         for step in steps:
             match step:
@@ -309,15 +310,22 @@ class XaStaging:
     def _pass_over(self, end: XaEnd) -> None:
         self._place.count("xa_unknown", 1)
         if end.is_commit:
-            text = f"XA COMMIT of {end.xid} was skipped: it was prepared before the start, so its rows are missing"
-            self._stager.note(Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset))
+            text = (
+                f"XA COMMIT of {end.xid} was skipped: it was prepared before the start, so its "
+                "rows are missing"
+            )
+            self._stager.note(
+                Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset)
+            )
 
     def _forget(self, group: PreparedGroup) -> None:
         self._place.count("xa_unknown", 1)
         if group.xid in self._parking:
             self._parking.end(group.xid)
         text = f"rows of {group.xid} were dropped: it was prepared again, and the log lacks its end"
-        self._stager.note(Note(kind="accepted_unknown_xa", text=text, journal=group.journal, offset=group.offset))
+        self._stager.note(
+            Note(kind="accepted_unknown_xa", text=text, journal=group.journal, offset=group.offset)
+        )
 
     def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
         self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
@@ -341,4 +349,6 @@ class XaStaging:
         targets = self._stretch.targets
         for schema, parts in gathered.items():
             rows = joined(parts)
-            self._stager.stage(targets.with_rescued(targets.confirm(schema), rows), rows, open_transaction=False)
+            self._stager.stage(
+                targets.with_rescued(targets.confirm(schema), rows), rows, open_transaction=False
+            )

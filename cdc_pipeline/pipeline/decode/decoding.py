@@ -32,10 +32,20 @@ from cdc_pipeline.binlog.events.xa import parse_prepare
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import CdcError, DamagedJournalError, IncompleteRowsError, UnrepresentableValueError
+from cdc_pipeline.errors import (
+    CdcError,
+    DamagedJournalError,
+    IncompleteRowsError,
+    UnrepresentableValueError,
+)
 from cdc_pipeline.pipeline.decode.transaction_control import Undone
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, bad_event, bad_rows
-from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, TablePolicy, judged, without_hidden
+from cdc_pipeline.pipeline.targets.row_policies import (
+    RowPolicy,
+    TablePolicy,
+    judged,
+    without_hidden,
+)
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -76,7 +86,9 @@ class RawTable:
     @property
     def as_decoded(self) -> DecodedTable:
         """Input for the checks of decoded rows: the schema, and that all images are whole."""
-        return DecodedTable(decode_rows((), self.rows.schema, epoch=self.rows.epoch), self.journal, self.offset)
+        return DecodedTable(
+            decode_rows((), self.rows.schema, epoch=self.rows.epoch), self.journal, self.offset
+        )
 
 
 TakeRaw = Callable[[TableSchema, Sequence[RowsSelection]], RawTable | None]
@@ -141,7 +153,8 @@ class RunDecoder:
         policies: Callable[[TableSchema], TablePolicy] | None = None,
     ) -> None:
         self._maps = TableMaps(
-            lambda database, table: captured(database, table) and not suspended(database, table), schemas=schemas
+            lambda database, table: captured(database, table) and not suspended(database, table),
+            schemas=schemas,
         )
         self._epoch = epoch
         self._suspended = suspended
@@ -164,8 +177,8 @@ class RunDecoder:
     ) -> DecodedRun:
         """Return the changes of `slices`, decoded unless `raw` takes them.
 
-        Left out are changes undone by ROLLBACK TO (see `TransactionControl.undone`), and rows that cannot
-        be applied, if their policies and `may_leave_out` allow it.
+        Left out are changes undone by ROLLBACK TO (see `TransactionControl.undone`), and rows that
+        cannot be applied, if their policies and `may_leave_out` allow it.
 
         Raises:
             BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
@@ -196,12 +209,16 @@ class RunDecoder:
                 if len(held):
                     waits = np.isin(events["tx_offset"][rows], held)
                     if waits.any():
-                        waiting.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows[waits]))
+                        waiting.setdefault(group.schema, []).append(
+                            RowsSelection(piece.chunk, rows[waits])
+                        )
                         rows = rows[~waits]
                 if not len(rows):
                     continue
                 selections.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows))
-                applied.update((piece.chunk.journal, int(at)) for at in np.unique(events["tx_offset"][rows]))
+                applied.update(
+                    (piece.chunk.journal, int(at)) for at in np.unique(events["tx_offset"][rows])
+                )
         tables = []
         bad: list[BadRows] = []
         undecoded: list[RawTable] = []
@@ -220,7 +237,9 @@ class RunDecoder:
                 group_of = prepared[key]
                 prepared[key] = replace(group_of, tables=(*group_of.tables, table))
         held_back = tuple(prepared.values())
-        return DecodedRun(tuple(tables), ignored, len(applied), held_back, left, tuple(bad), tuple(undecoded))
+        return DecodedRun(
+            tuple(tables), ignored, len(applied), held_back, left, tuple(bad), tuple(undecoded)
+        )
 
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
@@ -295,7 +314,11 @@ def _cause(value: InvalidValue, schema: TableSchema) -> tuple[str, str]:
 
 
 def decoder_of(
-    targets: Targets, *, captured: Callable[[str, str], bool], epoch: int, schemas: KnownSchemas | None
+    targets: Targets,
+    *,
+    captured: Callable[[str, str], bool],
+    epoch: int,
+    schemas: KnownSchemas | None,
 ) -> RunDecoder:
     """Return the decoder of a run, with its masks and without suspended tables."""
     return RunDecoder(
@@ -339,7 +362,9 @@ def _without_undone(chunk: Chunk, rows: NDArray[np.int64], undone: Undone) -> ND
     for (journal, tx_offset), ranges in undone.items():
         if journal == chunk.journal:
             events = chunk.events[rows]
-            rows = rows[~((events["tx_offset"] == tx_offset) & is_undone(events["tx_ordinal"], ranges))]
+            rows = rows[
+                ~((events["tx_offset"] == tx_offset) & is_undone(events["tx_ordinal"], ranges))
+            ]
     return rows
 
 
@@ -365,7 +390,9 @@ def rolled_back_offsets(piece: EventSlice) -> NDArray[np.int64]:
     return offsets
 
 
-def _event_position(decoded: DecodedRows, parts: Sequence[RowsSelection], row: int) -> tuple[str, int]:
+def _event_position(
+    decoded: DecodedRows, parts: Sequence[RowsSelection], row: int
+) -> tuple[str, int]:
     """Return journal and offset of the rows event of change `row`."""
     at = int(decoded.event_row[row])
     for part in parts:
@@ -378,7 +405,9 @@ def _event_position(decoded: DecodedRows, parts: Sequence[RowsSelection], row: i
 def incomplete_inserts(decoded: DecodedRows) -> NDArray[np.int64]:
     """Return the rows of inserts that lack columns."""
     columns = len(decoded.schema.columns)
-    there = np.unpackbits(decoded.after_present, axis=1, bitorder="little", count=columns).astype(bool)
+    there = np.unpackbits(decoded.after_present, axis=1, bitorder="little", count=columns).astype(
+        bool
+    )
     found: NDArray[np.int64] = np.flatnonzero((decoded.op == INSERT) & ~there.all(axis=1))
     return found
 
@@ -396,7 +425,9 @@ def _check_inserts(
     row = int(lacking[0])
     journal, offset = _event_position(decoded, parts, row)
     columns = decoded.schema.columns
-    there = np.unpackbits(decoded.after_present[row], bitorder="little", count=len(columns)).tolist()
+    there = np.unpackbits(
+        decoded.after_present[row], bitorder="little", count=len(columns)
+    ).tolist()
     names = [column.name for column, here in zip(columns, there, strict=True) if not here]
     error = IncompleteRowsError(
         f"an insert lacks the columns that took their default: {', '.join(names)}",
@@ -406,7 +437,8 @@ def _check_inserts(
         setting="binlog_row_image",
         expected="inserts with every column",
         got=f"{len(lacking)} inserts without some of them",
-        next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and start after them",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and "
+        "start after them",
     )
     return error, lacking.tolist()
 
@@ -424,10 +456,11 @@ def _unrepresentable(
             offset=offset,
             table=decoded.schema.full_name,
             setting="binlog_row_image",
-            expected="the document before the change in the before image (FULL), or complete documents after it",
+            expected="the document before the change in the before image (FULL), or complete "
+            "documents after it",
             got=f"only differences{more}",
-            next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options = '', end the"
-            " sessions that are older, and start after them",
+            next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options "
+            "= '', end the sessions that are older, and start after them",
         )
     return UnrepresentableValueError(
         f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",

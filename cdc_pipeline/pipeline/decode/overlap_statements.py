@@ -32,13 +32,20 @@ def decide_in_overlap(
         CdcError: as `rules.decide`.
     """
     try:
-        return rules.decide(query, targets=targets, journal=journal, offset=offset, schemas=schemas, place=place)
+        return rules.decide(
+            query, targets=targets, journal=journal, offset=offset, schemas=schemas, place=place
+        )
     except CdcError as refused:
         # The tables as they were: without the columns that the statement names, or not there.
-        earlier: tuple[AsBefore, ...] = (partial(_without_named, query.sql.lower()), lambda _known: [])
+        earlier: tuple[AsBefore, ...] = (
+            partial(_without_named, query.sql.lower()),
+            lambda _known: [],
+        )
         for as_before in earlier:
             try:
-                decision = rules.decide(query, targets=targets, journal=journal, offset=offset, as_before=as_before)
+                decision = rules.decide(
+                    query, targets=targets, journal=journal, offset=offset, as_before=as_before
+                )
             except CdcError:
                 continue
             if _is_applied(decision, targets):
@@ -53,12 +60,17 @@ def decide_in_overlap(
 
 
 def _without_named(sql: str, known: list[KnownTable]) -> list[KnownTable]:
-    """Return tables without the columns that a statement names, in lower case, but with their keys."""
+    """Return tables without the columns that a statement names, in lower case, but with their
+    keys."""
     without = []
     for now in known:
         source = now.source
-        columns = tuple(c for c in source.columns if c.name in source.key or c.name.lower() not in sql)
-        without.append(replace(now, source=source.model_copy(update={"columns": columns}), target=()))
+        columns = tuple(
+            c for c in source.columns if c.name in source.key or c.name.lower() not in sql
+        )
+        without.append(
+            replace(now, source=source.model_copy(update={"columns": columns}), target=())
+        )
     return without
 
 
@@ -70,10 +82,18 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
 
     def has(database: str, table: str, columns: Sequence[TargetColumn]) -> bool:
         now = targets.known(database, table)
-        there = {column.name: column.delta_type for column in now.source.columns} if now is not None else {}
+        there = (
+            {column.name: column.delta_type for column in now.source.columns}
+            if now is not None
+            else {}
+        )
         return all(there.get(column.name) == column.delta_type for column in columns)
 
-    if any(not isinstance(step, AddColumn | FillColumns) for change in decision.changes for step in change.steps):
+    if any(
+        not isinstance(step, AddColumn | FillColumns)
+        for change in decision.changes
+        for step in change.steps
+    ):
         return False
     wanted = [
         (*change.table, [TargetColumn(name=step.name, delta_type=step.delta_type)])

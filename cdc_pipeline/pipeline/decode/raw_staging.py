@@ -56,7 +56,10 @@ def raw_staging(
     if not uses_executors(config, bytes_expected=bytes_expected):
         return None
     if config.batch.decode == "auto" and (why := lack()):
-        return Note(kind="decoded_in_driver", text=f"{why}; all rows are decoded in the driver (batch.decode: auto)")
+        return Note(
+            kind="decoded_in_driver",
+            text=f"{why}; all rows are decoded in the driver (batch.decode: auto)",
+        )
     return RawStaging(targets, epoch=epoch)
 
 
@@ -71,7 +74,11 @@ class RawStaging:
         """Return the rows events undecoded; None if the driver has to decode them."""
         if not self._is_plain(schema) or not all(_is_simple(part) for part in parts):
             return None
-        dates = [index for index, column in enumerate(schema.columns) if column.type.not_held_text == "moment"]
+        dates = [
+            index
+            for index, column in enumerate(schema.columns)
+            if column.type.not_held_text == "moment"
+        ]
         try:
             counts = count_rows(parts, schema, look_at=dates)
         except CdcError:
@@ -92,7 +99,9 @@ class RawStaging:
         if not schema.primary_key or self._targets.masks.schema(schema) != schema:
             return False
         routes = self._targets.routes_of(database, table)
-        if not all(route.rule.is_plain and not MODES[route.rule.mode].rows_are_changes for route in routes):
+        if not all(
+            route.rule.is_plain and not MODES[route.rule.mode].rows_are_changes for route in routes
+        ):
             return False
         for target in self._targets.following(database, table):
             names = dict(target.spec.sources[schema.full_name].names)

@@ -35,14 +35,19 @@ from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHisto
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 
 _KEPT_BINARY_NOTE = "kept_binary"
-_NO_TABLE = "no statement in the part of the log that was read created it, and no catalog shows it at this position"
+_NO_TABLE = (
+    "no statement in the part of the log that was read created it, and no catalog shows it "
+    "at this position"
+)
 
 AskCatalog = Callable[[], PlacedCatalog | None]
 
 
 def history_file(config: PipelineConfig) -> SchemaHistoryFile:
     """Return the schema history's file in a pipeline's lake."""
-    return SchemaHistoryFile(LakePaths(config.sink.lake_path.absolute(), config.name).schema_history)
+    return SchemaHistoryFile(
+        LakePaths(config.sink.lake_path.absolute(), config.name).schema_history
+    )
 
 
 def schemas_of(
@@ -69,13 +74,21 @@ def schemas_of(
     history = SchemaHistory()
     if cursor is not None:
         history = file.read().up_to(LogPosition(cursor.epoch, *cursor.position.order))
-    if run.decision is not None and run.decision.epoch_grows and run.decision.overlap_until_us is None:
+    if (
+        run.decision is not None
+        and run.decision.epoch_grows
+        and run.decision.overlap_until_us is None
+    ):
         history.begin_epoch(LogPosition(run.epoch, *start.order))
     tables = TableFilter(config.tables)
 
     def captured(database: str, table: str) -> bool:
         # Shadow tables as well: one that is swapped in brings its columns along.
-        return tables.captured(database, table) or bool(tables.shadowed(database, table)) or follows(database, table)
+        return (
+            tables.captured(database, table)
+            or bool(tables.shadowed(database, table))
+            or follows(database, table)
+        )
 
     return Schemas(
         history,
@@ -132,7 +145,7 @@ class Schemas:
         self._kept_us = kept_us
         self._noted: set[tuple[str, str]] = set()
 
-    # -- asked by table maps ------------------------------------------------------------------------------------------
+    # -- asked by table maps -----------------------------------------------------------------------
 
     def known(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
         """Return the table's schema at a place, from the catalog if the history lacks it."""
@@ -148,7 +161,9 @@ class Schemas:
         place = LogPosition.of_event(self._epoch, journal, offset)
         place = LogPosition(place.epoch, place.journal, place.offset - 1)
         version = self._history.at(database, table, place)
-        if (version is None or version.schema is None or version.generated is None) and self.ask_catalog():
+        if (
+            version is None or version.schema is None or version.generated is None
+        ) and self.ask_catalog():
             version = self._history.at(database, table, place)
         if version is None or version.schema is None:
             return None
@@ -159,7 +174,9 @@ class Schemas:
             # A table map lacks them; the catalog has them if the statement is the table's last one.
             after = self._version(database, table, journal, offset)
             generated = None if after is None or after.place <= place else after.generated
-        return TableState(schema, version.charset, "" if of_database is None else of_database.charset, generated)
+        return TableState(
+            schema, version.charset, "" if of_database is None else of_database.charset, generated
+        )
 
     def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
         """Return the table right after a statement, by the catalog; None if no catalog has it."""
@@ -201,13 +218,18 @@ class Schemas:
         if target is None:
             return schema
         binary = {column.name for column in target.source.columns if column.delta_type == "binary"}
-        kept = [column.name for column in schema.columns if column.type.fixed_bytes and column.name in binary]
+        kept = [
+            column.name
+            for column in schema.columns
+            if column.type.fixed_bytes and column.name in binary
+        ]
         if not kept:
             return schema
         for name in kept:
             self._note_kept(schema, name, journal, offset)
         columns = tuple(
-            replace(column, kind=Kind.BINARY) if column.name in kept else column for column in schema.columns
+            replace(column, kind=Kind.BINARY) if column.name in kept else column
+            for column in schema.columns
         )
         return replace(schema, columns=columns)
 
@@ -216,12 +238,21 @@ class Schemas:
             return
         self._noted.add((schema.full_name, column))
         kind = next(known.kind for known in schema.columns if known.name == column)
-        text = f"column `{column}` is {kind} at the source; its target was created with binary and keeps it"
+        text = (
+            f"column `{column}` is {kind} at the source; its target was created with "
+            "binary and keeps it"
+        )
         self._notes.append(
-            Note(kind=_KEPT_BINARY_NOTE, text=text, journal=journal, offset=offset, table=schema.full_name)
+            Note(
+                kind=_KEPT_BINARY_NOTE,
+                text=text,
+                journal=journal,
+                offset=offset,
+                table=schema.full_name,
+            )
         )
 
-    # -- the catalog --------------------------------------------------------------------------------------------------
+    # -- the catalog -------------------------------------------------------------------------------
 
     def ask_catalog(self) -> bool:
         """Install the catalog, once in a run; False if that was done before, or there is none.
@@ -242,11 +273,18 @@ class Schemas:
         return True
 
     def _install(
-        self, placed: PlacedCatalog, database: str, table: str, schema: TableSchema | None, charset: str
+        self,
+        placed: PlacedCatalog,
+        database: str,
+        table: str,
+        schema: TableSchema | None,
+        charset: str,
     ) -> None:
         last = placed.last_ddl.get((database, table))
         place = (
-            LogPosition(self._epoch, *self._start.order) if last is None else LogPosition.of_event(self._epoch, *last)
+            LogPosition(self._epoch, *self._start.order)
+            if last is None
+            else LogPosition.of_event(self._epoch, *last)
         )
         version = self._history.at(database, table, place)
         is_known = _is_whole(version) if table else version is not None
@@ -262,9 +300,11 @@ class Schemas:
         notes, self._notes = self._notes, []
         return notes
 
-    # -- kept up ------------------------------------------------------------------------------------------------------
+    # -- kept up -----------------------------------------------------------------------------------
 
-    def apply(self, query: Query, *, is_mariadb: bool, journal: str, offset: int, time_us: int) -> None:
+    def apply(
+        self, query: Query, *, is_mariadb: bool, journal: str, offset: int, time_us: int
+    ) -> None:
         """Apply a statement of the log."""
         logged = LoggedStatement(
             query.sql,
@@ -292,7 +332,9 @@ class Schemas:
                 before it stays (K7).
         """
         if cursor is not None:
-            self._history = self._history.compacted(_oldest(cursor), keep_since_us=source_time_us - self._kept_us)
+            self._history = self._history.compacted(
+                _oldest(cursor), keep_since_us=source_time_us - self._kept_us
+            )
         if self._history.changed and self._file is not None:
             self._file.write(self._history)
             self._history = replace(self._history, changed=False)
@@ -322,7 +364,10 @@ def _is_whole(version: Version | None) -> bool:
 def _oldest(cursor: CursorState) -> LogPosition:
     places = [LogPosition(cursor.epoch, *cursor.position.order)]
     places += [LogPosition(held.epoch, *held.position.order) for held in cursor.suspended.values()]
-    places += [LogPosition.of_event(xa.epoch, xa.prepared_journal, xa.prepared_offset) for xa in cursor.open_xa]
+    places += [
+        LogPosition.of_event(xa.epoch, xa.prepared_journal, xa.prepared_offset)
+        for xa in cursor.open_xa
+    ]
     return min(places)
 
 
@@ -334,7 +379,9 @@ def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
         replace(
             column,
             charset=column.charset or seen.charset,
-            fraction_digits=seen.fraction_digits if column.fraction_digits < 0 else column.fraction_digits,
+            fraction_digits=seen.fraction_digits
+            if column.fraction_digits < 0
+            else column.fraction_digits,
         )
         for column, seen in zip(recorded.columns, schema.columns, strict=True)
     )

@@ -1,4 +1,5 @@
-"""Apply a pipeline's rules to statements: which stand alone, and what each one does (K13, SPEC S7)."""
+"""Apply a pipeline's rules to statements: which stand alone, and what each one does (K13, SPEC
+S7)."""
 
 from __future__ import annotations
 
@@ -15,12 +16,20 @@ from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPosition, decide, is_isolated
+from cdc_pipeline.schema.evolution.changes import (
+    Decision,
+    KnownTable,
+    RowPosition,
+    decide,
+    is_isolated,
+)
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, StatementOptions
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.text.table_names import table_name
 
-_LEAVING: Final = frozenset({StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE})
+_LEAVING: Final = frozenset(
+    {StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE}
+)
 
 
 # What is recorded of a table, as it was at an earlier place of the log.
@@ -35,7 +44,12 @@ class StatementRules:
     """
 
     def __init__(
-        self, tables: TableFilter, *, is_mariadb: bool, config: PipelineConfig, followed: Collection[str]
+        self,
+        tables: TableFilter,
+        *,
+        is_mariadb: bool,
+        config: PipelineConfig,
+        followed: Collection[str],
     ) -> None:
         """`followed`: source tables (``schema.table``) that targets follow after a rename."""
         self._tables = tables
@@ -47,7 +61,8 @@ class StatementRules:
         self._read_as_captured = set(followed)
 
     def is_isolated(self, sql: str, database: str) -> bool:
-        """Return whether the statement is alone in its batch: DDL of captured tables, or unknown."""
+        """Return whether the statement is alone in its batch: DDL of captured tables, or
+        unknown."""
         isolated = is_isolated(sql, database, self._is_read, is_mariadb=self._is_mariadb)
         if isolated and "RENAME" in sql.upper():
             statement = classify(sql, database, is_mariadb=self._is_mariadb)
@@ -57,7 +72,10 @@ class StatementRules:
         return isolated
 
     def _is_read(self, database: str, table: str) -> bool:
-        return self._tables.captured(database, table) or table_name(database, table) in self._read_as_captured
+        return (
+            self._tables.captured(database, table)
+            or table_name(database, table) in self._read_as_captured
+        )
 
     def decide(
         self,
@@ -93,11 +111,19 @@ class StatementRules:
             "place": place or RowPosition(),
         }
         if schemas is not None:
-            options["before"] = lambda database, table: schemas.before(database, table, journal, offset)
-            options["catalog_after"] = lambda database, table: schemas.after(database, table, journal, offset)
+            options["before"] = lambda database, table: schemas.before(
+                database, table, journal, offset
+            )
+            options["catalog_after"] = lambda database, table: schemas.after(
+                database, table, journal, offset
+            )
 
         def decide_for(lookup: _Lookup, among: Callable[[str, str], bool]) -> Decision:
-            of_target: StatementOptions = {**options, "policy": lookup.policy, "masked": lookup.masked}
+            of_target: StatementOptions = {
+                **options,
+                "policy": lookup.policy,
+                "masked": lookup.masked,
+            }
             decision = decide(
                 query.sql,
                 query.database,
@@ -110,7 +136,9 @@ class StatementRules:
                 offset=offset,
                 **of_target,
             )
-            changes = [replace(change, before=lookup.known(*change.table)) for change in decision.changes]
+            changes = [
+                replace(change, before=lookup.known(*change.table)) for change in decision.changes
+            ]
             if as_before is None:
                 changes = [targets.shaped_change(change) for change in changes]
             return replace(decision, changes=tuple(changes))
@@ -120,8 +148,14 @@ class StatementRules:
             # Rows logged as a statement may change other tables (triggers), so that no suspension
             # covers them.
             return decide_for(lookup, lookup.captured)
-        tables = dict.fromkeys((*decision.statement.tables, *(change.table for change in decision.changes)))
-        count = max((len(lookup.known_all(*table)) for table in tables), default=1) if decision.changes else 1
+        tables = dict.fromkeys(
+            (*decision.statement.tables, *(change.table for change in decision.changes))
+        )
+        count = (
+            max((len(lookup.known_all(*table)) for table in tables), default=1)
+            if decision.changes
+            else 1
+        )
         for number in range(1, count):
             more = decide_for(replace(lookup, number=number), lookup.concerned).changes
             done = {(change.table, change.known.name) for change in decision.changes}
@@ -131,7 +165,9 @@ class StatementRules:
 
     def _classified(self, query: Query) -> tuple[StatementKind, SqlModes]:
         modes = session_modes(query, is_mariadb=self._is_mariadb)
-        return classify(query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes).kind, modes
+        return classify(
+            query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes
+        ).kind, modes
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,5 +211,8 @@ class _Lookup:
         return (None if rule is None else rule.schema_changes) or self.default_policy
 
     def masked(self, database: str, table: str) -> set[str]:
-        rules = (self.targets.rule_of(database, table, one.name) for one in self.known_all(database, table))
+        rules = (
+            self.targets.rule_of(database, table, one.name)
+            for one in self.known_all(database, table)
+        )
         return {name for rule in rules if rule is not None for name in rule.masks}

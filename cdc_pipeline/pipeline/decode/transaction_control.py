@@ -28,7 +28,9 @@ from cdc_pipeline.transaction.savepoints import Savepoints
 
 Undone = dict[tuple[str, int], NDArray[np.int64]]
 
-_SAVEPOINTS = frozenset({StatementKind.SAVEPOINT, StatementKind.ROLLBACK_TO_SAVEPOINT, StatementKind.RELEASE_SAVEPOINT})
+_SAVEPOINTS = frozenset(
+    {StatementKind.SAVEPOINT, StatementKind.ROLLBACK_TO_SAVEPOINT, StatementKind.RELEASE_SAVEPOINT}
+)
 _XA_ENDS = frozenset({StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK})
 # A GTID event and a query: with more events, XA COMMIT is not a transaction by itself.
 _XA_END_ORDINAL_MAX = 1
@@ -130,7 +132,9 @@ class ControlReader:
             elif kind in _XA_ENDS:
                 ends.append(_xa_end(one))
         undone = {transaction: of.undone for transaction, of in savepoints.items()}
-        return TransactionControl({key: ranges for key, ranges in undone.items() if len(ranges)}, tuple(ends))
+        return TransactionControl(
+            {key: ranges for key, ranges in undone.items() if len(ranges)}, tuple(ends)
+        )
 
     def read_piece(self, piece: EventSlice, stated: Sequence[DecidedStatement]) -> bool:
         """Read a piece of the open transaction; return whether it is an XA transaction.
@@ -138,7 +142,9 @@ class ControlReader:
         Raises:
             TransactionError: see `read`.
         """
-        if piece.kind in (SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE) and _is_prepared_by_flag(piece):
+        if piece.kind in (SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE) and _is_prepared_by_flag(
+            piece
+        ):
             self._open_is_xa = True
         for one in stated:
             kind = one.decision.statement.kind
@@ -171,7 +177,8 @@ def _apply(savepoints: Savepoints, one: DecidedStatement) -> None:
             offset=int(event["offset"]),
             expected="a SAVEPOINT of that name before it",
             got=one.decision.ddl.sql,
-            next_step="start the capture after this transaction, and load the tables that it changes",
+            next_step="start the capture after this transaction, and load the "
+            "tables that it changes",
         )
 
 
@@ -186,7 +193,8 @@ def _xa_end(one: DecidedStatement) -> XaEnd:
             offset=int(event["offset"]),
             expected=f"{statement.verb} as a separate transaction",
             got=one.decision.ddl.sql,
-            next_step="start the capture after this transaction, and load the tables that it changes",
+            next_step="start the capture after this transaction, and load the "
+            "tables that it changes",
         )
     return XaEnd(
         xid=statement.name,

@@ -21,11 +21,35 @@ from typing import Final
 from pydantic import BaseModel, SecretStr
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError, MissingGrantError, ReplicaIdError, ServerSettingError, ServerUnreachableError
-from cdc_pipeline.pipeline.doctor import archive, grants, lake, local, retention, server, state, tables
+from cdc_pipeline.errors import (
+    CdcError,
+    MissingGrantError,
+    ReplicaIdError,
+    ServerSettingError,
+    ServerUnreachableError,
+)
+from cdc_pipeline.pipeline.doctor import (
+    archive,
+    grants,
+    lake,
+    local,
+    retention,
+    server,
+    state,
+    tables,
+)
 from cdc_pipeline.pipeline.doctor.check import Check
 from cdc_pipeline.pipeline.doctor.context import Context, NotThereError
-from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Diagnosis, Finding, Verdict, in_order, note, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import (
+    AREAS,
+    Area,
+    Diagnosis,
+    Finding,
+    Verdict,
+    in_order,
+    note,
+    warning,
+)
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.text.server_messages import said_by
 
@@ -33,7 +57,13 @@ __all__ = ["Diagnosis", "Finding", "examine"]
 
 # The order matters: later checks use what earlier ones opened.
 _OF_EVERY_SOURCE: Final = (*local.CHECKS, *lake.CHECKS, *state.CHECKS)
-_OF_SERVERS: Final = (*server.OPENING, *grants.CHECKS, *server.CHECKS, *tables.CHECKS, *retention.CHECKS)
+_OF_SERVERS: Final = (
+    *server.OPENING,
+    *grants.CHECKS,
+    *server.CHECKS,
+    *tables.CHECKS,
+    *retention.CHECKS,
+)
 # Already reported, with its statement, by the checks of server and grants.
 _REFUSALS: Final = (MissingGrantError, ServerSettingError, ReplicaIdError)
 _NOT_SHOWN: Final = "***"
@@ -70,22 +100,35 @@ def examine(
     findings = list(found_before)
     absent: dict[str, list[Check]] = {}
     of_source = archive.CHECKS if config.source.kind == "archive" else _OF_SERVERS
-    checks = [*_OF_EVERY_SOURCE, *of_source, *state.PLAN_CHECKS, *(lake.SPARK_CHECKS if with_spark else ())]
+    checks = [
+        *_OF_EVERY_SOURCE,
+        *of_source,
+        *state.PLAN_CHECKS,
+        *(lake.SPARK_CHECKS if with_spark else ()),
+    ]
     try:
         for check in checks:
             if check.area in areas:
                 findings += _run_check(check, context, findings, absent)
             elif check.opens:
-                findings += [one for one in _run_check(check, context, findings, absent) if one.severity == "error"]
+                findings += [
+                    one
+                    for one in _run_check(check, context, findings, absent)
+                    if one.severity == "error"
+                ]
     finally:
         context.close()
     for name, skipped in absent.items():
         names = ", ".join(dict.fromkeys(check.name for check in skipped))
-        verdict = note(f"skipped, because {'they need' if len(skipped) > 1 else 'it needs'} {name}: {names}")
+        verdict = note(
+            f"skipped, because {'they need' if len(skipped) > 1 else 'it needs'} {name}: {names}"
+        )
         findings.append(Finding(area=skipped[0].area, check="not examined", **verdict.model_dump()))
     secrets = sorted(_secrets(config), key=len, reverse=True)
     shown = [_without_secrets(finding, secrets) for finding in findings]
-    return Diagnosis(source=config.name, findings=in_order(shown), seconds=time.monotonic() - began_s)
+    return Diagnosis(
+        source=config.name, findings=in_order(shown), seconds=time.monotonic() - began_s
+    )
 
 
 def _run_check(
@@ -100,9 +143,13 @@ def _run_check(
         absent.setdefault(str(missing), []).append(check)
     except CdcError as error:
         verdict = Verdict.from_error(error)
-        refused = any(one.severity == "error" and one.area in ("server", "grants") for one in before)
+        refused = any(
+            one.severity == "error" and one.area in ("server", "grants") for one in before
+        )
         if isinstance(error, _REFUSALS) and check.area != "grants" and refused:
-            absent.setdefault("a server with the required grants and log settings", []).append(check)
+            absent.setdefault("a server with the required grants and log settings", []).append(
+                check
+            )
         elif not any(one.what == verdict.what or one.mend == verdict.mend != "" for one in before):
             said.append(verdict)
         if isinstance(error, ServerUnreachableError) and check.area not in ("lake", "local"):
@@ -110,7 +157,9 @@ def _run_check(
     except Exception as error:  # an unexpected error of one check must not end the examination
         said.append(
             warning(
-                "this check itself failed", got=said_by(error), mend="check this by hand, and please report the failure"
+                "this check itself failed",
+                got=said_by(error),
+                mend="check this by hand, and please report the failure",
             )
         )
     for one in said:

@@ -43,12 +43,15 @@ def _end(context: Context) -> Iterator[Verdict]:
 
     context.source  # noqa: B018  (its check has passed)
     last = journal_files(context.archive_config.directory)[-1]
-    found = scan(last, read_head(last), unpacked_bytes_max=context.archive_config.unpacked_bytes_max)
+    found = scan(
+        last, read_head(last), unpacked_bytes_max=context.archive_config.unpacked_bytes_max
+    )
     if found.failure is not None:
         yield Verdict.from_error(found.failure)
     elif found.end.offset < last.stat().st_size:
         yield note(
-            "the last journal ends inside a transaction; a run waits there until the journal is copied again",
+            "the last journal ends inside a transaction; a run waits there until the "
+            "journal is copied again",
             got=f"{found.end}, of {last.stat().st_size} bytes",
         )
     else:
@@ -60,7 +63,8 @@ def _gtids(context: Context) -> Iterator[Verdict]:
         yield ok("its transactions have GTIDs, which prove where journals end")
     else:
         yield note(
-            "its transactions have no GTIDs: after a crash of the server, the end of a journal cannot be proved",
+            "its transactions have no GTIDs: after a crash of the server, the end of a journal "
+            "cannot be proved",
             mend="accept: {unproved_journal_ends: [...]} for such a journal, when a run names it",
         )
 

@@ -23,6 +23,8 @@ class Check:
     opens: bool = False
 
 
-def checks(area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Verdict]]) -> tuple[Check, ...]:
+def checks(
+    area: Area, *, opens: bool = False, **named: Callable[[Context], Iterable[Verdict]]
+) -> tuple[Check, ...]:
     """Return checks of one area, in this order; an underscore in a name stands for a blank."""
     return tuple(Check(area, name.replace("_", " "), run, opens) for name, run in named.items())

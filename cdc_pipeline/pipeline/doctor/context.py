@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import (
+    ArchiveSourceConfig,
+    LiveSourceConfig,
+    PipelineConfig,
+)
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, is_finished, load_ids
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
@@ -60,18 +64,22 @@ class Context:
         tables = TableFilter(self.config.tables)
         self.captured, self.included = tables.captured, tables.include
 
-    # -- the source ---------------------------------------------------------------------------------------------------
+    # -- the source --------------------------------------------------------------------------------
 
     @property
     def live_config(self) -> LiveSourceConfig:
         """Return the configuration of a live source."""
-        assert isinstance(self.config.source, LiveSourceConfig), "checks of servers do not apply to archives"
+        assert isinstance(self.config.source, LiveSourceConfig), (
+            "checks of servers do not apply to archives"
+        )
         return self.config.source
 
     @property
     def archive_config(self) -> ArchiveSourceConfig:
         """Return the configuration of an archive."""
-        assert isinstance(self.config.source, ArchiveSourceConfig), "checks of archives do not apply to servers"
+        assert isinstance(self.config.source, ArchiveSourceConfig), (
+            "checks of archives do not apply to servers"
+        )
         return self.config.source
 
     def open_server(self, config: PipelineConfig) -> None:
@@ -122,7 +130,8 @@ class Context:
         return self.server.variables()
 
     def journal_created_s(self, journal: str) -> int:
-        """Return a journal's creation time in seconds since 1970, cached because each needs a dump."""
+        """Return a journal's creation time in seconds since 1970, cached because each needs a
+        dump."""
         if journal not in self._created_s:
             self._created_s[journal] = self.live.journal_created_s(journal)
         return self._created_s[journal]
@@ -147,7 +156,7 @@ class Context:
             raise NotThereError("a captured table")
         return found
 
-    # -- the lake -----------------------------------------------------------------------------------------------------
+    # -- the lake ----------------------------------------------------------------------------------
 
     @cached_property
     def paths(self) -> LakePaths:
@@ -191,7 +200,7 @@ class Context:
             raise NotThereError("the cursor")
         return self.reconciled.cursor
 
-    # -- how often ----------------------------------------------------------------------------------------------------
+    # -- how often ---------------------------------------------------------------------------------
 
     @property
     def interval_s(self) -> float:
@@ -215,7 +224,11 @@ def duration(seconds: float) -> str:
     for unit_s, name in _UNITS:
         count = seconds / unit_s
         if count >= 2 or (count >= 1 and count == int(count)):
-            text = f"{count:.0f}" if count >= 10 or abs(count - round(count)) < 0.05 else f"{count:.1f}"
+            text = (
+                f"{count:.0f}"
+                if count >= 10 or abs(count - round(count)) < 0.05
+                else f"{count:.1f}"
+            )
             return f"{text} {name}" + ("" if text == "1" else "s")
     return f"{seconds:.1f} seconds" if seconds else "0 seconds"
 

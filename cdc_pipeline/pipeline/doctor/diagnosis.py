@@ -13,7 +13,15 @@ Severity = Literal["ok", "note", "warning", "error"]
 Area = Literal["server", "grants", "retention", "tables", "state", "lake", "local"]
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "note", "warning", "error")
-AREAS: Final[tuple[Area, ...]] = ("server", "grants", "retention", "tables", "state", "lake", "local")
+AREAS: Final[tuple[Area, ...]] = (
+    "server",
+    "grants",
+    "retention",
+    "tables",
+    "state",
+    "lake",
+    "local",
+)
 EXIT_CODES: Final[dict[Severity, int]] = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 
 
@@ -78,7 +86,9 @@ class Diagnosis(_Plain):
     @property
     def worst(self) -> Severity:
         """Return the worst severity among the findings."""
-        return max((finding.severity for finding in self.findings), key=SEVERITIES.index, default="ok")
+        return max(
+            (finding.severity for finding in self.findings), key=SEVERITIES.index, default="ok"
+        )
 
     @property
     def exit_code(self) -> int:
@@ -92,7 +102,11 @@ class Diagnosis(_Plain):
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return findings by area, within it by severity, else in their order."""
-    return tuple(sorted(findings, key=lambda found: (AREAS.index(found.area), -SEVERITIES.index(found.severity))))
+    return tuple(
+        sorted(
+            findings, key=lambda found: (AREAS.index(found.area), -SEVERITIES.index(found.severity))
+        )
+    )
 
 
 def ok(what: str) -> Verdict:

@@ -1,4 +1,5 @@
-"""Check the account: exactly the privileges that a capture needs, each missing one with its GRANT."""
+"""Check the account: exactly the privileges that a capture needs, each missing one with its
+GRANT."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def _select(context: Context) -> Iterator[Verdict]:
             denied.append((name, refused.number))
     for name, number in denied:
         yield error(
-            f"{account} cannot read {name}: it cannot be loaded or compared, and the catalog does not show its columns",
+            f"{account} cannot read {name}: it cannot be loaded or compared, and the catalog does "
+            "not show its columns",
             expected=f"SELECT on {name}",
             got=f"error {number}",
             mend=f"GRANT SELECT ON {quoted_table(name)} TO {account};",
@@ -76,7 +78,9 @@ def _named_tables(context: Context) -> set[str]:
     named = {pattern.exact for pattern in context.included if pattern.exact is not None}
     cut = context.cut if context.lake_is_open else None
     for target, table in (cut.tables if cut is not None else {}).items():
-        named.update(name for name, recorded in table.spec.sources_of(target).items() if not recorded.gone)
+        named.update(
+            name for name, recorded in table.spec.sources_of(target).items() if not recorded.gone
+        )
     return {name for name in named if context.captured(*split_table_name(name))}
 
 
@@ -88,7 +92,9 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
         if match is None:
             continue  # a role, or a proxy
         place = match["place"].replace("\\_", "_")
-        named = [part.strip().upper() for part in _IN_BRACES.sub("", match["privileges"]).split(",")]
+        named = [
+            part.strip().upper() for part in _IN_BRACES.sub("", match["privileges"]).split(",")
+        ]
         extra = [name for name in named if name not in _NEEDED]
         if extra:
             found += 1
@@ -118,7 +124,8 @@ def _least(context: Context) -> str:
 
 
 def _select_on(context: Context) -> str:
-    """Return the GRANT statements for what is captured, limited to its databases if they are known."""
+    """Return the GRANT statements for what is captured, limited to its databases if they are
+    known."""
     places = [f"{quoted_name(name)}.*" for name in _databases(context)] or ["*.*"]
     return " ".join(f"GRANT SELECT ON {place} TO {context.server.account};" for place in places)
 
@@ -129,4 +136,6 @@ def _databases(context: Context) -> list[str]:
     return [] if None in found else sorted(name for name in found if name is not None)
 
 
-CHECKS: Final = checks("grants", privileges=_privileges, select=_select, more_than_needed=_more_than_needed)
+CHECKS: Final = checks(
+    "grants", privileges=_privileges, select=_select, more_than_needed=_more_than_needed
+)

@@ -26,7 +26,8 @@ _MAGIC_FLAG: Final = "spark.hadoop.fs.s3a.performance.flags"
 
 def _reachable(context: Context) -> Iterator[Verdict]:
     check_reachable(context.paths.lake)
-    context.lake_is_open = True  # whatever can be read is examined, whether it can be written or not
+    # whatever can be read is examined, whether it can be written or not
+    context.lake_is_open = True
     yield ok(f"{context.paths.lake} is readable, or new")
 
 
@@ -53,13 +54,18 @@ def _disk(context: Context) -> Iterator[Verdict]:
             f"{{merge_staged_bytes: ...}}",
         )
     else:
-        yield ok(f"{size(found.free_bytes)} of {size(found.total_bytes)} are free ({found.kind or 'unknown kind'})")
+        yield ok(
+            f"{size(found.free_bytes)} of {size(found.total_bytes)} are free "
+            f"({found.kind or 'unknown kind'})"
+        )
     if found.is_remote:
         yield warning(
-            "the lake is on a network file system, which must support locks (flock) and hard links across machines",
+            "the lake is on a network file system, which must support locks (flock) and hard "
+            "links across machines",
             expected="a disk of this machine, or an object store",
             got=found.kind,
-            mend="sink: {lake_path: ...} on a local disk or s3a://...; or run this source on one machine only",
+            mend="sink: {lake_path: ...} on a local disk or s3a://...; or run this source on "
+            "one machine only",
         )
     if found.in_memory:
         yield warning(
@@ -121,7 +127,11 @@ def _left_behind(context: Context) -> Iterator[Verdict]:
             yield note(f"a load of {tables} is under way", got=holder)
             continue
         age_s = context.now_s - load.started_at_us / 1e6
-        command = f"cdc-pipeline snapshot {name}" if load.kind == "load" else f"cdc-pipeline backfill {name} --rebuild"
+        command = (
+            f"cdc-pipeline snapshot {name}"
+            if load.kind == "load"
+            else f"cdc-pipeline backfill {name} --rebuild"
+        )
         yield warning(
             f"a load of {tables} was started {duration(age_s)} ago and nothing is working on "
             "it; running it again continues it",
@@ -131,7 +141,11 @@ def _left_behind(context: Context) -> Iterator[Verdict]:
     verbs = storage_of(state)
     scratch = sorted(name for name in verbs.names(state) if name.startswith(SCRATCH_PREFIX))
     if scratch:
-        yield note("scratch folders of killed examinations are left", got=listed(scratch), mend=f"rm -r in {state}")
+        yield note(
+            "scratch folders of killed examinations are left",
+            got=listed(scratch),
+            mend=f"rm -r in {state}",
+        )
 
 
 def _retention(context: Context) -> Iterator[Verdict]:
@@ -160,11 +174,13 @@ def _upkeep(context: Context) -> Iterator[Verdict]:
             "nothing compacts and vacuums the tables automatically",
             expected="maintenance: {cron: ..., enabled: true}",
             got="no schedule",
-            mend=f"run cdc-pipeline maintain {context.config.name} from time to time, or add that section",
+            mend=f"run cdc-pipeline maintain {context.config.name} from time to time, or "
+            "add that section",
         )
     elif not found.enabled:
         yield note(
-            "the maintenance schedule is off", mend="maintenance: {enabled: true}, or switch it on in Dagster's UI"
+            "the maintenance schedule is off",
+            mend="maintenance: {enabled: true}, or switch it on in Dagster's UI",
         )
     else:
         yield ok(f"tables are compacted and vacuumed on a schedule ({found.cron})")

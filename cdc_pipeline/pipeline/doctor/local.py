@@ -31,7 +31,10 @@ def _python(_context: Context) -> Iterator[Verdict]:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _PYTHON:
         yield error(
-            "this Python is too old", expected="3.11 or newer", got=version, mend="make setup PYTHON=python3.12"
+            "this Python is too old",
+            expected="3.11 or newer",
+            got=version,
+            mend="make setup PYTHON=python3.12",
         )
     else:
         yield ok(f"Python {version}")
@@ -41,7 +44,10 @@ def _packages(_context: Context) -> Iterator[Verdict]:
     try:
         required = metadata.requires(_PACKAGE) or []
     except metadata.PackageNotFoundError:
-        yield note("the package is not installed, so the versions that it requires are unknown", mend="make setup")
+        yield note(
+            "the package is not installed, so the versions that it requires are unknown",
+            mend="make setup",
+        )
         return
     fine = []
     for pin in filter(None, map(_PIN.match, required)):
@@ -101,13 +107,24 @@ def _memory(context: Context) -> Iterator[Verdict]:
         "store, and Python's own memory"
     )
     if not total or not driver:
-        yield note("it cannot be determined how much memory the machine has, or how much a run takes", got=got)
+        yield note(
+            "it cannot be determined how much memory the machine has, or how much a run takes",
+            got=got,
+        )
     elif wanted > total:
-        yield error("this machine has less memory than a run takes", expected=parts, got=got,
-                    mend="sink: {spark: {driver_memory: 1g}}, or a larger machine")  # fmt: skip
+        yield error(
+            "this machine has less memory than a run takes",
+            expected=parts,
+            got=got,
+            mend="sink: {spark: {driver_memory: 1g}}, or a larger machine",
+        )
     elif wanted > free:
-        yield warning("a run takes more memory than is free now", expected=parts, got=got,
-                      mend="stop other programs, or sink: {spark: {driver_memory: 1g}}")  # fmt: skip
+        yield warning(
+            "a run takes more memory than is free now",
+            expected=parts,
+            got=got,
+            mend="stop other programs, or sink: {spark: {driver_memory: 1g}}",
+        )
     else:
         yield ok(f"{got}; a run takes up to {size(wanted)}")
 
@@ -124,7 +141,9 @@ def _memory_bytes() -> tuple[int, int]:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return 0, 0
-    found = {line.split(":")[0]: int(line.split()[1]) << 10 for line in lines if len(line.split()) == 3}
+    found = {
+        line.split(":")[0]: int(line.split()[1]) << 10 for line in lines if len(line.split()) == 3
+    }
     total, free = found.get("MemTotal", 0), found.get("MemAvailable", 0)
     group = Path("/sys/fs/cgroup")
     try:
@@ -136,7 +155,9 @@ def _memory_bytes() -> tuple[int, int]:
 
 
 def _cores(context: Context) -> Iterator[Verdict]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     match = re.fullmatch(r"local\[(\d+)\]", context.config.sink.spark.master)
     if match and int(match[1]) > cores:
         yield note(
@@ -146,7 +167,11 @@ def _cores(context: Context) -> Iterator[Verdict]:
             mend=f"sink: {{spark: {{master: 'local[{cores}]'}}}}",
         )
     elif cores < 2:
-        yield note("the machine has one core: reading waits while tables are merged", expected="2 or more", got="1")
+        yield note(
+            "the machine has one core: reading waits while tables are merged",
+            expected="2 or more",
+            got="1",
+        )
     else:
         yield ok(f"{cores} cores")
 
@@ -159,15 +184,18 @@ def _disks(context: Context) -> Iterator[Verdict]:
         free = file_system(folder).free_bytes
         if not os.access(place, os.W_OK | os.X_OK):
             yield error(
-                "the event store cannot write its files", expected="a folder that this user can write", got=str(place),
+                "the event store cannot write its files",
+                expected="a folder that this user can write",
+                got=str(place),
                 mend="store: {directory: ...}",
-            )  # fmt: skip
+            )
         elif free < store.disk_bytes_max:
             yield warning(
                 "the event store may fill its disk if a backlog is read faster than it is merged",
                 expected=f"{size(store.disk_bytes_max)} free (store.disk_bytes_max)",
                 got=f"{size(free)} in {place}",
-                mend=f"store: {{disk_bytes_max: {max(64 << 20, free // 2)}}}, or another store.directory",
+                mend=f"store: {{disk_bytes_max: {max(64 << 20, free // 2)}}}, or "
+                "another store.directory",
             )
         else:
             yield ok(f"{size(free)} are free for the event store's files in {place}")

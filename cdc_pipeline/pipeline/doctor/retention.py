@@ -71,7 +71,8 @@ def _expiry(context: Context) -> Iterator[Verdict]:
     now = f"{count} journal{'s' if count != 1 else ''} of {size(total)}{grows}"
     if keeps.expire_s is None:
         yield note(
-            "the server never purges journals by age, so its disk fills up unless someone purges them",
+            "the server never purges journals by age, so its disk fills up unless "
+            "someone purges them",
             expected="an expiry of a few days",
             got=f"{keeps.setting}; {now}",
             mend=_keep_longer(context, keeps),
@@ -93,7 +94,9 @@ def _expiry(context: Context) -> Iterator[Verdict]:
             yield ok(text)
 
 
-def _short_expiry(context: Context, keeps: JournalRetention, expire_s: float, now: str) -> Iterator[Verdict]:
+def _short_expiry(
+    context: Context, keeps: JournalRetention, expire_s: float, now: str
+) -> Iterator[Verdict]:
     got = f"{duration(expire_s)} ({keeps.setting}); {now}"
     if expire_s < context.interval_s:
         yield error(
@@ -154,7 +157,10 @@ def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | Non
     if left_s is None:
         return ok(f"{who} is in {journal}, which the server never purges by itself")
     ahead = len(log.after(journal))
-    text = f"{journal}, which {who} needs, would be purged in {duration(max(0.0, left_s))} at the earliest"
+    text = (
+        f"{journal}, which {who} needs, would be purged in "
+        f"{duration(max(0.0, left_s))} at the earliest"
+    )
     if left_s <= 0:
         text = f"{journal}, which {who} needs, may be purged at any moment"
     if left_s > _WARN_RUNS * context.interval_s:
@@ -205,7 +211,10 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Verdict:
             else failure.what,
             mend=f"copy the journals into source.archive_directory, or load from scratch: {anew}",
         )
-    return ok(f"{journal}, which {who} needs, comes from the archive, or is located by GTIDs in what the server has")
+    return ok(
+        f"{journal}, which {who} needs, comes from the archive, or is located by GTIDs in "
+        "what the server has"
+    )
 
 
 def _archive(context: Context) -> Iterator[Verdict]:
@@ -231,14 +240,18 @@ def _archive(context: Context) -> Iterator[Verdict]:
     missing = [number for number in range(numbers[0], first_there) if number not in have]
     if missing:
         yield warning(
-            "journals are neither in the archive nor on the server; whatever needs them or older ones cannot be read",
+            "journals are neither in the archive nor on the server; whatever needs them or older "
+            "ones cannot be read",
             expected=f"all from {numbers[0]:06d} to {first_there - 1:06d}",
             got="missing: " + listed([f"{number:06d}" for number in missing]),
             mend=f"copy them into {directory} from a backup",
         )
         return
     identity = context.source.earliest_position()
-    yield ok(f"{len(files)} journals in the archive join the server's log, which can be read from {identity} on")
+    yield ok(
+        f"{len(files)} journals in the archive join the server's log, which can be read "
+        f"from {identity} on"
+    )
 
 
 def _open_xa(context: Context) -> Iterator[Verdict]:
@@ -257,8 +270,12 @@ def _open_xa(context: Context) -> Iterator[Verdict]:
         )
     if cursor is not None and not old:
         yield ok(
-            f"{len(cursor.open_xa)} prepared XA transactions wait" if cursor.open_xa else "no XA transaction waits"
+            f"{len(cursor.open_xa)} prepared XA transactions wait"
+            if cursor.open_xa
+            else "no XA transaction waits"
         )
 
 
-CHECKS: Final = checks("retention", expiry=_expiry, needed=_needed, archive=_archive, open_XA=_open_xa)
+CHECKS: Final = checks(
+    "retention", expiry=_expiry, needed=_needed, archive=_archive, open_XA=_open_xa
+)

@@ -39,9 +39,11 @@ def _reachable(context: Context) -> Iterator[Verdict]:
     took_ms = (time.monotonic() - began_s) * 1000
     if chosen.reason and (server.config.host, server.config.port) != (primary.host, primary.port):
         yield warning(
-            f"the primary {primary.host}:{primary.port} cannot be reached; runs read its standby {server.address}",
+            f"the primary {primary.host}:{primary.port} cannot be reached; runs read its standby "
+            f"{server.address}",
             got=chosen.reason,
-            mend=f"bring {primary.host}:{primary.port} back, or make the standby the primary in the configuration",
+            mend=f"bring {primary.host}:{primary.port} back, or make the standby the primary in "
+            "the configuration",
         )
     yield ok(f"{_NAMES[flavor]} {version} at {server.address} answers ({took_ms:.0f} ms)")
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
@@ -51,14 +53,18 @@ def _reachable(context: Context) -> Iterator[Verdict]:
             f"this version of {_NAMES[flavor]} is older than any tested version",
             expected=f"{tested} or later",
             got=version,
-            mend=f"upgrade the server to {_NAMES[flavor]} {tested} or later, and verify the tables until then",
+            mend=f"upgrade the server to {_NAMES[flavor]} {tested} or later, and verify the "
+            "tables until then",
         )
 
 
 def _tls(context: Context) -> Iterator[Verdict]:
     server = context.server
     mode = server.config.tls.mode
-    status = {str(name).lower(): str(value) for name, value in server.query("SHOW SESSION STATUS LIKE 'Ssl%'")[1]}
+    status = {
+        str(name).lower(): str(value)
+        for name, value in server.query("SHOW SESSION STATUS LIKE 'Ssl%'")[1]
+    }
     cipher = status.get("ssl_cipher", "")
     far = not is_this_machine(server.config.host)
     if not cipher:
@@ -73,9 +79,9 @@ def _tls(context: Context) -> Iterator[Verdict]:
             + ("" if far else ", but only within this machine"),
             expected="TLS",
             got=why,
-            mend="source: {tls: {mode: verify, ca_file: ...}}" + ("" if mode == "off" else " and ssl_cert, ssl_key on "
-            "the server"),
-        )  # fmt: skip
+            mend="source: {tls: {mode: verify, ca_file: ...}}"
+            + ("" if mode == "off" else " and ssl_cert, ssl_key on the server"),
+        )
     elif mode in ("preferred", "required"):
         verdict = warning if far else note
         yield verdict(
@@ -83,7 +89,8 @@ def _tls(context: Context) -> Iterator[Verdict]:
             "another machine can pose as the server and get the password",
             expected="verify or verify_ca",
             got=f"{mode} ({status.get('ssl_version', '')}, {cipher})",
-            mend="source: {tls: {mode: verify, ca_file: ...}} with the certificate of the server's CA",
+            mend="source: {tls: {mode: verify, ca_file: ...}} with the certificate "
+            "of the server's CA",
         )
     else:
         yield ok(f"encrypted: {status.get('ssl_version', 'TLS')}, {cipher}, source.tls.mode {mode}")
@@ -144,7 +151,8 @@ def _replication(context: Context) -> Iterator[Verdict]:
     if not is_replica:
         if not logs and (rows is None or context.live_config.standby is not None):
             yield note(
-                f"{logs_name} is OFF: if this server becomes a replica, its log will lack what it replicates",
+                f"{logs_name} is OFF: if this server becomes a replica, its log will lack "
+                "what it replicates",
                 expected="ON",
                 got="OFF",
                 mend=f"set {logs_name} = ON in the server's configuration and restart it",
@@ -175,7 +183,8 @@ def _replica_state(row: dict[str, object]) -> Iterator[Verdict]:
         yield warning(
             "the server is a replica that does not follow its source: captures find nothing new",
             expected="SQL and IO threads running",
-            got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {without_quoted(last)}" if last else ""),
+            got=f"SQL: {running[0]}, IO: {running[1]}"
+            + (f"; {without_quoted(last)}" if last else ""),
             mend="START REPLICA (MariaDB: START SLAVE), after fixing the cause of its last error",
         )
     elif behind is not None and float(str(behind)) > _LAG_WARNING_S:
@@ -197,10 +206,16 @@ def _standby(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.server_checks import setting_findings
 
     primary, examined = context.live_config, context.server.config
-    if (examined.host, examined.port) == (standby.host, standby.port) != (primary.host, primary.port):
+    if (
+        (examined.host, examined.port)
+        == (standby.host, standby.port)
+        != (primary.host, primary.port)
+    ):
         return  # it is the one being examined
     address = f"{standby.host}:{standby.port}"
-    other = ServerConnection(context.live_config.model_copy(update={"host": standby.host, "port": standby.port}))
+    other = ServerConnection(
+        context.live_config.model_copy(update={"host": standby.host, "port": standby.port})
+    )
     try:
         if other.identity.same_server(context.server.identity):
             yield error(
@@ -218,8 +233,12 @@ def _standby(context: Context) -> Iterator[Verdict]:
         else:
             yield ok(f"the standby {address} answers")
         for one in setting_findings(other):
-            yield error(f"standby {address}: {one.what}", expected=f"{one.setting} = {one.expected}", got=one.got,
-                        mend=one.next_step)  # fmt: skip
+            yield error(
+                f"standby {address}: {one.what}",
+                expected=f"{one.setting} = {one.expected}",
+                got=one.got,
+                mend=one.next_step,
+            )
     except ServerUnreachableError as failure:
         yield warning(
             f"the standby {address} cannot be reached, so nothing takes over if the primary fails",

@@ -19,7 +19,9 @@ def _required_settings(context: Context) -> Iterator[Verdict]:
 
     found = setting_findings(context.server)
     for one in found:
-        yield error(one.what, expected=f"{one.setting} = {one.expected}", got=one.got, mend=one.next_step)
+        yield error(
+            one.what, expected=f"{one.setting} = {one.expected}", got=one.got, mend=one.next_step
+        )
     if not found:
         yield ok("log_bin, binlog_format and binlog_row_value_options have the required values")
 
@@ -32,7 +34,8 @@ def _row_metadata(context: Context) -> Iterator[Verdict]:
         yield ok("binlog_row_metadata is FULL")
         return
     yield warning(
-        f"the log's rows do not describe their columns: {found.what}, and rows from before a DDL may stop their table",
+        f"the log's rows do not describe their columns: {found.what}, and rows from before a DDL "
+        "may stop their table",
         expected=f"{found.setting} = {found.expected}",
         got=found.got,
         mend=set_statement(context, found.setting, f"'{found.expected}'"),
@@ -95,7 +98,8 @@ def _gtids(context: Context) -> Iterator[Verdict]:
             yield ok("gtid_strict_mode is ON")
         else:
             yield verdict(
-                "a replica may log transactions with GTIDs out of order: a failover by GTID would stop",
+                "a replica may log transactions with GTIDs out of order: a failover "
+                "by GTID would stop",
                 expected="gtid_strict_mode = ON",
                 got="OFF",
                 mend=set_statement(context, "gtid_strict_mode", "ON"),
@@ -121,10 +125,13 @@ def _gtids(context: Context) -> Iterator[Verdict]:
 
 def _write_timeout(context: Context) -> Iterator[Verdict]:
     found = context.variables
-    timeout_s, packet_bytes = (int(found.get(name, 0)) for name in ("net_write_timeout", "max_allowed_packet"))
+    timeout_s, packet_bytes = (
+        int(found.get(name, 0)) for name in ("net_write_timeout", "max_allowed_packet")
+    )
     if timeout_s < _WRITE_TIMEOUT_S:
         yield warning(
-            "the server soon ends a dump that is not read: a merge that takes longer may lose the connection",
+            "the server soon ends a dump that is not read: a merge that takes longer may "
+            "lose the connection",
             expected=f"net_write_timeout of {_WRITE_TIMEOUT_S} s or more",
             got=f"{timeout_s} s",
             mend=set_statement(context, "net_write_timeout", "60"),
@@ -145,7 +152,8 @@ def _write_timeout(context: Context) -> Iterator[Verdict]:
 def _zone_and_modes(context: Context) -> Iterator[Verdict]:
     found = context.variables
     yield ok(
-        f"time zone {found.get('time_zone', '?')} ({found.get('system_time_zone', '?')}): TIMESTAMP is UTC in the log"
+        f"time zone {found.get('time_zone', '?')} ({found.get('system_time_zone', '?')}): "
+        "TIMESTAMP is UTC in the log"
     )
     modes = set(found.get("sql_mode", "").upper().split(","))
     lenient = [text for text, is_so in (
@@ -156,7 +164,8 @@ def _zone_and_modes(context: Context) -> Iterator[Verdict]:
     ) if is_so]  # fmt: skip
     if lenient:
         yield note(
-            "the server accepts dates that Delta cannot hold, such as 0000-00-00; they are rescued and counted",
+            "the server accepts dates that Delta cannot hold, such as 0000-00-00; they are "
+            "rescued and counted",
             expected="STRICT_TRANS_TABLES, NO_ZERO_DATE and NO_ZERO_IN_DATE in sql_mode",
             got="; ".join(lenient),
             mend="sink: {zero_dates: null} stores no text of them (docs/rescue.md)",
@@ -170,7 +179,8 @@ def _names(context: Context) -> Iterator[Verdict]:
     upper = [name for name in context.config.tables.include if name != name.lower()]
     if folding == "1" and upper:
         yield error(
-            "patterns with capitals match no table of this server, which stores all names in lower case",
+            "patterns with capitals match no table of this server, which stores all "
+            "names in lower case",
             expected="lower case in tables.include",
             got=", ".join(upper),
             mend="tables: {include: [" + ", ".join(f'"{name.lower()}"' for name in upper) + "]}",
@@ -183,11 +193,15 @@ def _log_filters(context: Context) -> Iterator[Verdict]:
     row = context.server.log_status()
     # A statement is filtered by its session's database, so that these lose changes of other
     # databases as well.
-    for column, option in (("binlog_do_db", "binlog_do_db"), ("binlog_ignore_db", "binlog_ignore_db")):
+    for column, option in (
+        ("binlog_do_db", "binlog_do_db"),
+        ("binlog_ignore_db", "binlog_ignore_db"),
+    ):
         value = str(row.get(column) or "")
         if value:
             yield error(
-                f"the server logs only some of its changes ({option}): what it leaves out never reaches the lake",
+                f"the server logs only some of its changes ({option}): what it leaves out never "
+                "reaches the lake",
                 expected=f"no {option}",
                 got=value,
                 mend=f"remove {option} from the server's configuration and restart it; choose "
@@ -198,9 +212,13 @@ def _log_filters(context: Context) -> Iterator[Verdict]:
 
 
 def set_statement(context: Context, variable: str, value: str) -> str:
-    """Return the statement that sets a global variable permanently; PERSIST exists since MySQL 8.0."""
+    """Return the statement that sets a global variable permanently; PERSIST exists since MySQL
+    8.0."""
     if context.server.flavor == "mariadb" or context.variables.get("version", "8").startswith("5."):
-        return f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's configuration file"
+        return (
+            f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's "
+            "configuration file"
+        )
     return f"SET PERSIST {variable} = {value};"
 
 

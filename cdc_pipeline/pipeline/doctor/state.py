@@ -57,7 +57,8 @@ def _cursor(context: Context) -> Iterator[Verdict]:
     needed = needed_position(context.reconciled.cursor)
     if needed is not None and needed.consumer != "cursor":
         yield note(
-            f"the log is needed from {needed} on, by {needed.consumer}, which is earlier than the cursor",
+            f"the log is needed from {needed} on, by {needed.consumer}, which is "
+            "earlier than the cursor",
             mend=f"cdc-pipeline run {name} --table {quote(needed.consumer)}",
         )
 
@@ -69,7 +70,12 @@ def _last_run(context: Context) -> Iterator[Verdict]:
         return
     ago_s = time.time() - newest.at_us / 1e6
     message = f"the cursor was last written {duration(ago_s)} ago"
-    if schedule is not None and schedule.enabled and context.every_s and ago_s > _MISSED_RUNS * context.every_s:
+    if (
+        schedule is not None
+        and schedule.enabled
+        and context.every_s
+        and ago_s > _MISSED_RUNS * context.every_s
+    ):
         yield warning(
             f"{message}, so its schedule is not being kept",
             expected=context.interval_text,
@@ -85,7 +91,8 @@ def _unfinished(context: Context) -> Iterator[Verdict]:
     pending = context.pending
     if pending is not None:
         yield note(
-            f"batch {pending.batch_number} is recorded but unfinished; the next run finishes it from its own files",
+            f"batch {pending.batch_number} is recorded but unfinished; the next run finishes it "
+            "from its own files",
             mend=f"cdc-pipeline run {context.config.name}",
         )
     elif context.cut is not None:
@@ -123,8 +130,10 @@ def _quarantine(context: Context) -> Iterator[Verdict]:
     found = quarantined(context.cut)
     for name, count in sorted(found.items()):
         yield warning(
-            f"{count} row{'s' if count != 1 else ''} of {name} could not be applied and wait in quarantine",
-            mend=f"cdc-pipeline quarantine list {context.config.name}; then replay or discard the rows",
+            f"{count} row{'s' if count != 1 else ''} of {name} could not be applied and "
+            "wait in quarantine",
+            mend=f"cdc-pipeline quarantine list {context.config.name}; then replay or "
+            "discard the rows",
         )
     if not found and context.cut is not None:
         yield ok("the quarantine is empty")
@@ -147,8 +156,10 @@ def _dump_errors(context: Context) -> Iterator[Verdict]:
     most = getattr(context.config.source, "dump_errors_max", 0)
     if found.count:
         yield warning(
-            f"the last {'run' if found.count == 1 else f'{found.count} runs'} could not read the log",
-            expected=f"none; after more than {most} failures the address counts as moved to another server",
+            f"the last {'run' if found.count == 1 else f'{found.count} runs'} could "
+            "not read the log",
+            expected=f"none; after more than {most} failures the address counts as moved "
+            "to another server",
             got=found.last,
             mend=f"fix the cause, then: cdc-pipeline run {context.config.name}",
         )
@@ -160,7 +171,9 @@ def _plan(context: Context) -> Iterator[Verdict]:
     """Plan a run, with all that it checks before it reads."""
     context.source  # noqa: B018  (it answers)
     context.sink  # noqa: B018
-    made = plan(context.config, cursors=context.cursors or MemoryCursorStore(source=context.config.name))
+    made = plan(
+        context.config, cursors=context.cursors or MemoryCursorStore(source=context.config.name)
+    )
     known = set(context.source.warnings(made.tables))  # each is already a finding of its own
     for text in made.warnings:
         if text not in known:
@@ -174,7 +187,10 @@ def _plan(context: Context) -> Iterator[Verdict]:
             got=listed(list(made.unseen)),
             mend="correct the patterns, or tables: {allow_empty: true}",
         )
-    start, end = f"{made.start_journal}:{made.start_offset}", f"{made.end_journal}:{made.end_offset}"
+    start, end = (
+        f"{made.start_journal}:{made.start_offset}",
+        f"{made.end_journal}:{made.end_offset}",
+    )
     yield ok(f"a run would read {size(made.bytes_between)}, from {start} to {end}")
 
 

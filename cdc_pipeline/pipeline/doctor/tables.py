@@ -1,4 +1,5 @@
-"""Check the captured tables: changes that the log does not show, values that the lake cannot hold."""
+"""Check the captured tables: changes that the log does not show, values that the lake cannot
+hold."""
 
 from __future__ import annotations
 
@@ -33,12 +34,16 @@ def _matching(context: Context) -> Iterator[Verdict]:
             "no table is captured, because no table that this account can see matches",
             expected=f"a table that matches {listed(list(include))}",
             got="none",
-            mend=" ".join(f"GRANT SELECT ON {place} TO {account};" for place in dict.fromkeys(places))
+            mend=" ".join(
+                f"GRANT SELECT ON {place} TO {account};" for place in dict.fromkeys(places)
+            )
             + " or correct tables.include",
         )
         return
     cut = context.cut if context.lake_is_open else None
-    missing = nothing_matched(context.config, context.server.tables(), None if cut is None else cut.cursor)
+    missing = nothing_matched(
+        context.config, context.server.tables(), None if cut is None else cut.cursor
+    )
     if missing is not None:
         yield Verdict.from_error(missing)  # as each run does at its end
     yield ok(f"{len(names)} table{'s are' if len(names) != 1 else ' is'} captured: {listed(names)}")
@@ -68,7 +73,9 @@ def _columns(context: Context) -> Iterator[Verdict]:
     fine = 0
     for table in context.tables_with_rows:
         unknown = [column for column in table.columns if column.column is None]
-        odd = [one for one in table.columns if one.charset and server_charset(one.charset) not in known]
+        odd = [
+            one for one in table.columns if one.charset and server_charset(one.charset) not in known
+        ]
         for column in unknown:
             yield error(
                 f"{table.name} has a column of an unknown type: it will be suspended",
@@ -81,8 +88,8 @@ def _columns(context: Context) -> Iterator[Verdict]:
                 f"{table.name} has a column in an unknown charset: it will be suspended",
                 expected="a charset that can be decoded, such as utf8mb4",
                 got=f"{column.name} {column.type_text} CHARACTER SET {column.charset}",
-                mend=f"ALTER TABLE {quoted_table(table.name)} MODIFY {quoted_name(column.name)} ... "
-                "CHARACTER SET utf8mb4;",
+                mend=f"ALTER TABLE {quoted_table(table.name)} MODIFY {quoted_name(column.name)} "
+                "... CHARACTER SET utf8mb4;",
             )
         try:
             check_column_names(table.name, [column.name for column in table.columns])
@@ -91,7 +98,8 @@ def _columns(context: Context) -> Iterator[Verdict]:
             continue
         fine += not unknown and not odd
     yield ok(
-        f"the columns of {fine} table{'s have' if fine != 1 else ' has'} types, charsets and names that Delta accepts"
+        f"the columns of {fine} table{'s have' if fine != 1 else ' has'} types, charsets and names "
+        "that Delta accepts"
     )
 
 
@@ -164,7 +172,11 @@ def _cascades(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.cascades import SWITCH, unlogged_cascades
 
     found = unlogged_cascades(context.server, context.base_tables)
-    switch = f"SET PERSIST_ONLY {SWITCH} = OFF; and a restart, or: " if SWITCH in context.variables else ""
+    switch = (
+        f"SET PERSIST_ONLY {SWITCH} = OFF; and a restart, or: "
+        if SWITCH in context.variables
+        else ""
+    )
     for one in found:
         table = quoted_table(one.table)
         yield warning(
@@ -188,7 +200,10 @@ def _engines(context: Context) -> Iterator[Verdict]:
             continue
         fine = False
         what = (
-            f"{table.name} uses the engine {table.engine}, which loses its rows at a restart without row events"
+            (
+                f"{table.name} uses the engine {table.engine}, which loses its rows at a restart "
+                "without row events"
+            )
             if engine in _EMPTIED
             else f"{table.name} uses the engine {table.engine}: its changes remain when their "
             "transaction is rolled back"
@@ -234,11 +249,16 @@ def _partial(context: Context) -> Iterator[Verdict]:
     cursor = context.cursor
     source = context.config.name
     targets = cursor.targets if cursor is not None else {}
-    partial = sorted({name for state in targets.values() if state.partial for name in state.source_names})
+    partial = sorted(
+        {name for state in targets.values() if state.partial for name in state.source_names}
+    )
     for names in [[name] for name in partial] if len(partial) <= _NAMED_MAX else [partial]:
         is_one = len(names) == 1
         yield warning(
-            f"{names[0]} is partial: it holds only the rows that have changed since its capture began"
+            (
+                f"{names[0]} is partial: it holds only the rows that have changed since "
+                "its capture began"
+            )
             if is_one
             else f"{len(names)} tables are partial: they hold only the rows that have changed "
             "since their capture began",
@@ -250,7 +270,8 @@ def _partial(context: Context) -> Iterator[Verdict]:
     new = [name for name in context.base_tables if name not in known]
     if new:
         yield note(
-            "some tables are not in the lake yet: their existing rows are loaded, and later changes come from the log",
+            "some tables are not in the lake yet: their existing rows are loaded, and later "
+            "changes come from the log",
             got=listed(new),
             mend=_load(source, new),
         )

@@ -72,10 +72,14 @@ class StatementReader:
         stop = len(chunk.events) if stop is None else stop
         events = chunk.events[first:stop]
         types = events["event_type"]
-        notes = np.flatnonzero((types == EventType.ROWS_QUERY) | (types == EventType.MARIADB_ANNOTATE_ROWS))
+        notes = np.flatnonzero(
+            (types == EventType.ROWS_QUERY) | (types == EventType.MARIADB_ANNOTATE_ROWS)
+        )
         is_rows = _ROWS[types]
         if not len(notes) and self._open_text is None:
-            return Statements(first, pa.array([], pa.large_string()), np.full(len(events), -1, dtype=np.int64))
+            return Statements(
+                first, pa.array([], pa.large_string()), np.full(len(events), -1, dtype=np.int64)
+            )
         ends = np.concatenate(([0], np.cumsum(_ends_statement(chunk, events, is_rows))))
         # A statement open from the previous run is placed just before this one, as text number 0.
         note_rows, texts = notes, _texts(chunk, events, notes)
@@ -83,18 +87,30 @@ class StatementReader:
         if self._open_text is not None:
             open_tx = self._open_tx[1] if self._open_tx[0] == chunk.journal else -2
             note_rows = np.concatenate(([-1], note_rows))
-            note_tx, note_ends = np.concatenate(([open_tx], note_tx)), np.concatenate(([0], note_ends))
+            note_tx, note_ends = (
+                np.concatenate(([open_tx], note_tx)),
+                np.concatenate(([0], note_ends)),
+            )
             texts = pa.concat_arrays([pa.array([self._open_text], pa.large_string()), texts])
         at = np.flatnonzero(is_rows)
         latest = np.searchsorted(note_rows, at) - 1
-        holds = (latest >= 0) & (note_tx[latest] == events["tx_offset"][at]) & (note_ends[latest] == ends[at])
+        holds = (
+            (latest >= 0)
+            & (note_tx[latest] == events["tx_offset"][at])
+            & (note_ends[latest] == ends[at])
+        )
         of_event = np.full(len(events), -1, dtype=np.int64)
         of_event[at[holds]] = latest[holds]
         self._keep_open(chunk, events, texts, note_tx, still_open=bool(note_ends[-1] == ends[-1]))
         return Statements(first, texts, of_event)
 
     def _keep_open(
-        self, chunk: Chunk, events: np.ndarray, texts: pa.LargeStringArray, note_tx: NDArray[np.int64], still_open: bool
+        self,
+        chunk: Chunk,
+        events: np.ndarray,
+        texts: pa.LargeStringArray,
+        note_tx: NDArray[np.int64],
+        still_open: bool,
     ) -> None:
         tx = int(note_tx[-1])
         self._open_text = None
@@ -102,7 +118,9 @@ class StatementReader:
             self._open_text, self._open_tx = texts[-1].as_py(), (chunk.journal, tx)
 
 
-def _ends_statement(chunk: Chunk, events: np.ndarray, is_rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _ends_statement(
+    chunk: Chunk, events: np.ndarray, is_rows: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """Return whether each event is the last rows event of its statement."""
     ends = np.zeros(len(events), dtype=bool)
     flags_at = events["start"][is_rows] + HEADER_BYTES + table_id_bytes(chunk.journal_format)
@@ -130,4 +148,6 @@ def _texts(chunk: Chunk, events: np.ndarray, notes: NDArray[np.int64]) -> pa.Lar
     try:
         return pc.cast(raw, pa.large_string())
     except pa.ArrowInvalid:
-        return pa.array([text.decode("utf-8", "replace") for text in raw.to_pylist()], pa.large_string())
+        return pa.array(
+            [text.decode("utf-8", "replace") for text in raw.to_pylist()], pa.large_string()
+        )

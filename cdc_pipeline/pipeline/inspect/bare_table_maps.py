@@ -26,9 +26,15 @@ from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps, _KnownM
 MEANINGS: Final = {
     "names": "columns are @1, @2 ...",
     "signs": "integers are read as signed",
-    "charsets": "texts and bytes cannot be told apart; they are read in the charset of --charset, or shown as hex",
+    "charsets": (
+        "texts and bytes cannot be told apart; they are read in the charset of "
+        "--charset, or shown as hex"
+    ),
     "labels": "ENUM and SET values are numbers",
-    "history": "its CREATE and ALTER TABLE statements do not match its columns: one of them is not in the journals",
+    "history": (
+        "its CREATE and ALTER TABLE statements do not match its columns: one of them is "
+        "not in the journals"
+    ),
 }
 
 
@@ -58,17 +64,27 @@ class BareTableMaps(TableMaps):
     """Resolver as `TableMaps`; it fills in and notes what a table map lacks."""
 
     def __init__(
-        self, captured: Callable[[str, str], bool], *, bare_tables: BareTables, schemas: KnownSchemas | None = None
+        self,
+        captured: Callable[[str, str], bool],
+        *,
+        bare_tables: BareTables,
+        schemas: KnownSchemas | None = None,
     ) -> None:
         super().__init__(captured, schemas=schemas)
         self._bare_tables = bare_tables
 
-    def _known_map(self, piece: EventSlice, index: int, id_bytes: int, journal_format: JournalFormat) -> _KnownMap:
+    def _known_map(
+        self, piece: EventSlice, index: int, id_bytes: int, journal_format: JournalFormat
+    ) -> _KnownMap:
         try:
             return super()._known_map(piece, index, id_bytes, journal_format)
         except SchemaError as error:
             return self._filled_in(
-                piece, piece.first + index, id_bytes, is_mariadb=journal_format.is_mariadb, why=error
+                piece,
+                piece.first + index,
+                id_bytes,
+                is_mariadb=journal_format.is_mariadb,
+                why=error,
             )
 
     def _filled_in(
@@ -82,9 +98,15 @@ class BareTableMaps(TableMaps):
         known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
         schema: TableSchema | None = None
         missing: tuple[str, ...] = ("charsets",)
-        if known_schema is not None and isinstance(why, MetadataMissingError) and charset != "binary":
+        if (
+            known_schema is not None
+            and isinstance(why, MetadataMissingError)
+            and charset != "binary"
+        ):
             columns = tuple(
-                replace(column, charset=column.charset or charset) if column.kind is Kind.TEXT else column
+                replace(column, charset=column.charset or charset)
+                if column.kind is Kind.TEXT
+                else column
                 for column in known_schema.columns
             )
             with suppress(SchemaError):
@@ -105,10 +127,14 @@ class BareTableMaps(TableMaps):
                 table_id_bytes=id_bytes,
                 unknown_charset=charset,
             )
-            missing += ("history",) * (known_schema is not None and not isinstance(why, MetadataMissingError))
+            missing += ("history",) * (
+                known_schema is not None and not isinstance(why, MetadataMissingError)
+            )
         self._bare_tables.note(schema.full_name, missing)
         key = body[id_bytes:]
         # Tried again at its next place: a statement before that may contain more.
-        known = _KnownMap(key, schema.database, schema.table, schema, needs_schema=True, known_schema=known_schema)
+        known = _KnownMap(
+            key, schema.database, schema.table, schema, needs_schema=True, known_schema=known_schema
+        )
         self._known[is_mariadb, key] = known
         return known

@@ -53,7 +53,8 @@ def file_stem(schema: TableSchema) -> str:
     Bytes other than letters, digits, _, $, - become %XX; long names end in a hash.
     """
     parts = [
-        _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], name.encode()) for name in (schema.database, schema.table)
+        _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], name.encode())
+        for name in (schema.database, schema.table)
     ]
     stem = b".".join(parts).decode("ascii")
     if len(stem) <= _NAME_BYTES_MAX:
@@ -81,14 +82,18 @@ def _file_schema(schema: TableSchema) -> pa.Schema:
     )
 
 
-def change_table(rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: Gtids) -> pa.Table:
+def change_table(
+    rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: Gtids
+) -> pa.Table:
     """Return changes as rows of a file.
 
     `offsets` and `gtids` are of the decoded events, by `rows.event_row`.
     """
     count = len(rows)
     known = rows.commit_ts_us >= 0
-    journals = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([journal]))
+    journals = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(count, np.int32)), pa.array([journal])
+    )
     columns = [
         _OPS.take(pa.array(rows.op)),
         rows.seq,
@@ -152,7 +157,12 @@ class ChangeFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         for table in self._waiting.values():
             self._write(table)
             self._close(table)
@@ -173,7 +183,10 @@ class ChangeFiles:
         for selected, rows in decoded:
             table = self._table(rows.schema)
             found = change_table(
-                rows, journal=journal, offsets=offsets[selected.rows], gtids=piece.gtids_of(selected.rows)
+                rows,
+                journal=journal,
+                offsets=offsets[selected.rows],
+                gtids=piece.gtids_of(selected.rows),
             )
             table.tables.append(found)
             table.waiting_bytes += found.nbytes
@@ -228,13 +241,17 @@ class ChangeFiles:
 def _gtid_texts(gtids: Gtids) -> pa.Array:
     """Return one text for each event; null if it has no GTID."""
     known = gtids.key >= 0
-    keys = pa.array([*gtids.keys, ""], pa.string()).take(pa.array(np.where(known, gtids.key, len(gtids.keys))))
+    keys = pa.array([*gtids.keys, ""], pa.string()).take(
+        pa.array(np.where(known, gtids.key, len(gtids.keys)))
+    )
     joined: Any = pc.binary_join_element_wise(keys, pa.array(gtids.number).cast(pa.string()), "")
     return pc.if_else(pa.array(known), joined, pa.scalar(None, pa.string()))
 
 
 def _image(batch: pa.RecordBatch, there: NDArray[np.bool_]) -> pa.Array:
-    return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema), mask=pa.array(~there))
+    return pa.StructArray.from_arrays(
+        batch.columns, fields=list(batch.schema), mask=pa.array(~there)
+    )
 
 
 def _absent(rows: DecodedRows) -> pa.Array:
@@ -246,7 +263,9 @@ def _absent(rows: DecodedRows) -> pa.Array:
     if rows.all_present:
         return pa.nulls(len(rows), kind)
     patterns, which = np.unique(
-        np.hstack([rows.op[:, None], rows.before_present, rows.after_present]), axis=0, return_inverse=True
+        np.hstack([rows.op[:, None], rows.before_present, rows.after_present]),
+        axis=0,
+        return_inverse=True,
     )
     width = rows.before_present.shape[1]
     names = rows.schema.column_names
@@ -258,7 +277,9 @@ def _absent(rows: DecodedRows) -> pa.Array:
         ):  # fmt: skip
             if int(pattern[0]) != without:
                 there = np.unpackbits(bits, bitorder="little", count=len(names))
-                missing += [f"{image}.{names[column]}" for column in np.flatnonzero(there == 0).tolist()]
+                missing += [
+                    f"{image}.{names[column]}" for column in np.flatnonzero(there == 0).tolist()
+                ]
         lists.append(missing or None)
     return pa.array(lists, kind).take(pa.array(which.reshape(-1)))
 

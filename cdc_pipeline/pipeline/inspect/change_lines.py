@@ -24,7 +24,13 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import query
 from cdc_pipeline.binlog.events.xa import parse_prepare
-from cdc_pipeline.binlog.rows.text_jsonl import EventTexts, LineBuffer, Lines, iso_time, jsonl_blocks
+from cdc_pipeline.binlog.rows.text_jsonl import (
+    EventTexts,
+    LineBuffer,
+    Lines,
+    iso_time,
+    jsonl_blocks,
+)
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.inspect.change_log import LogPiece, TableRows
 from cdc_pipeline.pipeline.inspect.selection import Selection
@@ -67,7 +73,9 @@ class LineWriter:
             return
         yield from self._lines(piece, tables, journal)
 
-    def _lines(self, piece: LogPiece, tables: list[Decoded], journal: str) -> Iterator[NDArray[np.uint8]]:
+    def _lines(
+        self, piece: LogPiece, tables: list[Decoded], journal: str
+    ) -> Iterator[NDArray[np.uint8]]:
         buffer, events = self._buffer, piece.chunk.events
         buffer.clear()
         parts: list[Lines] = []
@@ -82,7 +90,12 @@ class LineWriter:
             offsets, gtids = events["offset"][table.rows], piece.gtids_of(table.rows)
             statements = _annotations(piece, table)
             for block in jsonl_blocks(
-                rows, journal=journal, offsets=offsets, gtids=gtids, buffer=buffer, statements=statements
+                rows,
+                journal=journal,
+                offsets=offsets,
+                gtids=gtids,
+                buffer=buffer,
+                statements=statements,
             ):
                 if is_single:
                     yield buffer.bytes_of(block)
@@ -107,7 +120,9 @@ class LineWriter:
 
 def _annotations(piece: LogPiece, table: TableRows) -> EventTexts | None:
     found = piece.annotations
-    return None if found is None else EventTexts(found.texts, found.of_event[table.rows - found.first])
+    return (
+        None if found is None else EventTexts(found.texts, found.of_event[table.rows - found.first])
+    )
 
 
 def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:

@@ -201,7 +201,9 @@ class ChangeLog:
 
     def _is_isolated(self, sql: str, database: str) -> bool:
         """Isolate DDL: behind it the same table map may mean another table."""
-        return self._on_statement is not None and is_isolated(sql, database, _any_table, is_mariadb=self._is_mariadb)
+        return self._on_statement is not None and is_isolated(
+            sql, database, _any_table, is_mariadb=self._is_mariadb
+        )
 
     def _take(self, slices: Sequence[EventSlice]) -> bool:
         self._slices.extend(slices)
@@ -238,7 +240,9 @@ class ChangeLog:
     def _drop_held(self) -> None:
         self._held, self._held_bytes, self._is_early = [], 0, False
 
-    def _resolved(self, piece: EventSlice, gtids: Gtids, *, without_rows: bool = False) -> Iterator[LogPiece]:
+    def _resolved(
+        self, piece: EventSlice, gtids: Gtids, *, without_rows: bool = False
+    ) -> Iterator[LogPiece]:
         events = piece.events
         keep = np.ones(len(events), bool)
         if self.selection.asks_for_transactions:

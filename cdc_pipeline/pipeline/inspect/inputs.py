@@ -10,7 +10,12 @@ from typing import BinaryIO, Final
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.errors import CdcError, JournalMissingError
-from cdc_pipeline.pipeline.inspect.journal_stream import JournalStream, follow, numbered, open_stream
+from cdc_pipeline.pipeline.inspect.journal_stream import (
+    JournalStream,
+    follow,
+    numbered,
+    open_stream,
+)
 from cdc_pipeline.pipeline.inspect.selection import Selection
 from cdc_pipeline.source.archive.files import journal_files, read_head
 
@@ -54,7 +59,9 @@ def _expand_paths(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-def read_all(paths: Sequence[Path], selection: Selection, *, stdin: BinaryIO | None = None) -> Iterator[FileChunk]:
+def read_all(
+    paths: Sequence[Path], selection: Selection, *, stdin: BinaryIO | None = None
+) -> Iterator[FileChunk]:
     """Yield chunks of all journals in order, without opening those that cannot match.
 
     Args:
@@ -79,14 +86,18 @@ def read_all(paths: Sequence[Path], selection: Selection, *, stdin: BinaryIO | N
             raise named(error, name) from None
 
 
-def follow_all(path: Path, selection: Selection, *, wait: Callable[[], bool]) -> Iterator[FileChunk]:
+def follow_all(
+    path: Path, selection: Selection, *, wait: Callable[[], bool]
+) -> Iterator[FileChunk]:
     """Yield chunks of a log that is being written, until `wait` returns False.
 
     Raises CdcError as `read_all`.
     """
     name = path.name
     try:
-        for file, chunk in follow(path, wait=wait, skips=lambda name: selection.skips_before(numbered(name))):
+        for file, chunk in follow(
+            path, wait=wait, skips=lambda name: selection.skips_before(numbered(name))
+        ):
             name = file.name
             yield FileChunk(name, file, chunk)
     except CdcError as error:
@@ -122,5 +133,7 @@ def _is_skipped(file: Path, later: Sequence[Path], selection: Selection) -> bool
         head = read_head(following).journal_format
     except CdcError:
         return False  # reported when its turn comes
-    has_commit_times = not head.is_mariadb and _MYSQL_WITH_COMMIT_TIMES.match(head.server_version) is not None
+    has_commit_times = (
+        not head.is_mariadb and _MYSQL_WITH_COMMIT_TIMES.match(head.server_version) is not None
+    )
     return has_commit_times and head.created_s + _SAFE_MARGIN_S < selection.from_us // 1_000_000

@@ -49,7 +49,11 @@ class Inspection:
     """
 
     def __init__(
-        self, selection: Selection | None = None, *, unknown_charset: str = "utf8mb4", annotations: bool = False
+        self,
+        selection: Selection | None = None,
+        *,
+        unknown_charset: str = "utf8mb4",
+        annotations: bool = False,
     ) -> None:
         self.selection = selection or Selection()
         self.bare_tables = BareTables(unknown_charset)
@@ -57,7 +61,9 @@ class Inspection:
         self._schemas = journal_schemas(lambda _database, _table: True)
         self.log = ChangeLog(
             self.selection,
-            table_maps=lambda wanted: BareTableMaps(wanted, bare_tables=self.bare_tables, schemas=self._schemas),
+            table_maps=lambda wanted: BareTableMaps(
+                wanted, bare_tables=self.bare_tables, schemas=self._schemas
+            ),
             on_statement=self._take_statement,
             annotations=annotations,
         )
@@ -115,15 +121,20 @@ class Inspection:
         except CdcError as failure:
             error = failure.as_dict()
         counts = self.log.counts
-        return builder.summary(abandoned=counts.abandoned, unfinished=counts.unfinished, error=error)
+        return builder.summary(
+            abandoned=counts.abandoned, unfinished=counts.unfinished, error=error
+        )
 
     def _is_past(self, found: FileChunk) -> bool:
-        """Return whether nothing wanted can follow: past the last position, outside a transaction."""
+        """Return whether nothing wanted can follow: past the last position, outside a
+        transaction."""
         place = self.selection.to_position
         if place is None or self.log.is_open:
             return False
         number = int(numbered(found.name).rpartition(".")[2])
-        return number > place.number or (number == place.number and found.chunk.end_offset >= place.offset)
+        return number > place.number or (
+            number == place.number and found.chunk.end_offset >= place.offset
+        )
 
 
 def inspect(
@@ -144,7 +155,9 @@ def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Ite
     Raises:
         CdcError: with journal and offset; what came before was yielded.
     """
-    selection = Selection(tables=tuple(table_patterns), operations=frozenset(OPERATIONS) - {STATEMENT})
+    selection = Selection(
+        tables=tuple(table_patterns), operations=frozenset(OPERATIONS) - {STATEMENT}
+    )
     found = Inspection(selection)
     for block in found.lines(read_all(paths, selection)):
         yield from bytes(block).decode().split("\n")[:-1]

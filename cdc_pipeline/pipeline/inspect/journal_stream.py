@@ -21,7 +21,12 @@ from cdc_pipeline.binlog.event_types import HEADER_BYTES, MAGIC
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.native.byte_buffer import ByteBuffer
 from cdc_pipeline.binlog.seq import JOURNAL_BITS
-from cdc_pipeline.errors import DamagedJournalError, JournalMissingError, SourceIdentityError, TruncatedJournalError
+from cdc_pipeline.errors import (
+    DamagedJournalError,
+    JournalMissingError,
+    SourceIdentityError,
+    TruncatedJournalError,
+)
 from cdc_pipeline.source.archive.files import check_magic, framed, journal_files
 
 _STREAM_CHUNK_BYTES: Final = 8 << 20
@@ -44,7 +49,9 @@ class JournalStream:
         name: see `numbered`.
     """
 
-    def __init__(self, handle: BinaryIO, name: str, *, chunk_bytes: int = _STREAM_CHUNK_BYTES) -> None:
+    def __init__(
+        self, handle: BinaryIO, name: str, *, chunk_bytes: int = _STREAM_CHUNK_BYTES
+    ) -> None:
         self._handle = handle
         self._name = name
         self._chunk_bytes = chunk_bytes
@@ -189,5 +196,6 @@ def _check_same(file: Path, handle: BinaryIO, read_bytes: int) -> None:
         offset=read_bytes,
         expected=f"the file that was opened, of at least {read_bytes} bytes",
         got=f"a file of {now.st_size} bytes",
-        next_step="the log was reset (RESET BINARY LOGS AND GTIDS): start again from its first journal",
+        next_step="the log was reset (RESET BINARY LOGS AND GTIDS): start again from "
+        "its first journal",
     )

@@ -79,7 +79,9 @@ class Selection:
 
     def wants_table(self, database: str, table: str) -> bool:
         """Return whether a table's changes are wanted."""
-        return not self.tables or any(pattern.matches(database, table) for pattern in _parsed(self.tables))
+        return not self.tables or any(
+            pattern.matches(database, table) for pattern in _parsed(self.tables)
+        )
 
     def wants_statement(self, statement: Statement) -> bool:
         """Return whether a statement is wanted.
@@ -99,14 +101,18 @@ class Selection:
 
     def wanted_types(self) -> NDArray[np.bool_]:
         """Return bool (256,): the rows events, by type, of the wanted operations."""
-        names = tuple(name for operation, name in _ROW_OPERATIONS.items() if operation in self.operations)
+        names = tuple(
+            name for operation, name in _ROW_OPERATIONS.items() if operation in self.operations
+        )
         wanted = np.zeros(256, bool)
         wanted[[int(kind) for kind in EventType if any(name in kind.name for name in names)]] = True
         return wanted
 
     def skips_before(self, journal: str) -> bool:
         """Return whether the whole journal lies before what is wanted."""
-        return self.from_position is not None and journal_number(journal) < self.from_position.number
+        return (
+            self.from_position is not None and journal_number(journal) < self.from_position.number
+        )
 
     def skips_after(self, journal: str) -> bool:
         """Return whether the whole journal lies behind what is wanted."""
@@ -140,9 +146,15 @@ class TransactionFilter:
         place = np.where(inside, events["tx_offset"], events["offset"])
         if asked.from_position is not None and number <= asked.from_position.number:
             self._find_start(events, number)
-            keep &= place >= asked.from_position.offset if number == asked.from_position.number else False
+            keep &= (
+                place >= asked.from_position.offset
+                if number == asked.from_position.number
+                else False
+            )
         if asked.to_position is not None and number >= asked.to_position.number:
-            keep &= place < asked.to_position.offset if number == asked.to_position.number else False
+            keep &= (
+                place < asked.to_position.offset if number == asked.to_position.number else False
+            )
         if asked.from_us is not None:
             keep &= (events["commit_ts_us"] >= asked.from_us) & inside
         if asked.to_us is not None:
@@ -157,7 +169,9 @@ class TransactionFilter:
     def _set(self, text: str, is_mariadb: bool) -> MysqlGtidSet | MariadbGtidSet:
         found = self._sets.get((text, is_mariadb))
         if found is None:
-            found = self._sets[text, is_mariadb] = parse_gtid_set(text, "mariadb" if is_mariadb else "mysql")
+            found = self._sets[text, is_mariadb] = parse_gtid_set(
+                text, "mariadb" if is_mariadb else "mysql"
+            )
         return found
 
     def _find_start(self, events: np.ndarray, number: int) -> None:
@@ -167,7 +181,9 @@ class TransactionFilter:
         if self._is_placed or number != asked.number or asked.offset <= 4:
             return
         begins = (events["tx_offset"] < 0) | (events["tx_ordinal"] == 0)
-        behind = np.flatnonzero((events["offset"] >= asked.offset) & begins & (events["parent"] < 0))
+        behind = np.flatnonzero(
+            (events["offset"] >= asked.offset) & begins & (events["parent"] < 0)
+        )
         if not len(behind):
             return
         self._is_placed = True
@@ -185,7 +201,9 @@ def _in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.b
     return found
 
 
-def _covered(numbers: NDArray[np.int64], key: str, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
+def _covered(
+    numbers: NDArray[np.int64], key: str, wanted: MysqlGtidSet | MariadbGtidSet
+) -> NDArray[np.bool_]:
     none = np.zeros(len(numbers), bool)
     if isinstance(wanted, MariadbGtidSet):
         domain, server, _ = key.split("-")
@@ -233,4 +251,6 @@ def _parsed(patterns: tuple[str, ...]) -> tuple[TablePattern, ...]:
     try:
         return tuple(map(TablePattern.parse, patterns))
     except ValueError as error:
-        raise ConfigError(str(error), setting="table", next_step="name tables as schema.table") from None
+        raise ConfigError(
+            str(error), setting="table", next_step="name tables as schema.table"
+        ) from None

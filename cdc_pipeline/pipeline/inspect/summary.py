@@ -100,7 +100,8 @@ class JournalSummary(BaseModel):
     journals: list[JournalInfo] = Field(default_factory=list)
     transactions: int = 0
     rolled_back: int = 0
-    prepared: int = 0  # ended by XA PREPARE; their XA COMMIT or XA ROLLBACK is a transaction of its own
+    # ended by XA PREPARE; their XA COMMIT or XA ROLLBACK is a transaction of its own
+    prepared: int = 0
     abandoned: int = 0  # their journal ended before they did
     unfinished: str = ""  # journal:offset of a transaction that is open where all journals end
     statements: int = 0
@@ -133,7 +134,9 @@ class _Journal:
     def info(self) -> JournalInfo:
         journal_format = self.chunk.journal_format
         # By number: the last event may be of an unknown, ignorable type.
-        ends = {int(EventType.ROTATE): ENDS_ROTATED, int(EventType.STOP): ENDS_STOPPED}.get(self.last_type)
+        ends = {int(EventType.ROTATE): ENDS_ROTATED, int(EventType.STOP): ENDS_STOPPED}.get(
+            self.last_type
+        )
         return JournalInfo(
             journal=self.name,
             size_bytes=self.path.stat().st_size if self.path is not None else self.size_bytes,
@@ -170,7 +173,8 @@ class SummaryBuilder:
     _types: Counter[int] = field(default_factory=Counter)
     _tables: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _largest: LargestTransaction | None = None
-    _rows_of: dict[tuple[str, int], int] = field(default_factory=dict)  # of the last transaction so far
+    # of the last transaction so far
+    _rows_of: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add_chunk(self, name: str, path: Path | None, chunk: Chunk) -> None:
         """Count marks of the journal, and all events if everything is wanted."""
@@ -178,12 +182,18 @@ class SummaryBuilder:
         seen = self._journals.setdefault(name, _Journal(name, path, chunk))
         seen.size_bytes = chunk.end_offset
         seen.last_type = int(events["event_type"][-1])
-        for row in np.flatnonzero(np.isin(events["event_type"], (*_SETS, EventType.ROTATE))).tolist():
+        for row in np.flatnonzero(
+            np.isin(events["event_type"], (*_SETS, EventType.ROTATE))
+        ).tolist():
             kind, offset = int(events["event_type"][row]), int(events["offset"][row])
             if kind == EventType.ROTATE:
-                seen.next_journal, _ = rotate.parse(bytes(chunk.body(row)), journal=chunk.journal, offset=offset)
+                seen.next_journal, _ = rotate.parse(
+                    bytes(chunk.body(row)), journal=chunk.journal, offset=offset
+                )
             else:
-                seen.previous_gtids = gtid.previous_set(chunk.body(row), kind, journal=chunk.journal, offset=offset)
+                seen.previous_gtids = gtid.previous_set(
+                    chunk.body(row), kind, journal=chunk.journal, offset=offset
+                )
         if self.everything:
             self._count(seen, events)
 
@@ -214,7 +224,9 @@ class SummaryBuilder:
                 seen.last_gtid = gtids.text(int(with_gtid[-1]))
         self._add_transactions(name, piece, self._add_tables(piece, tables))
 
-    def summary(self, *, abandoned: int, unfinished: str, error: dict[str, object] | None) -> JournalSummary:
+    def summary(
+        self, *, abandoned: int, unfinished: str, error: dict[str, object] | None
+    ) -> JournalSummary:
         """Return what was collected."""
         journals = [seen.info() for seen in self._journals.values()]
         return JournalSummary(
@@ -226,7 +238,9 @@ class SummaryBuilder:
             unfinished=unfinished,
             statements=self.statements,
             largest=self._largest,
-            events_by_type={event_name(number): count for number, count in sorted(self._types.items()) if count},
+            events_by_type={
+                event_name(number): count for number, count in sorted(self._types.items()) if count
+            },
             tables={
                 name: TableChanges(
                     inserts=int(ops[INSERT]),
@@ -256,7 +270,9 @@ class SummaryBuilder:
         seen.packed_bytes += int(taken[payload | rewritten].sum())
         seen.unpacked_bytes += int(lengths[inside | rewritten].sum())
 
-    def _add_tables(self, piece: LogPiece, tables: list[tuple[TableRows, DecodedRows]]) -> NDArray[np.int64]:
+    def _add_tables(
+        self, piece: LogPiece, tables: list[tuple[TableRows, DecodedRows]]
+    ) -> NDArray[np.int64]:
         """Count changes; return the transaction offset of each."""
         events = piece.chunk.events
         offsets = [np.empty(0, np.int64)]
@@ -288,7 +304,9 @@ class SummaryBuilder:
         first = int(events["tx_offset"][0])
         carried = {first: self._rows_of.get((name, first), 0)}
         if self._largest is None or size > self._largest.journal_bytes:
-            at = piece.events[np.flatnonzero(piece.chunk.events["tx_offset"][piece.events] == offset)[:1]]
+            at = piece.events[
+                np.flatnonzero(piece.chunk.events["tx_offset"][piece.events] == offset)[:1]
+            ]
             self._largest = LargestTransaction(
                 journal=name,
                 offset=offset,
@@ -297,5 +315,7 @@ class SummaryBuilder:
                 rows=carried.get(offset, 0) + rows_of(offset),
             )
         elif (self._largest.journal, self._largest.offset) == (name, first):
-            self._largest = self._largest.model_copy(update={"rows": carried[first] + rows_of(first)})
+            self._largest = self._largest.model_copy(
+                update={"rows": carried[first] + rows_of(first)}
+            )
         self._rows_of = {(name, final): carried.get(final, 0) + rows_of(final)}

@@ -21,8 +21,12 @@ from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
 from cdc_pipeline.binlog.tables.table_map_metadata import Reader
 from cdc_pipeline.errors import SchemaError
 
-_CHARSETS: Final = frozenset({table_map_metadata.DEFAULT_CHARSET, table_map_metadata.COLUMN_CHARSET})
-_LABEL_CHARSETS: Final = frozenset({table_map_metadata.LABEL_DEFAULT_CHARSET, table_map_metadata.LABEL_COLUMN_CHARSET})
+_CHARSETS: Final = frozenset(
+    {table_map_metadata.DEFAULT_CHARSET, table_map_metadata.COLUMN_CHARSET}
+)
+_LABEL_CHARSETS: Final = frozenset(
+    {table_map_metadata.LABEL_DEFAULT_CHARSET, table_map_metadata.LABEL_COLUMN_CHARSET}
+)
 
 
 class BareSchema(NamedTuple):
@@ -64,16 +68,26 @@ def parse_bare(
     if not present & _LABEL_CHARSETS:
         added += _field(table_map_metadata.LABEL_DEFAULT_CHARSET, _number(_collation("utf8mb4")))
     schema = table_map.parse(
-        raw + added, journal=journal, offset=offset, is_mariadb=is_mariadb, table_id_bytes=table_id_bytes
+        raw + added,
+        journal=journal,
+        offset=offset,
+        is_mariadb=is_mariadb,
+        table_id_bytes=table_id_bytes,
     )
-    unlabelled = [column for column in schema.columns if column.type.has_labels and not column.labels]
+    unlabelled = [
+        column for column in schema.columns if column.type.has_labels and not column.labels
+    ]
     missing = {
         "names": table_map_metadata.COLUMN_NAME not in present and count > 0,
-        "signs": table_map_metadata.SIGNEDNESS not in present and any(c.type.integer_bits for c in schema.columns),
-        "charsets": not present & _CHARSETS and any(c.kind in (Kind.TEXT, Kind.BINARY) for c in schema.columns),
+        "signs": table_map_metadata.SIGNEDNESS not in present
+        and any(c.type.integer_bits for c in schema.columns),
+        "charsets": not present & _CHARSETS
+        and any(c.kind in (Kind.TEXT, Kind.BINARY) for c in schema.columns),
         "labels": bool(unlabelled),
     }
-    columns = tuple(_as_number(column) if column in unlabelled else column for column in schema.columns)
+    columns = tuple(
+        _as_number(column) if column in unlabelled else column for column in schema.columns
+    )
     return BareSchema(
         TableSchema(schema.database, schema.table, columns, schema.primary_key),
         tuple(what for what, is_missing in missing.items() if is_missing),

@@ -61,7 +61,9 @@ class LoadBegin:
         viewless: source tables without an exact view, if the last `start` failed for that reason.
     """
 
-    def __init__(self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver) -> None:
+    def __init__(
+        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver
+    ) -> None:
         self.viewless: tuple[str, ...] = ()
         self._config = config
         self._main = main
@@ -97,8 +99,10 @@ class LoadBegin:
         raise LoadError(
             "DDL changes the tables so often that no position to load them from can be found",
             table=", ".join(chosen.sources),
-            expected="no DDL of these tables between the end of the capture and the reading of their columns",
-            next_step="run again when no DDL is running; on MySQL without GTIDs after FLUSH BINARY LOGS",
+            expected="no DDL of these tables between the end of the capture and the reading "
+            "of their columns",
+            next_step="run again when no DDL is running; on MySQL without GTIDs after "
+            "FLUSH BINARY LOGS",
         )
 
     def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
@@ -117,7 +121,8 @@ class LoadBegin:
             identity = self._source.live.identity
             if not cursor.identity.same_server(identity):
                 raise SourceIdentityError(
-                    "the server whose tables would be read is not the one that the cursor belongs to",
+                    "the server whose tables would be read is not the one that the "
+                    "cursor belongs to",
                     expected=str(cursor.identity),
                     got=str(identity),
                     next_step=f"run `cdc-pipeline run {self._config.name}` first: it moves the "
@@ -132,7 +137,8 @@ class LoadBegin:
                     "changes come before the load",
                     setting="snapshot.lock_wait_s",
                     got=xids,
-                    next_step="commit or roll back these XA transactions at the source, then run the command again",
+                    next_step="commit or roll back these XA transactions at the source, then run "
+                    "the command again",
                 )
             self._observer.load_stepped(f"waiting for the prepared XA transactions {xids} to end")
             time.sleep(_POLL_S)
@@ -140,7 +146,9 @@ class LoadBegin:
     def _schemas_at(self, low: Position, chosen: LoadSelection) -> dict[str, TableSchema] | None:
         """Return the tables' columns at the low mark; None if a DDL lies behind it."""
         names = set(chosen.sources)
-        placed = self._source.live.catalog(lambda database, table: table_name(database, table) in names, since=low)
+        placed = self._source.live.catalog(
+            lambda database, table: table_name(database, table) in names, since=low
+        )
         assert placed is not None
         found = {schema.full_name: schema for schema, _ in placed.catalog.tables.values()}
         changed = {table_name(database, table) for database, table in placed.last_ddl if table}
@@ -149,7 +157,8 @@ class LoadBegin:
         missing = sorted(names - found.keys())
         if missing:
             raise LoadError(
-                f"the columns of {', '.join(missing)} are unknown: they have an unknown type, or were just dropped",
+                f"the columns of {', '.join(missing)} are unknown: they have an unknown type, or "
+                "were just dropped",
                 table=missing[0],
                 next_step="leave these tables out (tables.exclude), or GRANT SELECT on them",
             )
@@ -161,7 +170,12 @@ class LoadBegin:
         found = []
         for name, schema in schemas.items():
             for route in routes.of_table(schema.database, schema.table):
-                how = identity_of(route.rule, source=name, columns=schema.column_names, source_key=schema.key_names)
+                how = identity_of(
+                    route.rule,
+                    source=name,
+                    columns=schema.column_names,
+                    source_key=schema.key_names,
+                )
                 if keeps_every_change(how.mode, how.key):
                     found.append(name)
                     break
@@ -173,12 +187,21 @@ class LoadBegin:
         return known if known > 0 else now_us()
 
     def _state(
-        self, chosen: LoadSelection, cursor: CursorState, low: Position, time_us: int, exact: tuple[str, ...]
+        self,
+        chosen: LoadSelection,
+        cursor: CursorState,
+        low: Position,
+        time_us: int,
+        exact: tuple[str, ...],
     ) -> LoadState:
         at: dict[str, object] = {"batch_number": 0, "targets": {}, "open_xa": ()}
         if low.order != cursor.position.order:
             at |= {"journal": low.journal, "offset": low.offset, "gtid_set": low.gtid_set}
-            at |= {"journal_created_s": cursor.journal_created_s if low.journal == cursor.journal else 0}
+            at |= {
+                "journal_created_s": cursor.journal_created_s
+                if low.journal == cursor.journal
+                else 0
+            }
             at |= {"shadows": {}} if low.order < cursor.position.order else {}
         return LoadState(
             load_id=new_load_id(),
@@ -188,7 +211,9 @@ class LoadBegin:
             exact=exact,
             cursor=cursor.model_copy(update=at),
             time_us=time_us,
-            rows_estimated={name: rows for name, (rows, _) in self._source.sizes(chosen.sources).items()},
+            rows_estimated={
+                name: rows for name, (rows, _) in self._source.sizes(chosen.sources).items()
+            },
             started_at_us=now_us(),
         )
 

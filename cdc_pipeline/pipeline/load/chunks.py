@@ -60,7 +60,11 @@ class ChunkLoad:
         begin = self._side.state.cursor.position
         if not self._progress.high_journal:
             return begin
-        return max(Position(self._progress.high_journal, self._progress.high_offset), begin, key=lambda at: at.order)
+        return max(
+            Position(self._progress.high_journal, self._progress.high_offset),
+            begin,
+            key=lambda at: at.order,
+        )
 
     def run(self, started: Started | None) -> None:
         """Read everything that is left.
@@ -102,7 +106,7 @@ class ChunkLoad:
     def _progress_of(self, name: str) -> TableProgress:
         return self._progress.tables.get(name, TableProgress())
 
-    # -- tables of one view -------------------------------------------------------------------------------------------
+    # -- tables of one view ------------------------------------------------------------------------
 
     def _read_view(self, started: Started) -> None:
         assert started.view is not None
@@ -130,7 +134,7 @@ class ChunkLoad:
         self._observer.load_progressed(self._side.state, progress)
         reach("load_view_part")
 
-    # -- chunks -------------------------------------------------------------------------------------------------------
+    # -- chunks ------------------------------------------------------------------------------------
 
     def _stretch(self, schemas: Mapping[str, TableSchema]) -> None:
         """Read some tables from their progress on, until a DDL of one of them comes."""
@@ -147,10 +151,16 @@ class ChunkLoad:
             )
         sizes = self._source.sizes(schemas)
         average = {name: size for name, (_, size) in sizes.items()}
-        with ChunkReader(self._source.config, self._config.snapshot, average_bytes=average) as reader:
-            chunks = reader.chunks({schema: self._progress_of(name) for name, schema in schemas.items()})
+        with ChunkReader(
+            self._source.config, self._config.snapshot, average_bytes=average
+        ) as reader:
+            chunks = reader.chunks(
+                {schema: self._progress_of(name) for name, schema in schemas.items()}
+            )
             while self._batch(chunks, schemas):
-                if any(side.is_left(name) and not self._progress_of(name).is_done for name in schemas):
+                if any(
+                    side.is_left(name) and not self._progress_of(name).is_done for name in schemas
+                ):
                     return  # the rest of it is not needed
 
     def _batch(self, chunks: Iterator[Chunk], schemas: Mapping[str, TableSchema]) -> bool:
@@ -193,14 +203,21 @@ class ChunkLoad:
         rows = known.rows
         while parts:
             part = parts.pop(0)  # what is staged need not stay in memory
-            inserts = part.as_inserts(seq_first=next_seq(batch.place.seq, rows), commit_ts_us=batch.place.time_us)
+            inserts = part.as_inserts(
+                seq_first=next_seq(batch.place.seq, rows), commit_ts_us=batch.place.time_us
+            )
             batch.take(inserts, first=rows)
             rows += len(part)
         made = known.model_copy(update={"rows": rows, "chunks": known.chunks + 1})
         update: dict[str, object] = {}
         if chunk is not None:
-            made = made.model_copy(update={"after": chunk.bounds.upto, "is_done": chunk.bounds.upto is None})
-            if chunk.high.order > Position(progress.high_journal or chunk.high.journal, progress.high_offset).order:
+            made = made.model_copy(
+                update={"after": chunk.bounds.upto, "is_done": chunk.bounds.upto is None}
+            )
+            if (
+                chunk.high.order
+                > Position(progress.high_journal or chunk.high.journal, progress.high_offset).order
+            ):
                 update = {"high_journal": chunk.high.journal, "high_offset": chunk.high.offset}
         return progress.model_copy(update={**update, "tables": {**progress.tables, name: made}})
 
@@ -208,12 +225,14 @@ class ChunkLoad:
         made = progress.tables[name].model_copy(update={"is_done": is_done})
         self._progress = progress.model_copy(update={"tables": {**progress.tables, name: made}})
 
-    # -- DDL ----------------------------------------------------------------------------------------------------------
+    # -- DDL ---------------------------------------------------------------------------------------
 
     def _check_there(self, schemas: Mapping[str, TableSchema], names: list[str]) -> None:
         for name in names:
             if name not in schemas:
-                raise _TableGoneError("the table is gone or has a column of an unknown type", table=name)
+                raise _TableGoneError(
+                    "the table is gone or has a column of an unknown type", table=name
+                )
 
     def _check_unchanged(self, schemas: Mapping[str, TableSchema]) -> None:
         """Check that tables are still as they were read.
@@ -224,7 +243,9 @@ class ChunkLoad:
         now = self._source.schemas(schemas)
         for name, schema in schemas.items():
             if now.get(name) != schema:
-                raise TableChangedError("the table's columns changed while it was being read", table=name)
+                raise TableChangedError(
+                    "the table's columns changed while it was being read", table=name
+                )
 
     def _pass(self, error: TableChangedError | SchemaError) -> None:
         """Bring main and side lake past a DDL.

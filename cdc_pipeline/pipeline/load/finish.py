@@ -1,6 +1,7 @@
 """Put a filled side lake's tables in their targets' place, for a load (K17) or rebuild (K18).
 
-    capture -> side lake captured to the cursor -> locked: swapped in if the cursor is still there, else again
+    capture -> side lake captured to the cursor -> locked: swapped in if the cursor is still there,
+    else again
 
 Rules:
 - Tables are swapped in when the side lake is exactly at the main cursor and behind a given place:
@@ -97,7 +98,9 @@ class Finish:
                 break
             if parked := unparked(side.cursor, cursor):
                 xids = ", ".join(xa.xid for xa in parked)
-                self._waits(until_s, f"the prepared XA transactions {xids} to be committed or rolled back")
+                self._waits(
+                    until_s, f"the prepared XA transactions {xids} to be committed or rolled back"
+                )
                 continue
             self._observer.load_stepped(f"replacing {', '.join(names)}")
             insist = rounds >= _FREE_ROUNDS
@@ -118,7 +121,10 @@ class Finish:
         """Swap under the lock; None if the main lake has moved on."""
         side = self._side
         reach("load_swapping")
-        if locked.cursor.position.order != side.cursor.position.order or locked.cursor.epoch != side.cursor.epoch:
+        if (
+            locked.cursor.position.order != side.cursor.position.order
+            or locked.cursor.epoch != side.cursor.epoch
+        ):
             if not insist:
                 return None
             self._capture(locked.cursor.position)
@@ -132,15 +138,22 @@ class Finish:
         """Return targets that can still be replaced."""
         _, cut = self._main.state()
         states = {} if cut is None else cut.cursor.targets
-        there = {name for name, state in states.items() if state.app_id == self._side.state.app_id(name)}
-        return [name for name in self._side.state.targets if name not in self._side.left and name not in there]
+        there = {
+            name for name, state in states.items() if state.app_id == self._side.state.app_id(name)
+        }
+        return [
+            name
+            for name in self._side.state.targets
+            if name not in self._side.left and name not in there
+        ]
 
     def _waits(self, until_s: float, what: str) -> None:
         if time.monotonic() >= until_s:
             raise LoadError(
                 f"the load has waited too long for {what}",
                 setting="snapshot.lock_wait_s",
-                next_step="run the same command again when that has happened; it continues the load",
+                next_step="run the same command again when that has happened; it "
+                "continues the load",
             )
         self._observer.load_stepped(f"waiting for {what}")
         time.sleep(_POLL_S)

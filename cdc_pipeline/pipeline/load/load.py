@@ -1,6 +1,7 @@
 """Load or reload tables without locking the source or delaying the sync of others (K17).
 
-    capture -> low mark -> side lake -> chunks -> capture -> side lake captured to the cursor -> swapped in -> removed
+    capture -> low mark -> side lake -> chunks -> capture -> side lake captured to the cursor ->
+    swapped in -> removed
 
 Rules:
 - Until the swap nothing in the main lake changes: its rows stay readable and its runs continue. The
@@ -43,7 +44,13 @@ from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.load.side import LoadLake
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.pipeline.plan.needs_load import LoadSelection, apart_from, choose, needing, targets_of
+from cdc_pipeline.pipeline.plan.needs_load import (
+    LoadSelection,
+    apart_from,
+    choose,
+    needing,
+    targets_of,
+)
 from cdc_pipeline.pipeline.report import ReportPosition
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.route_checks import check_recorded
@@ -94,7 +101,9 @@ def load(
     observer = observer or RunObserver()
     main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     with LoadSource(config) as source:
-        return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(tables, restart=restart)
+        return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(
+            tables, restart=restart
+        )
 
 
 @dataclass
@@ -113,7 +122,13 @@ class _Done:
 
 class _Loader:
     def __init__(
-        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver, run_id: str
+        self,
+        config: PipelineConfig,
+        *,
+        main: MainLake,
+        source: LoadSource,
+        observer: RunObserver,
+        run_id: str,
     ) -> None:
         self._config = config
         self._main = main
@@ -140,7 +155,8 @@ class _Loader:
             self._observer.load_stepped(f"loading {', '.join(chosen.targets)} again: {last.what}")
         else:
             raise LoadError(
-                f"the load was started {self._config.snapshot.attempts_max} times and could not be finished",
+                f"the load was started {self._config.snapshot.attempts_max} times and "
+                "could not be finished",
                 table=last.table,
                 got=last.what,
                 next_step=last.next_step or "load the table when its columns are not being changed",
@@ -148,7 +164,8 @@ class _Loader:
         if self._done.gone and tables is not None:
             name = next(iter(self._done.gone))
             raise LoadError(
-                f"{', '.join(self._done.gone)} disappeared at the source before the load was finished",
+                f"{', '.join(self._done.gone)} disappeared at the source before the "
+                "load was finished",
                 table=name,
                 got=self._done.gone[name].what,
                 next_step="everything else is loaded; load a renamed table under its new name",
@@ -157,7 +174,7 @@ class _Loader:
             raise self._done.viewless
         return self._report(tables, began_s, began_cpu_s)
 
-    # -- what is to be done -------------------------------------------------------------------------------------------
+    # -- what is to be done ------------------------------------------------------------------------
 
     def _first(self, tables: Sequence[str] | None, *, restart: bool) -> LoadSelection:
         """Finish the loads of earlier processes; return what is left to load."""
@@ -182,10 +199,16 @@ class _Loader:
         loaded = {name for name in self._done.targets if name not in self._done.left}
         left, self._done.left = self._done.left, {}
         if tables is not None:
-            left.update((name, _not_there(name)) for name in wanted.targets if name not in loaded and name not in left)
+            left.update(
+                (name, _not_there(name))
+                for name in wanted.targets
+                if name not in loaded and name not in left
+            )
         return self._choose_again(left, tables)
 
-    def _choose_again(self, left: Mapping[str, CdcError], tables: Sequence[str] | None) -> LoadSelection:
+    def _choose_again(
+        self, left: Mapping[str, CdcError], tables: Sequence[str] | None
+    ) -> LoadSelection:
         """Return those tables, left over or in need of a load, that the source still has."""
         _, cut = self._main.state()
         known = self._source.tables()
@@ -194,7 +217,9 @@ class _Loader:
         for name in sorted(wanted - there):
             self._done.gone[name] = left[name]
             self._done.restarted.pop(name, None)
-            self._done.notes.append(Note(kind=_GONE_NOTE, text=f"it is not loaded: {left[name].what}", table=name))
+            self._done.notes.append(
+                Note(kind=_GONE_NOTE, text=f"it is not loaded: {left[name].what}", table=name)
+            )
             self._observer.load_stepped(f"{name} is not loaded: its source table is gone")
         targets = sorted(wanted & there)
         return choose(self._config, cut, known, targets) if targets else LoadSelection()
@@ -234,7 +259,7 @@ class _Loader:
             raise
         return stack
 
-    # -- one load -----------------------------------------------------------------------------------------------------
+    # -- one load ----------------------------------------------------------------------------------
 
     def _begin_and_load(self, chosen: LoadSelection) -> None:
         with ExitStack() as stack:
@@ -260,7 +285,9 @@ class _Loader:
 
     def _started(self, chosen: LoadSelection, stack: ExitStack) -> Started:
         """Begin a load; without an exact view, only of the tables that need none."""
-        begin = LoadBegin(self._config, main=self._main, source=self._source, observer=self._observer)
+        begin = LoadBegin(
+            self._config, main=self._main, source=self._source, observer=self._observer
+        )
         try:
             return stack.enter_context(begin.start(chosen))
         except CdcError as error:
@@ -278,7 +305,11 @@ class _Loader:
         side = self._side(folder, state)
         side.open()
         progress = folder.read_progress()
-        unread = [name for name in state.exact if name not in progress.tables or not progress.tables[name].is_done]
+        unread = [
+            name
+            for name in state.exact
+            if name not in progress.tables or not progress.tables[name].is_done
+        ]
         why = self._other_rules(side)
         if side.cut is None or unread or why:
             # Nothing was read, or the view cannot be opened again, or the filters or masks changed
@@ -306,7 +337,9 @@ class _Loader:
         return LoadLake(self._config, folder, state, run_id=self._run_id)
 
     def _load(self, side: LoadLake, started: Started | None) -> None:
-        chunks = ChunkLoad(self._config, side=side, main=self._main, source=self._source, observer=self._observer)
+        chunks = ChunkLoad(
+            self._config, side=side, main=self._main, source=self._source, observer=self._observer
+        )
         chunks.run(started)
         reach("load_read")
         finish = Finish(
@@ -326,7 +359,7 @@ class _Loader:
         reach("load_removed")
         self._done.left.update(side.left)
 
-    # -- what was done ------------------------------------------------------------------------------------------------
+    # -- what was done -----------------------------------------------------------------------------
 
     def _keep(self, side: LoadLake, swapped: Swapped, high: Position) -> None:
         progress = side.folder.read_progress()
@@ -342,18 +375,24 @@ class _Loader:
                 rows=cut.tables[name].rows_inserted,
                 rows_read=sum(table.rows for table in read),
                 chunks=sum(table.chunks for table in read),
-                rows_quarantined=sum(cut.quarantine[one].rows for one in sources if one in cut.quarantine),
+                rows_quarantined=sum(
+                    cut.quarantine[one].rows for one in sources if one in cut.quarantine
+                ),
                 delta_version=cut.tables[name].table_version,
                 low=ReportPosition.from_position(side.state.cursor.position),
                 high=ReportPosition.from_position(high),
                 cut=cut.batch_number,
             )
 
-    def _report(self, tables: Sequence[str] | None, began_s: float, began_cpu_s: float) -> LoadReport:
+    def _report(
+        self, tables: Sequence[str] | None, began_s: float, began_cpu_s: float
+    ) -> LoadReport:
         done = self._done
         asked = "the tables that need a load" if tables is None else ", ".join(tables)
         count = len(done.targets)
-        reason = f"{asked}: {count} loaded" if count else "no captured table of the source needs a load"
+        reason = (
+            f"{asked}: {count} loaded" if count else "no captured table of the source needs a load"
+        )
         return LoadReport(
             source=self._config.name,
             outcome="loaded" if count else "nothing_to_load",

@@ -77,7 +77,10 @@ class MainLake:
                     raise
         cursor, _ = self.state()
         if cursor is None:
-            raise LoadError("the source has no cursor after a capture", next_step=f"run `cdc-pipeline run {self.name}`")
+            raise LoadError(
+                "the source has no cursor after a capture",
+                next_step=f"run `cdc-pipeline run {self.name}`",
+            )
         return cursor
 
     @property
@@ -106,7 +109,9 @@ class MainLake:
             return False  # a configuration error stays, whether the target is suspended or not
         routes = Routes(self.config)
         led_to = (
-            {route.target for route in routes.of_table(*split_table_name(error.table))} if "." in error.table else set()
+            {route.target for route in routes.of_table(*split_table_name(error.table))}
+            if "." in error.table
+            else set()
         )
         states = cut.cursor.targets
         mine = {
@@ -131,7 +136,9 @@ class MainLake:
                 cursors=cursors,
                 observer=self._observer,
                 failing_of=lambda cut: {
-                    name: failure for name, failure in sink.failing_targets(cut).items() if name in names
+                    name: failure
+                    for name, failure in sink.failing_targets(cut).items()
+                    if name in names
                 },
             )
             cut, cursor = found.cut, found.reconciled.cursor
@@ -149,9 +156,14 @@ class MainLake:
                 for name in names
                 if states[name].suspended is None
             }
-            AdminBatch(sink, cursors=cursors, cut=cut, cursor=cursor, observer=self._observer, run_id=run_id).suspend(
-                held
-            )
+            AdminBatch(
+                sink,
+                cursors=cursors,
+                cut=cut,
+                cursor=cursor,
+                observer=self._observer,
+                run_id=run_id,
+            ).suspend(held)
 
     def locked(self, work: Callable[[AdminBatch], T]) -> T:
         """Run `work` with a batch of the locked source.

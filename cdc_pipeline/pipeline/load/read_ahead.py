@@ -66,7 +66,13 @@ class ChunkReader:
         average_bytes: of a row, by source table; 0 or absent where unknown.
     """
 
-    def __init__(self, config: LiveSourceConfig, snapshot: SnapshotConfig, *, average_bytes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        config: LiveSourceConfig,
+        snapshot: SnapshotConfig,
+        *,
+        average_bytes: Mapping[str, int],
+    ) -> None:
         self._config = config
         self._snapshot = snapshot
         self._average_bytes = average_bytes
@@ -106,7 +112,9 @@ class ChunkReader:
         ahead: deque[Future[Chunk]] = deque()
         try:
             while True:
-                while len(ahead) < self._snapshot.readers and (item := next(work, None)) is not None:
+                while (
+                    len(ahead) < self._snapshot.readers and (item := next(work, None)) is not None
+                ):
                     ahead.append(self._threads.submit(self._read, item))
                 if not ahead:
                     return

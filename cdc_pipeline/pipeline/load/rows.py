@@ -55,7 +55,11 @@ class RowPath:
     """
 
     def __init__(
-        self, targets: Targets, place: ReadPosition, *, as_staged: Callable[[Target], Target] = lambda target: target
+        self,
+        targets: Targets,
+        place: ReadPosition,
+        *,
+        as_staged: Callable[[Target], Target] = lambda target: target,
     ) -> None:
         self._targets = targets
         self._position = place
@@ -90,7 +94,9 @@ class RowPath:
         shaped = self._targets.shaped(rows, target)
         named = None
         if MODES[target.spec.mode].rows_are_changes:
-            named = pa.array([f"{self._position.journal}:{self._position.offset}"] * len(shaped), pa.string())
+            named = pa.array(
+                [f"{self._position.journal}:{self._position.offset}"] * len(shaped), pa.string()
+            )
         batch.add(shaped, self._as_staged(target), transactions=named)
 
     def _judged(self, rows: DecodedRows, first: int) -> tuple[DecodedRows, BadRows | None]:
@@ -109,7 +115,12 @@ class RowPath:
         return found.rows.where(good), self._bad(rows, causes, first, hidden=policy.hidden)
 
     def _bad(
-        self, rows: DecodedRows, causes: dict[int, InvalidValue], first: int, *, hidden: Collection[str]
+        self,
+        rows: DecodedRows,
+        causes: dict[int, InvalidValue],
+        first: int,
+        *,
+        hidden: Collection[str],
     ) -> BadRows:
         at = sorted(causes)
         wanted = np.zeros(len(rows), np.bool_)
@@ -117,7 +128,9 @@ class RowPath:
         bad = without_values(rows.where(wanted), hidden)
         bad = replace(bad, event_row=np.zeros(len(bad), np.int64))
         offsets = np.array([self._position.offset], np.int64)
-        lines = list(jsonl_lines(bad, journal=self._position.journal, offsets=offsets, gtids=[None]))
+        lines = list(
+            jsonl_lines(bad, journal=self._position.journal, offsets=offsets, gtids=[None])
+        )
         names, schema = rows.schema.column_names, bad.schema.to_json()
         entries = [
             {
@@ -130,7 +143,10 @@ class RowPath:
                 "journal": self._position.journal,
                 "offset": self._position.offset,
                 "error": UnrepresentableValueError.__name__,
-                "what": f"column {names[causes[row].column]} cannot hold its value: {causes[row].reason}",
+                "what": (
+                    f"column {names[causes[row].column]} cannot hold its value: "
+                    f"{causes[row].reason}"
+                ),
                 "change": lines[place],
                 "schema": schema,
                 "row": encode_stream(bad.part(place, place + 1)),

@@ -63,7 +63,9 @@ class LoadSource:
     def schemas(self, names: Collection[str]) -> dict[str, TableSchema]:
         """Return the present columns of tables; tables missing or unknown are left out."""
         try:
-            found = read_catalog(self.server, lambda database, table: table_name(database, table) in names)
+            found = read_catalog(
+                self.server, lambda database, table: table_name(database, table) in names
+            )
             return {schema.full_name: self.with_key(schema) for schema, _ in found.tables.values()}
         except StatementError as error:
             raise self.server.unexpected(error) from None
@@ -103,8 +105,8 @@ class LoadSource:
         for name in names:
             try:
                 rows = self.server.rows(
-                    "SELECT TABLE_ROWS AS table_rows, AVG_ROW_LENGTH AS average FROM information_schema.TABLES "
-                    "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+                    "SELECT TABLE_ROWS AS table_rows, AVG_ROW_LENGTH AS average FROM "
+                    "information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
                     split_table_name(name),
                 )
             except StatementError as error:

@@ -71,7 +71,9 @@ def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
         return policy.model_copy(update={"rename_table": "keep"})
 
     targets = tuple(
-        rule if rule.schema_changes is None else rule.model_copy(update={"schema_changes": kept(rule.schema_changes)})
+        rule
+        if rule.schema_changes is None
+        else rule.model_copy(update={"schema_changes": kept(rule.schema_changes)})
         for rule in config.targets
     )
     return {"schema_changes": kept(config.schema_changes), "targets": targets}
@@ -80,7 +82,8 @@ def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
 def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
     """Return the error of a load whose changes can no longer be replayed."""
     return LoadError(
-        "the log that the load needs is gone: what changed while its tables were read cannot be replayed",
+        "the log that the load needs is gone: what changed while its tables were read "
+        "cannot be replayed",
         journal=at.journal,
         offset=at.offset,
         expected=f"the source's log from {at} on",
@@ -97,15 +100,18 @@ class LoadLake(SideLake):
         left: why targets cannot be loaded by this load, by name.
     """
 
-    def __init__(self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, run_id: str) -> None:
+    def __init__(
+        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, run_id: str
+    ) -> None:
         of_load = side_config(config, folder, state)
         begin = state.cursor.model_copy(update={"source": of_load.name})
-        super().__init__(of_load, begin=begin, observer=RunObserver(), run_id=run_id)  # its cuts are not the source's
+        # its cuts are not the source's
+        super().__init__(of_load, begin=begin, observer=RunObserver(), run_id=run_id)
         self.folder = folder
         self.state = state
         self.left: dict[str, CdcError] = {}
 
-    # -- where it stands ----------------------------------------------------------------------------------------------
+    # -- where it stands ---------------------------------------------------------------------------
 
     def open(self) -> None:
         """Bring the lake to where an earlier process left it."""
@@ -130,11 +136,20 @@ class LoadLake(SideLake):
             state = cut.cursor.targets.get(name)
             held = state.suspended if state is not None else None
             if held is not None:
-                self._leave(name, LoadError(f"{held.error}: {held.what}", next_step=held.next_step or None))
+                self._leave(
+                    name, LoadError(f"{held.error}: {held.what}", next_step=held.next_step or None)
+                )
             elif state is None or state.partial or name not in cut.tables:
-                self._leave(name, LoadError("the table was recreated in the log while it was being loaded"))
-            elif state.origin is not None or any(one.gone for one in cut.tables[name].spec.sources_of(name).values()):
-                self._leave(name, LoadError("its source table was dropped or renamed while it was being loaded"))
+                self._leave(
+                    name, LoadError("the table was recreated in the log while it was being loaded")
+                )
+            elif state.origin is not None or any(
+                one.gone for one in cut.tables[name].spec.sources_of(name).values()
+            ):
+                self._leave(
+                    name,
+                    LoadError("its source table was dropped or renamed while it was being loaded"),
+                )
 
     def _leave(self, target: str, error: CdcError) -> None:
         error.table = error.table or target
@@ -154,10 +169,11 @@ class LoadLake(SideLake):
         """Return whether this load loads no target of a source table any more."""
         return all(name in self.left for name in self.targets_of(source))
 
-    # -- rows that are read -------------------------------------------------------------------------------------------
+    # -- rows that are read ------------------------------------------------------------------------
 
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
-        """Publish the first batch: all targets, empty, with the source's columns at the low mark."""
+        """Publish the first batch: all targets, empty, with the source's columns at the low
+        mark."""
         with self.admin_batch(doing="load the table again") as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
@@ -184,7 +200,7 @@ class LoadLake(SideLake):
         self._find_leftover()
         return cut
 
-    # -- what came meanwhile ------------------------------------------------------------------------------------------
+    # -- what came meanwhile -----------------------------------------------------------------------
 
     def capture_to(self, to: Position) -> None:
         """Capture up to the main lake's place in the log.
@@ -213,7 +229,9 @@ class LoadLake(SideLake):
             return
         if self.cursor.epoch != self.state.cursor.epoch:
             for name in self.state.targets:
-                self._leave(name, LoadError("another server answers than the one whose tables were read"))
+                self._leave(
+                    name, LoadError("another server answers than the one whose tables were read")
+                )
         self._find_leftover()
 
 

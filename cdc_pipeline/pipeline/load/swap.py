@@ -54,9 +54,13 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     notes: list[Note] = []
     for name in names:
         before = states.get(name)
-        content = side.sink.content_of(there, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us)
+        content = side.sink.content_of(
+            there, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us
+        )
         there_before = cut.tables.get(name) if cut is not None else None
-        found = replacement(targets.named(name), content, before=there_before, state=before, is_whole=is_whole)
+        found = replacement(
+            targets.named(name), content, before=there_before, state=before, is_whole=is_whole
+        )
         app_id = state.app_id(name)
         batch.replace(found.target.with_state(app_id=app_id), found.content)
         notes += found.notes
@@ -84,7 +88,10 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     for name in names:
         after = published.cursor.targets.get(name)
         if after is None:  # the target was new, and could not be created
-            why = next((note.text for note in published.notes if note.table == name), "its table could not be created")
+            why = next(
+                (note.text for note in published.notes if note.table == name),
+                "its table could not be created",
+            )
             raise LoadError(
                 f"the loaded table could not replace its target: {why}",
                 table=name,
@@ -100,7 +107,9 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     return published
 
 
-def given_up(config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]) -> list[Target]:
+def given_up(
+    config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
+) -> list[Target]:
     """Return targets that follow loaded tables after a rename.
 
     They are not loaded themselves: their source is the dropped table of their own name.
@@ -116,18 +125,29 @@ def given_up(config: PipelineConfig, cut: Cut | None, names: Collection[str], so
         if not any(source in sources and not of.gone for source, of in target.spec.sources.items()):
             continue
         of = next(iter(target.spec.sources.values()))
-        found.append(target.with_spec(sources={state.origin[0]: of.model_copy(update={"gone": True})}))
+        found.append(
+            target.with_spec(sources={state.origin[0]: of.model_copy(update={"gone": True})})
+        )
     return found
 
 
-def _superseded(main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int) -> tuple[QuarantineMark, ...]:
+def _superseded(
+    main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int
+) -> tuple[QuarantineMark, ...]:
     """Return marks that give up quarantined rows of the old content."""
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
-    entries = read_entries(main.sink.paths, before=main.cut.batch_number + 1, tables=sources, only_open=True)
+    entries = read_entries(
+        main.sink.paths, before=main.cut.batch_number + 1, tables=sources, only_open=True
+    )
     return tuple(
         QuarantineMark(
-            entry=entry.id, table=entry.table, what="discarded", who=f"load {load_id}", why=_SUPERSEDED, at_us=at_us
+            entry=entry.id,
+            table=entry.table,
+            what="discarded",
+            who=f"load {load_id}",
+            why=_SUPERSEDED,
+            at_us=at_us,
         )
         for entry in entries
     )
@@ -138,10 +158,14 @@ def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collectio
     if not sources & cut.quarantine.keys():
         return
     found: dict[str, list[Entry]] = {}
-    for entry in read_entries(side.sink.paths, before=cut.batch_number + 1, tables=sources, only_open=True):
+    for entry in read_entries(
+        side.sink.paths, before=cut.batch_number + 1, tables=sources, only_open=True
+    ):
         found.setdefault(entry.table, []).append(entry)
     for table, entries in found.items():
-        batch.quarantine(table, pa.Table.from_pylist([_plain(entry) for entry in entries], schema=SCHEMA))
+        batch.quarantine(
+            table, pa.Table.from_pylist([_plain(entry) for entry in entries], schema=SCHEMA)
+        )
 
 
 def _plain(entry: Entry) -> dict[str, object]:
@@ -165,4 +189,8 @@ def _plain(entry: Entry) -> dict[str, object]:
 def unparked(side: CursorState, main: CursorState) -> list[OpenXa]:
     """Return the side lake's prepared XA transactions that the main lake has not parked."""
     parked = {(xa.xid, file.table, file.rows) for xa in main.open_xa for file in xa.files}
-    return [xa for xa in side.open_xa if any((xa.xid, file.table, file.rows) not in parked for file in xa.files)]
+    return [
+        xa
+        for xa in side.open_xa
+        if any((xa.xid, file.table, file.rows) not in parked for file in xa.files)
+    ]

@@ -90,10 +90,12 @@ class _Move(NamedTuple):
         return "back" if self.is_back else "forward" if self.is_forward else "same"
 
 
-# -- set --------------------------------------------------------------------------------------------------------------
+# -- set -------------------------------------------------------------------------------------------
 
 
-def plan_set(config: PipelineConfig, *, cursors: CursorStore, to: Start, who: str, why: str = "") -> CursorChange:
+def plan_set(
+    config: PipelineConfig, *, cursors: CursorStore, to: Start, who: str, why: str = ""
+) -> CursorChange:
     """Plan to move the cursor to `to`. Queries the source; writes nothing.
 
     Args:
@@ -111,7 +113,9 @@ def plan_set(config: PipelineConfig, *, cursors: CursorStore, to: Start, who: st
         source.check()
         decision = resolve_start(cursor=None, start=to, source=source)
         source.validate_position(decision.position)
-        return _change(config, sink, source, old, cut, decision.position, decision.reasons[1:], who, why)
+        return _change(
+            config, sink, source, old, cut, decision.position, decision.reasons[1:], who, why
+        )
     finally:
         source.close()
 
@@ -178,7 +182,13 @@ def _change(
         new = cursor_state(config.name, source.identity, position, batch_number=number)
         note = _note_set(None, new, who, why)
         return CursorChange(
-            source=config.name, kind="set", old=None, new=new, direction="first", reasons=reasons, notes=(note,)
+            source=config.name,
+            kind="set",
+            old=None,
+            new=new,
+            direction="first",
+            reasons=reasons,
+            notes=(note,),
         )
     renumbered = _renumbered(old, source)
     move = _Move(True, True) if renumbered else _move(old, position)
@@ -186,7 +196,11 @@ def _change(
         name: _target_after(target, position, move, is_renumbered=bool(renumbered))
         for name, target in old.targets.items()
     }
-    open_xa = tuple(xa for xa in old.open_xa if not renumbered and (not move.is_back or _prepared_before(xa, position)))
+    open_xa = tuple(
+        xa
+        for xa in old.open_xa
+        if not renumbered and (not move.is_back or _prepared_before(xa, position))
+    )
     new = cursor_state(
         config.name,
         source.identity,
@@ -199,19 +213,28 @@ def _change(
     said = [renumbered] if renumbered else []
     if renumbered:
         said.append(
-            f"the epoch grows to {new.epoch}: everything that is read from now on counts as newer than the lake's rows"
+            f"the epoch grows to {new.epoch}: everything that is read from now on counts as newer "
+            "than the lake's rows"
         )
     if move.is_back:
         said += _said_back(sink, old, position, move, is_same_numbering=not renumbered)
     if move.is_forward:
-        text = f"a gap from {old.position} to {position}{f', {move.gap}' if move.gap else ''}: it is never applied"
+        text = (
+            f"a gap from {old.position} to {position}{f', {move.gap}' if move.gap else ''}: it "
+            "is never applied"
+        )
         said.append(f"{text}; every table is labelled partial (K19) until it is reloaded")
         notes.append(Note(kind="gap", text=text, journal=old.journal, offset=old.offset))
     dropped = len(old.open_xa) - len(open_xa)
     if dropped:
-        text = f"{dropped} prepared XA transactions are forgotten: they count only if their XA PREPARE is read again"
+        text = (
+            f"{dropped} prepared XA transactions are forgotten: they count only if their XA "
+            "PREPARE is read again"
+        )
         said.append(text)
-        notes.append(Note(kind="open_xa_dropped", text=text, journal=new.journal, offset=new.offset))
+        notes.append(
+            Note(kind="open_xa_dropped", text=text, journal=new.journal, offset=new.offset)
+        )
     return CursorChange(
         source=config.name,
         kind="set",
@@ -225,7 +248,9 @@ def _change(
     )
 
 
-def _target_after(target: TargetState, position: Position, move: _Move, *, is_renumbered: bool) -> TargetState:
+def _target_after(
+    target: TargetState, position: Position, move: _Move, *, is_renumbered: bool
+) -> TargetState:
     """Return a target's state with the cursor at `position`.
 
     It is partial after a gap; a suspended one is never ahead of the cursor.
@@ -233,8 +258,11 @@ def _target_after(target: TargetState, position: Position, move: _Move, *, is_re
     update: dict[str, object] = {"partial": True} if move.is_forward else {}
     at = target.suspended
     if at is not None and is_renumbered:
-        update["suspended"] = at.model_copy(update={"needs_reload": True})  # its journals are of the old numbering
-    elif at is not None and move.is_back and (journal_number(at.journal), at.offset) > position.order:
+        # its journals are of the old numbering
+        update["suspended"] = at.model_copy(update={"needs_reload": True})
+    elif (
+        at is not None and move.is_back and (journal_number(at.journal), at.offset) > position.order
+    ):
         # It holds more than that; reading it twice is harmless, and catching up ends at the last
         # cut.
         update["suspended"] = at.model_copy(
@@ -291,9 +319,13 @@ def _counted(transactions: Any, before: Any) -> str:
     return f"{number:,} transaction{'' if number == 1 else 's'} ({transactions})"
 
 
-def _said_back(sink: Sink, old: CursorState, position: Position, move: _Move, *, is_same_numbering: bool) -> list[str]:
+def _said_back(
+    sink: Sink, old: CursorState, position: Position, move: _Move, *, is_same_numbering: bool
+) -> list[str]:
     if not is_same_numbering:
-        return [f"the log is read from {position}; changes that the lake already has are applied again"]
+        return [
+            f"the log is read from {position}; changes that the lake already has are applied again"
+        ]
     said = [
         f"{move.again or f'everything from {position} to {old.position}'} will be read again; "
         "newer rows in the lake stay",
@@ -302,7 +334,8 @@ def _said_back(sink: Sink, old: CursorState, position: Position, move: _Move, *,
     statements = _statements_after(sink, position)
     if statements:
         said.append(
-            f"{statements} DDL statements of captured tables will be read again; one that cannot be repeated stops"
+            f"{statements} DDL statements of captured tables will be read again; one that cannot "
+            "be repeated stops"
         )
     return said
 
@@ -323,7 +356,12 @@ def _prepared_before(xa: Any, position: Position) -> bool:
 
 def _note_set(old: CursorState | None, new: CursorState, who: str, why: str) -> Note:
     text = f"set from {_describe(old)} to {_describe(new)} by {who}"
-    return Note(kind="cursor_set", text=f"{text}: {why}" if why else text, journal=new.journal, offset=new.offset)
+    return Note(
+        kind="cursor_set",
+        text=f"{text}: {why}" if why else text,
+        journal=new.journal,
+        offset=new.offset,
+    )
 
 
 def _describe(cursor: CursorState | None) -> str:
@@ -333,7 +371,7 @@ def _describe(cursor: CursorState | None) -> str:
     return f"batch {cursor.batch_number} at {cursor.position}{gtids}, epoch {cursor.epoch}"
 
 
-# -- rebuild ----------------------------------------------------------------------------------------------------------
+# -- rebuild ---------------------------------------------------------------------------------------
 
 
 def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> CursorChange:
@@ -367,7 +405,10 @@ def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> C
     text = f"rebuilt from cut {cut.batch_number} by {who}; it replaced {_describe(stored)}"
     said = [f"{_describe(stored)} is replaced by {_describe(cut.cursor)}"]
     if direction == "back":
-        said.append("what the source committed between the two is read again, and applied to the lake as it is now")
+        said.append(
+            "what the source committed between the two is read again, and applied to the "
+            "lake as it is now"
+        )
     return CursorChange(
         source=config.name,
         kind="rebuild",
@@ -376,7 +417,14 @@ def plan_rebuild(config: PipelineConfig, *, cursors: CursorStore, who: str) -> C
         direction=direction,
         reasons=(reason,),
         consequences=tuple(said),
-        notes=(Note(kind="cursor_rebuilt", text=text, journal=cut.cursor.journal, offset=cut.cursor.offset),),
+        notes=(
+            Note(
+                kind="cursor_rebuilt",
+                text=text,
+                journal=cut.cursor.journal,
+                offset=cut.cursor.offset,
+            ),
+        ),
     )
 
 
@@ -396,5 +444,7 @@ def apply_rebuild(config: PipelineConfig, *, cursors: CursorStore, change: Curso
                 "the last cut has changed since the change was planned",
                 next_step=f"run `cdc-pipeline cursor show {config.name}`",
             )
-        metadata = cursor_metadata(cut.interval, cut) | {"notes": [note.model_dump() for note in change.notes]}
+        metadata = cursor_metadata(cut.interval, cut) | {
+            "notes": [note.model_dump() for note in change.notes]
+        }
         cursors.write(cut.cursor, metadata, replace=True)

@@ -73,7 +73,9 @@ def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
     except LakeStateError as error:
         stops, next_run = True, str(error)
     if pending is not None:
-        next_run += f"; batch {pending.batch_number} is recorded but unfinished: the run finishes it first"
+        next_run += (
+            f"; batch {pending.batch_number} is recorded but unfinished: the run finishes it first"
+        )
     return CursorView(
         source=config.name,
         cursor=cursor,

@@ -57,7 +57,11 @@ class SettleResult:
 
 
 def entries_of(
-    config: PipelineConfig, *, tables: Collection[str] = (), ids: Collection[str] = (), only_open: bool = True
+    config: PipelineConfig,
+    *,
+    tables: Collection[str] = (),
+    ids: Collection[str] = (),
+    only_open: bool = True,
 ) -> list[Entry]:
     """Return rows in quarantine, oldest first.
 
@@ -73,7 +77,9 @@ def entries_of(
 def _selected_entries(
     sink: Sink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool
 ) -> list[Entry]:
-    found = list(read_entries(sink.paths, before=cut.batch_number + 1, tables=tables, only_open=only_open))
+    found = list(
+        read_entries(sink.paths, before=cut.batch_number + 1, tables=tables, only_open=only_open)
+    )
     missing = set(ids) - {entry.id for entry in found}
     if missing:
         raise ConfigError(
@@ -111,7 +117,9 @@ def settle(
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
     sink = build_sink(config)
-    with admin_batch(sink, cursors=cursors, doing="replay or discard the rows", run_id=run_id) as batch:
+    with admin_batch(
+        sink, cursors=cursors, doing="replay or discard the rows", run_id=run_id
+    ) as batch:
         cursor, cut = batch.cursor, batch.last_cut()
         entries = _selected_entries(sink, cut, tables, ids, only_open=True)
         settled = SettleResult()
@@ -131,7 +139,9 @@ def settle(
         done = set(settled.done)
         now_us = time.time_ns() // 1000
         marks = tuple(
-            QuarantineMark(entry=entry.id, table=entry.table, what=what, who=who, why=why, at_us=now_us)
+            QuarantineMark(
+                entry=entry.id, table=entry.table, what=what, who=who, why=why, at_us=now_us
+            )
             for entry in entries
             if entry.id in done
         )
@@ -147,7 +157,8 @@ def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tu
     return tuple(
         Note(
             kind=kind,
-            text=f"{sum(mark.table == table for mark in marks)} rows in quarantine were {what} by {who}{reason}",
+            text=f"{sum(mark.table == table for mark in marks)} rows in quarantine were {what} "
+            f"by {who}{reason}",
             table=table,
         )
         for table in tables
@@ -200,7 +211,10 @@ class _Replay:
         if not following:
             return "the table has no target yet: the first row that can be applied creates it"
         if any(target.spec.sources[self._table].gone for target in following):
-            return "the table has been dropped or renamed since: discard the rows, or correct the values at the source"
+            return (
+                "the table has been dropped or renamed since: discard the rows, or correct the "
+                "values at the source"
+            )
         if not all(target.spec.key for target in following if target.spec.mode not in ordered):
             return "the table has no key to identify its rows"
         if ordered:
@@ -208,7 +222,10 @@ class _Replay:
         count = cut.quarantine.get(self._table)
         gone = count.gone if count is not None else 0
         if gone and is_forgotten and not even_if_deleted:
-            return f"{gone} rows have left the table since: give --even-if-deleted if these keys are not among them"
+            return (
+                f"{gone} rows have left the table since: give --even-if-deleted if these keys "
+                "are not among them"
+            )
         return ""
 
     def _judge(self, entry: Entry) -> tuple[str, DecodedRows | None]:

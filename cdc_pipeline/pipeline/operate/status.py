@@ -63,7 +63,8 @@ class SourceStatus(BaseModel):
     published_at_us: int = -1
     lag_s: float = -1
     open_xa: tuple[OpenXa, ...] = ()
-    quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
+    # rows that wait there, by source table
+    quarantine: dict[str, int] = Field(default_factory=dict)
     tables: dict[str, TableStatus] = Field(default_factory=dict)
     loads: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
 
@@ -107,7 +108,10 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
     for name, held in cursor.suspended.items():
         # Suspended before its table was created.
         tables.setdefault(
-            name, TableStatus(delta_version=-1, applied_batch=-1, columns=0, key=(), partial=False, suspended=held)
+            name,
+            TableStatus(
+                delta_version=-1, applied_batch=-1, columns=0, key=(), partial=False, suspended=held
+            ),
         )
     source_time_us = cut.source_time_us if cut is not None else -1
     return SourceStatus(

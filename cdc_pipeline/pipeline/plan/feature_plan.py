@@ -34,7 +34,12 @@ _NAMED_MAX = 5
 
 
 def with_features(
-    plan: CapturePlan, *, config: PipelineConfig, cut: Cut | None, source: Source, ours: Collection[str] = ()
+    plan: CapturePlan,
+    *,
+    config: PipelineConfig,
+    cut: Cut | None,
+    source: Source,
+    ours: Collection[str] = (),
 ) -> CapturePlan:
     """Return the plan with its tables' features, and warnings about features not permitted.
 
@@ -47,15 +52,21 @@ def with_features(
     """
     permitted = allowed(config.sink)
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
-    found = {name: reader_features(paths.table(name)) for name in (cut.tables if cut is not None else ())}
+    found = {
+        name: reader_features(paths.table(name)) for name in (cut.tables if cut is not None else ())
+    }
     warnings = []
     routes = Routes(config)
-    targets = {route.target for name in plan.tables for route in routes.of_table(*split_table_name(name))}
+    targets = {
+        route.target for name in plan.tables for route in routes.of_table(*split_table_name(name))
+    }
     if targets - found.keys():
         check_places(config, plan.tables, paths=paths, ours=ours)
         captures = TableFilter(config.tables).captured
         placed = source.catalog(captures, since=source.end_position())
-        found_there = [schema for schema, _ in placed.catalog.tables.values()] if placed is not None else []
+        found_there = (
+            [schema for schema, _ in placed.catalog.tables.values()] if placed is not None else []
+        )
         schemas = [schema for schema in found_there if schema.full_name in plan.tables]  # no views
         known = {}
         for schema in schemas:
@@ -69,17 +80,28 @@ def with_features(
                 name = route.target
                 if name in found:
                     continue
-                types = [(column.name, column.delta_type) for column in shape_table(route, columns, key).columns]
+                types = [
+                    (column.name, column.delta_type)
+                    for column in shape_table(route, columns, key).columns
+                ]
                 try:
                     permitted.check_types(types, table=name)
                 except FeatureNotAllowedError as error:
                     warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
                 else:
-                    found[name] = features_of_table((delta_type for _, delta_type in types), permitted)
-        keys = {name: ([column.name for column in columns], key) for name, (columns, key) in known.items()}
+                    found[name] = features_of_table(
+                        (delta_type for _, delta_type in types), permitted
+                    )
+        keys = {
+            name: ([column.name for column in columns], key)
+            for name, (columns, key) in known.items()
+        }
         plan = plan.model_copy(update={"targets": with_keys(config, plan.targets, keys)})
     return plan.model_copy(
-        update={"features": dict(sorted(found.items())), "warnings": (*plan.warnings, *sorted(warnings))}
+        update={
+            "features": dict(sorted(found.items())),
+            "warnings": (*plan.warnings, *sorted(warnings)),
+        }
     )
 
 
@@ -91,4 +113,6 @@ def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
             f" and {len(tables) - _NAMED_MAX} more" if tables[_NAMED_MAX:] else ""
         )
         kept_out = excluded(feature)
-        yield f"{feature}: {named}" + (f"; cannot be read by {', '.join(kept_out)}" if kept_out else "")
+        yield f"{feature}: {named}" + (
+            f"; cannot be read by {', '.join(kept_out)}" if kept_out else ""
+        )

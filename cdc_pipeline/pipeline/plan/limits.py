@@ -60,7 +60,8 @@ class Limit(ABC):
 
     @property
     def share(self) -> float | None:
-        """Return how much of the run is read, 0 to 1, by the limit's own measure; None if unknown."""
+        """Return how much of the run is read, 0 to 1, by the limit's own measure; None if
+        unknown."""
         return None
 
     def unmet(self) -> CdcError | None:
@@ -177,12 +178,13 @@ class _GtidLimit(Limit):
 
     def unmet(self) -> CdcError | None:
         return PositionError(
-            "the log was read to its end, but the transaction at which the run should stop was not in it",
+            "the log was read to its end, but the transaction at which the run should "
+            "stop was not in it",
             setting="bound.gtid",
             expected=self._wanted.text,
             got="only other transactions, which are applied",
-            next_step="take the GTID from the log itself: the server counts it as executed, but the part of the log "
-            "after the start does not hold it",
+            next_step="take the GTID from the log itself: the server counts it as executed, but "
+            "the part of the log after the start does not hold it",
         )
 
     def _begin_row(self, piece: EventSlice) -> int:
@@ -216,7 +218,9 @@ def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
     return None
 
 
-def executed_before(bound: GtidBoundConfig, *, start: Position, log_end: Position, flavor: Flavor) -> bool:
+def executed_before(
+    bound: GtidBoundConfig, *, start: Position, log_end: Position, flavor: Flavor
+) -> bool:
     """Return whether the bound's transaction lies before `start`: there is nothing to read.
 
     Raises:
@@ -228,7 +232,8 @@ def executed_before(bound: GtidBoundConfig, *, start: Position, log_end: Positio
             "the bound is a GTID, but the log's GTIDs are unknown",
             setting="bound.gtid",
             got=wanted.text,
-            next_step="enable GTIDs (gtid_mode = ON), fix the archive, or give a journal and an offset, or a time",
+            next_step="enable GTIDs (gtid_mode = ON), fix the archive, or give a journal and an "
+            "offset, or a time",
         )
     if wanted.is_in(start.gtid_set):
         return True
@@ -240,7 +245,8 @@ def executed_before(bound: GtidBoundConfig, *, start: Position, log_end: Positio
             setting="bound.gtid",
             expected=f"one of {log_end.gtid_set}",
             got=wanted.text,
-            next_step="run again when the server has executed it; a run never waits for a transaction",
+            next_step="run again when the server has executed it; a run never waits "
+            "for a transaction",
         )
     return False
 

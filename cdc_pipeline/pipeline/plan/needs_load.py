@@ -48,7 +48,11 @@ def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
     """Return targets that the source's own tables lead to."""
     routes = Routes(config)
-    return {route.target for name in _loadable(config, known) for route in routes.of_table(*split_table_name(name))}
+    return {
+        route.target
+        for name in _loadable(config, known)
+        for route in routes.of_table(*split_table_name(name))
+    }
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
@@ -60,8 +64,16 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
     routes = Routes(config)
     found: dict[str, str] = {}
     states = {} if cut is None else cut.cursor.targets
-    following = [state for state in states.values() if state.origin is not None and not why_parted(config, state)]
-    moved = {name for state in following for name in (state.table, state.origin[1] if state.origin else "")}
+    following = [
+        state
+        for state in states.values()
+        if state.origin is not None and not why_parted(config, state)
+    ]
+    moved = {
+        name
+        for state in following
+        for name in (state.table, state.origin[1] if state.origin else "")
+    }
     followed = {source for state in following for source in state.source_names}
     for source in _loadable(config, known):
         if source in followed:
@@ -70,7 +82,9 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
             state = states.get(route.target)
             if route.target in moved:
                 continue
-            why = (why_parted(config, state) if state is not None else "") or why_needed(state, source)
+            why = (why_parted(config, state) if state is not None else "") or why_needed(
+                state, source
+            )
             if why:
                 found.setdefault(route.target, why)
     return found
@@ -85,7 +99,11 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
     if state.origin is None:
         return ""
     source, target = state.origin
-    rules = (route.rule for route in Routes(config).of_table(*split_table_name(source)) if route.target == target)
+    rules = (
+        route.rule
+        for route in Routes(config).of_table(*split_table_name(source))
+        if route.target == target
+    )
     policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
     if policy.rename_table == "follow":
         return ""
@@ -130,12 +148,16 @@ def choose(
         LoadError: a target that follows a renamed table.
     """
     routes, names = Routes(config), _loadable(config, known)
-    leads = {name: [route.target for route in routes.of_table(*split_table_name(name))] for name in names}
+    leads = {
+        name: [route.target for route in routes.of_table(*split_table_name(name))] for name in names
+    }
     if tables is None:
         why = needing(config, cut, known)
         sources = {name for name, targets in leads.items() if why.keys() & set(targets)}
     else:
-        sources = {name for name, targets in leads.items() if name in tables or set(tables) & set(targets)}
+        sources = {
+            name for name, targets in leads.items() if name in tables or set(tables) & set(targets)
+        }
         unknown = sorted(set(tables) - {*sources, *(t for name in sources for t in leads[name])})
         if unknown:
             raise ConfigError(
@@ -143,20 +165,30 @@ def choose(
                 setting="tables",
                 expected="captured tables that the source has and the account may SELECT from",
                 got=f"the source shows {', '.join(names) or 'none'}",
-                next_step="name tables as schema.table, capture them (tables.include), and GRANT SELECT on them",
+                next_step="name tables as schema.table, capture them (tables.include), and "
+                "GRANT SELECT on them",
             )
-        why = dict.fromkeys((target for name in sources for target in leads[name]), "it was requested")
+        why = dict.fromkeys(
+            (target for name in sources for target in leads[name]), "it was requested"
+        )
     sources, targets = _joined(leads, sources)
     _check_not_moved(config, cut, targets, sources)
     _check_shards(config, cut, sources, targets)
-    others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with a table that is loaded")
+    others = dict.fromkeys(
+        targets - why.keys(), "it shares a source table or a target with a table that is loaded"
+    )
     return LoadSelection(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
 
 
-def apart_from(config: PipelineConfig, chosen: LoadSelection, sources: Collection[str]) -> list[str]:
+def apart_from(
+    config: PipelineConfig, chosen: LoadSelection, sources: Collection[str]
+) -> list[str]:
     """Return the chosen targets that would be loaded without any of `sources`."""
     routes = Routes(config)
-    leads = {name: [route.target for route in routes.of_table(*split_table_name(name))] for name in chosen.sources}
+    leads = {
+        name: [route.target for route in routes.of_table(*split_table_name(name))]
+        for name in chosen.sources
+    }
     _, targets = _joined(leads, leads.keys() & set(sources))
     return sorted(set(chosen.targets) - targets)
 
@@ -184,7 +216,8 @@ def _check_not_moved(
     )
     if moved:
         raise LoadError(
-            f"{moved[0]} follows a table that was renamed to {', '.join(states[moved[0]].source_names)}",
+            f"{moved[0]} follows a table that was renamed to "
+            f"{', '.join(states[moved[0]].source_names)}",
             table=moved[0],
             expected="a target that follows the table with its source table's name",
             next_step="give the renamed table a rule with the target's name (targets, "
@@ -193,7 +226,9 @@ def _check_not_moved(
         )
 
 
-def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[str], targets: Collection[str]) -> None:
+def _check_shards(
+    config: PipelineConfig, cut: Cut | None, sources: Collection[str], targets: Collection[str]
+) -> None:
     """Refuse a load that would silently remove the rows of a shard whose table is gone."""
     routes, states = Routes(config), {} if cut is None else cut.cursor.targets
     for name in sorted(targets):
@@ -208,7 +243,8 @@ def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[s
         if not gone or rule.shard_column is None or policy.drop_table == "apply":
             continue
         raise LoadError(
-            f"{name} holds rows of {', '.join(gone)}, which the source no longer has: a load would remove them",
+            f"{name} holds rows of {', '.join(gone)}, which the source no longer has: a load "
+            "would remove them",
             table=name,
             expected="all source tables of the target",
             got=", ".join(sorted(sources)),

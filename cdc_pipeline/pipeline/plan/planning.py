@@ -11,7 +11,12 @@ Rules:
 
 from __future__ import annotations
 
-from cdc_pipeline.config.pipeline_config import Bound, GtidBoundConfig, PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import (
+    Bound,
+    GtidBoundConfig,
+    PipelineConfig,
+    PositionConfig,
+)
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.lake.loads import loads_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
@@ -36,7 +41,9 @@ from cdc_pipeline.position.start.types import Overlap
 from cdc_pipeline.source.protocol import Source
 
 
-def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None) -> CapturePlan:
+def plan(
+    config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None
+) -> CapturePlan:
     """Return what a run would do now, without writing anything.
 
     Reads the cursor, the lake's state and the source's list of journals.
@@ -55,7 +62,10 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
         if unfinished is not None:
             # The run will finish the recorded batch first and resume from there.
             after = unfinished.cursor_after
-            reason = f"batch {unfinished.batch_number} is recorded but unfinished: the run finishes it first"
+            reason = (
+                f"batch {unfinished.batch_number} is recorded but unfinished: the run "
+                "finishes it first"
+            )
             reconciled = Reconciled(after, reason, True)
         made = resolve(
             config,
@@ -69,7 +79,9 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
             overlap=overlap_of(config, source=source, cursor=reconciled.cursor),
         ).plan
         ours = set(cut.cursor.targets if cut is not None else ())
-        ours.update(target.table for target in (unfinished.targets if unfinished is not None else ()))
+        ours.update(
+            target.table for target in (unfinished.targets if unfinished is not None else ())
+        )
         return with_features(made, config=config, cut=cut, source=source, ours=ours)
     finally:
         source.close()
@@ -115,7 +127,8 @@ def resolve(
             "the run would end before it starts",
             expected=f"an end at or after {start}",
             got=f"{end} ({end_reason})",
-            next_step="choose a later bound; a log that ends before the cursor was reset or belongs to another server",
+            next_step="choose a later bound; a log that ends before the cursor was reset or "
+            "belongs to another server",
         )
     reasons = (*decision.reasons, *source.reasons(decision.read_from))
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
@@ -134,7 +147,9 @@ def resolve(
             end_offset=end.offset,
             end_reason=end_reason,
             limit="" if limit is None else limit.text,
-            bytes_between=_bytes_between({info.journal: info.size_bytes for info in journals}, start, end),
+            bytes_between=_bytes_between(
+                {info.journal: info.size_bytes for info in journals}, start, end
+            ),
             journals=tuple(info.journal for info in journals),
             tables=tuple(captured),
             targets=planned_targets(config, captured, cut),
@@ -145,8 +160,12 @@ def resolve(
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
             quarantine=quarantined(cut),
             # Before its first run, the contents of an archive are unknown.
-            unseen=() if there is None and not begun else unmatched(tables, there or (), reconciled.cursor),
-            needs_load=needing(config, cut, there or ()) if begun or config.start == "latest" else {},
+            unseen=()
+            if there is None and not begun
+            else unmatched(tables, there or (), reconciled.cursor),
+            needs_load=needing(config, cut, there or ())
+            if begun or config.start == "latest"
+            else {},
             loads=tuple(loads_of(config, cut)),
             warnings=source.warnings(captured),
         ),
@@ -161,7 +180,9 @@ def resolve(
     )
 
 
-def _end(bound: Bound, *, start: Position, log_end: Position, source: Source) -> tuple[Position, str, Limit | None]:
+def _end(
+    bound: Bound, *, start: Position, log_end: Position, source: Source
+) -> tuple[Position, str, Limit | None]:
     """Return the fixed end, its reason, and what may end the run before it."""
     if isinstance(bound, PositionConfig):
         end = Position(journal=bound.journal, offset=bound.offset)
@@ -176,7 +197,9 @@ def _end(bound: Bound, *, start: Position, log_end: Position, source: Source) ->
         source.validate_position(end)
         return end, "the configured bound", None
     flavor = source.identity.flavor
-    if isinstance(bound, GtidBoundConfig) and executed_before(bound, start=start, log_end=log_end, flavor=flavor):
+    if isinstance(bound, GtidBoundConfig) and executed_before(
+        bound, start=start, log_end=log_end, flavor=flavor
+    ):
         return start, f"the transaction {bound.gtid} was executed before the start", None
     limit = make_limit(bound, flavor)
     if limit is None:
@@ -198,8 +221,12 @@ def _table_names(
     tables: TableFilter, known: list[str] | None, cursor: CursorState | None, cut: Cut | None
 ) -> list[str]:
     names = {*tables.exact_names, *(known or ())}
-    names.update(*(state.source_names for state in (cursor.targets.values() if cursor is not None else ())))
-    names.update(*(state.source_names for state in (cut.cursor.targets.values() if cut is not None else ())))
+    names.update(
+        *(state.source_names for state in (cursor.targets.values() if cursor is not None else ()))
+    )
+    names.update(
+        *(state.source_names for state in (cut.cursor.targets.values() if cut is not None else ()))
+    )
     return tables.captured_names(list(names))
 
 

@@ -21,7 +21,9 @@ _LATER = {
 }
 
 
-def planned_targets(config: PipelineConfig, captured: Sequence[str], cut: Cut | None) -> tuple[PlannedTarget, ...]:
+def planned_targets(
+    config: PipelineConfig, captured: Sequence[str], cut: Cut | None
+) -> tuple[PlannedTarget, ...]:
     """Return the targets of the captured tables, by name.
 
     Raises:
@@ -57,12 +59,18 @@ def with_keys(
 
 
 def _with_key(
-    routes: Routes, target: PlannedTarget, known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]]
+    routes: Routes,
+    target: PlannedTarget,
+    known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]],
 ) -> PlannedTarget:
     source = target.sources[0]
     if target.key is not None or source not in known:
         return target
-    rule = next(route.rule for route in routes.of_table(*split_table_name(source)) if route.target == target.target)
+    rule = next(
+        route.rule
+        for route in routes.of_table(*split_table_name(source))
+        if route.target == target.target
+    )
     columns, key = known[source]
     try:
         found = identity_of(rule, source=source, columns=tuple(columns), source_key=key)
@@ -71,8 +79,12 @@ def _with_key(
     except ConfigError:
         return target  # which the run reports
     shard = (rule.shard_column,) if rule.shard_column and found.key else ()
-    why = found.why + (f"; with {rule.shard_column}, which distinguishes its tables" if shard else "")
-    return target.model_copy(update={"mode": found.mode, "key": (*found.key, *shard), "reason": why})
+    why = found.why + (
+        f"; with {rule.shard_column}, which distinguishes its tables" if shard else ""
+    )
+    return target.model_copy(
+        update={"mode": found.mode, "key": (*found.key, *shard), "reason": why}
+    )
 
 
 def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
@@ -86,7 +98,12 @@ def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
     if rule.shard_column:
         reason += f"; with {rule.shard_column}, which distinguishes its tables"
     return PlannedTarget(
-        target=route.target, sources=sources, mode=rule.mode, key=key, reason=reason, is_recorded=False
+        target=route.target,
+        sources=sources,
+        mode=rule.mode,
+        key=key,
+        reason=reason,
+        is_recorded=False,
     )
 
 
@@ -99,12 +116,18 @@ def _recorded(route: Route, table: CutTable) -> PlannedTarget:
             target=route.target,
             mode=table.spec.mode,
             key=tuple(
-                name for name in table.spec.key if table.spec.shape is None or name != table.spec.shape.shard_column
+                name
+                for name in table.spec.key
+                if table.spec.shape is None or name != table.spec.shape.shard_column
             ),
             source=route.source,
             source_key=of_source.key,
         )
     reason = table.spec.key_reason or (SOURCE_KEY if table.spec.key else "no key")
     return PlannedTarget(
-        target=route.target, sources=tuple(sources), mode=table.spec.mode, key=table.spec.key, reason=reason
+        target=route.target,
+        sources=tuple(sources),
+        mode=table.spec.mode,
+        key=table.spec.key,
+        reason=reason,
     )

@@ -68,26 +68,37 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
             "the cursor and the lake's last cut belong to different servers",
             expected=str(cut.cursor.identity),
             got=str(cursor.identity),
-            next_step="point the pipeline at its own server, or give the new server its own source name and lake",
+            next_step="point the pipeline at its own server, or give the new server its own "
+            "source name and lake",
         )
     if cursor.batch_number < cut.batch_number and cursor.epoch > cut.cursor.epoch:
         raise LakeStateError(
             "the cursor's epoch is later than that of the lake's last cut, which comes after it",
             expected=f"at most epoch {cut.cursor.epoch}, of cut {cut.batch_number}",
             got=f"epoch {cursor.epoch}, batch {cursor.batch_number}",
-            next_step=f"run `cdc-pipeline cursor rebuild {cursor.source}`: it writes the cursor of the last cut",
+            next_step=f"run `cdc-pipeline cursor rebuild {cursor.source}`: it writes the "
+            "cursor of the last cut",
         )
     if cursor.batch_number < cut.batch_number:
         return Reconciled(
-            cut.cursor, f"the cursor was at batch {cursor.batch_number}: moved to cut {cut.batch_number}", True
+            cut.cursor,
+            f"the cursor was at batch {cursor.batch_number}: moved to cut {cut.batch_number}",
+            True,
         )
     if (cursor.epoch, cursor.position.order) < (cut.cursor.epoch, cut.cursor.position.order):
-        return Reconciled(cut.cursor, f"the cursor was before the cut of its own number, {cut.batch_number}", True)
+        return Reconciled(
+            cut.cursor, f"the cursor was before the cut of its own number, {cut.batch_number}", True
+        )
     differing = _differing(cursor, cut.cursor)
     if differing:
-        reason = f"the cursor differs from cut {cut.batch_number} in {', '.join(differing)}: moved to the cut"
+        reason = (
+            f"the cursor differs from cut {cut.batch_number} in {', '.join(differing)}: "
+            "moved to the cut"
+        )
         return Reconciled(cut.cursor, reason, True)
-    return Reconciled(cursor, f"the cursor of batch {cursor.batch_number}, confirmed by the last cut", False)
+    return Reconciled(
+        cursor, f"the cursor of batch {cursor.batch_number}, confirmed by the last cut", False
+    )
 
 
 def _differing(cursor: CursorState, of_cut: CursorState) -> list[str]:
@@ -108,8 +119,14 @@ def _ahead(cursor: CursorState, cut_number: int) -> LakeStateError:
         got=f"last cut: batch {cut_number}" if cut_number else "no cut",
         next_step="restore the lake's newest state; or, "
         + (
-            f"to continue from the lake as it is, run `cdc-pipeline cursor rebuild {cursor.source} --yes`"
+            (
+                "to continue from the lake as it is, run `cdc-pipeline cursor rebuild "
+                f"{cursor.source} --yes`"
+            )
             if cut_number
-            else "to start again with an empty lake, wipe the cursor asset in Dagster: the next run is a first one"
+            else (
+                "to start again with an empty lake, wipe the cursor asset in Dagster: the next "
+                "run is a first one"
+            )
         ),
     )

@@ -68,13 +68,17 @@ class History:
     def up_to(self, journal: int, offset: int) -> History:
         """Return it without what comes after a place."""
         entries = self.entries
-        before = (entries["journal"] < journal) | ((entries["journal"] == journal) & (entries["offset"] <= offset))
+        before = (entries["journal"] < journal) | (
+            (entries["journal"] == journal) & (entries["offset"] <= offset)
+        )
         return History(entries[before], *min((self.journal, self.offset), (journal, offset)))
 
     @property
     def transactions(self) -> Transactions:
         """Return only hashes and times."""
-        return Transactions(np.stack([self.entries["high"], self.entries["low"]], axis=1), self.entries["commit_us"])
+        return Transactions(
+            np.stack([self.entries["high"], self.entries["low"]], axis=1), self.entries["commit_us"]
+        )
 
 
 def history_path(config: PipelineConfig) -> Path:
@@ -102,15 +106,22 @@ def read_history(path: Path) -> History:
             f"a file of the lake's own records is damaged: {path}",
             expected="the history of the last transactions, as the pipeline wrote it",
             got=f"{len(content)} bytes that do not match their checksum",
-            next_step="remove this file: a switch to another server then applies the last transactions again",
+            next_step="remove this file: a switch to another server then applies the last "
+            "transactions again",
         )
-    return History(np.frombuffer(body, dtype=ENTRY_DTYPE), int(fields["journal"]), int(fields["offset"]))
+    return History(
+        np.frombuffer(body, dtype=ENTRY_DTYPE), int(fields["journal"]), int(fields["offset"])
+    )
 
 
 def _write_history(path: Path, history: History) -> None:
     """Replace the file at `path` atomically and durably."""
     body = history.entries.tobytes()
-    fields = {"journal": history.journal, "offset": history.offset, "sha256": hashlib.sha256(body).hexdigest()}
+    fields = {
+        "journal": history.journal,
+        "offset": history.offset,
+        "sha256": hashlib.sha256(body).hexdigest(),
+    }
     replace_file(path, _MAGIC + json.dumps(fields).encode() + b"\n" + body)
 
 
@@ -139,7 +150,9 @@ class HistoryWriter:
             if piece.kind is SliceKind.ABANDONED:
                 self._hasher.reset()
                 continue
-            hashed = self._hasher.feed(piece.chunk, piece.first, piece.stop, transaction_end_rows(piece) + piece.first)
+            hashed = self._hasher.feed(
+                piece.chunk, piece.first, piece.stop, transaction_end_rows(piece) + piece.first
+            )
             if len(hashed.rows):
                 self._entries.append(_entries(piece.chunk, hashed.rows, hashed.hashes))
                 self._is_changed = True
@@ -149,16 +162,24 @@ class HistoryWriter:
         entries = np.concatenate([np.empty(0, dtype=ENTRY_DTYPE), *self._entries])
         if len(entries):
             entries = entries[
-                entries["commit_us"] >= int(entries["commit_us"].max()) - 2 * self._interval_us - 1_000_000
+                entries["commit_us"]
+                >= int(entries["commit_us"].max()) - 2 * self._interval_us - 1_000_000
             ]
         self._entries = [entries]
         _write_history(self._path, History(entries, *position.order))
 
 
-def history_writer(config: PipelineConfig, *, start: Position, end: Position, flavor: Flavor) -> HistoryWriter | None:
+def history_writer(
+    config: PipelineConfig, *, start: Position, end: Position, flavor: Flavor
+) -> HistoryWriter | None:
     """Return the writer for a run; None if its log has GTIDs, or has no server to switch."""
     source = config.source
-    if flavor != "mysql" or start.gtid_set or end.gtid_set or not isinstance(source, LiveSourceConfig):
+    if (
+        flavor != "mysql"
+        or start.gtid_set
+        or end.gtid_set
+        or not isinstance(source, LiveSourceConfig)
+    ):
         return None
     interval_us = int(source.fallback_interval_s * 1_000_000)
     return HistoryWriter(history_path(config), interval_us=interval_us, start=start)
@@ -173,7 +194,9 @@ def overlap_of(
     return build_overlap(config, source, cursor)
 
 
-def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -> Callable[[Position], OverlapResult]:
+def build_overlap(
+    config: PipelineConfig, source: Source, cursor: CursorState
+) -> Callable[[Position], OverlapResult]:
     """Return a function that compares a log with the history up to `cursor`.
 
     It reads the log of `source` from a found position on.
@@ -185,13 +208,18 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
 
     def overlap(found: Position) -> OverlapResult:
         history = read_history(history_path(config)).up_to(*cursor.position.order)
-        is_complete = bool(len(history.entries)) and (history.journal, history.offset) == cursor.position.order
+        is_complete = (
+            bool(len(history.entries))
+            and (history.journal, history.offset) == cursor.position.order
+        )
         # Header timestamps have whole seconds; a history that reaches the cursor is more precise.
         until_us = -1 if is_complete else cursor.timestamp_s * 1_000_000 + 999_999
         if len(history.entries):
             until_us = max(until_us, int(history.entries["commit_us"].max()))
         if not len(history.entries):
-            reason = f"no history of the last transactions: everything from {found} on is applied again"
+            reason = (
+                f"no history of the last transactions: everything from {found} on is applied again"
+            )
             return OverlapResult(found, until_us, reason)
         interval_us = int(getattr(config.source, "fallback_interval_s", 60.0) * 1_000_000)
         stream, places = _stream(source, found, stop_us=until_us + interval_us)
@@ -199,11 +227,14 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
         position = places[match.skipped - 1] if match.skipped else found
         reason = f"{match.skipped} transactions from {found} on were applied already"
         if match.is_whole and is_complete:
-            return OverlapResult(position, None, f"{reason}: all up to the cursor {cursor.position}")
+            return OverlapResult(
+                position, None, f"{reason}: all up to the cursor {cursor.position}"
+            )
         return OverlapResult(
             position,
             until_us,
-            f"{reason}; everything after {position} is applied again, up to a transaction after {until_us / 1e6:.6f}",
+            f"{reason}; everything after {position} is applied again, up to a transaction after "
+            f"{until_us / 1e6:.6f}",
         )
 
     return overlap

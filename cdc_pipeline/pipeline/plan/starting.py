@@ -1,7 +1,8 @@
 """Prepare a start: the server, its rules, the count of failed dumps.
 
 Rules:
-- The count is kept beside the lake's state, for runs alone: planning reads it and writes nothing (SPEC P5).
+- The count is kept beside the lake's state, for runs alone: planning reads it and writes nothing
+  (SPEC P5).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def choose(config: PipelineConfig) -> ChosenServer:
     """
     if isinstance(config.source, ArchiveSourceConfig) or config.source.standby is None:
         return ChosenServer(config, "")
-    from cdc_pipeline.source.live.standby import choose_server  # late: it brings pymysql, which an archive never needs
+    # late: it brings pymysql, which an archive never needs
+    from cdc_pipeline.source.live.standby import choose_server
 
     choice = choose_server(config.source)
     return ChosenServer(config.model_copy(update={"source": choice.config}), choice.reason)

@@ -24,14 +24,18 @@ from cdc_pipeline.text.table_names import split_table_name
 _NEAR_MAX: Final = 5
 
 
-def unmatched(tables: TableFilter, known: Collection[str], cursor: CursorState | None) -> tuple[str, ...]:
+def unmatched(
+    tables: TableFilter, known: Collection[str], cursor: CursorState | None
+) -> tuple[str, ...]:
     """Return the patterns that match no table of the source or of the cursor.
 
     Args:
         known: the source's tables.
     """
     names = {*known, *_names_of(cursor)}
-    return tuple(pattern.text for pattern in tables.include if not any(map(pattern.matches_name, names)))
+    return tuple(
+        pattern.text for pattern in tables.include if not any(map(pattern.matches_name, names))
+    )
 
 
 def nothing_matched(
@@ -43,7 +47,11 @@ def nothing_matched(
         known: the source's tables; None if it cannot tell.
         cursor: after everything of the log that there is.
     """
-    missing = () if config.tables.allow_empty else unmatched(TableFilter(config.tables), known or (), cursor)
+    missing = (
+        ()
+        if config.tables.allow_empty
+        else unmatched(TableFilter(config.tables), known or (), cursor)
+    )
     if not missing:
         return None
     names = sorted({*(known or ()), *_names_of(cursor)})
@@ -56,11 +64,16 @@ def nothing_matched(
         else "none"
     )
     grant = "" if known is None else "GRANT SELECT on its tables to the account, "
-    then = "" if known is None else (f"; `cdc-pipeline snapshot {config.name}` loads their existing rows")
+    then = (
+        ""
+        if known is None
+        else (f"; `cdc-pipeline snapshot {config.name}` loads their existing rows")
+    )
     return NothingMatchedError(
         f"no table has ever matched {', '.join(missing)}",
         setting="tables.include",
-        expected="a table in the log for each pattern" + ("" if known is None else ", or one that the account sees"),
+        expected="a table in the log for each pattern"
+        + ("" if known is None else ", or one that the account sees"),
         got=got,
         next_step=f"correct the pattern, {grant}or set tables: {{allow_empty: true}} if its "
         f"tables will be created later{then}",
@@ -83,4 +96,6 @@ def _near(pattern: str, names: Collection[str]) -> list[str]:
         schemas = {split_table_name(name)[0].lower() for name in names}
         close = set(get_close_matches(schema, sorted(schemas), n=2, cutoff=0.6))
         return [name for name in names if split_table_name(name)[0].lower() in close][:_NEAR_MAX]
-    return [of_text[text] for text in get_close_matches(plain, list(of_text), n=_NEAR_MAX, cutoff=0.6)]
+    return [
+        of_text[text] for text in get_close_matches(plain, list(of_text), n=_NEAR_MAX, cutoff=0.6)
+    ]

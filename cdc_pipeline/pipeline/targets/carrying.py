@@ -23,7 +23,9 @@ from cdc_pipeline.sink.target import Target
 _NAMING = {"tables", "except_", "name", "schema_changes"}
 
 
-def heir(route: Route, origin: Target, routes: Sequence[Route], targets: Mapping[str, Target]) -> Route | None:
+def heir(
+    route: Route, origin: Target, routes: Sequence[Route], targets: Mapping[str, Target]
+) -> Route | None:
     """Return the route whose target takes over the rows of a table's old name; None if none does.
 
     Args:
@@ -31,13 +33,25 @@ def heir(route: Route, origin: Target, routes: Sequence[Route], targets: Mapping
         routes: of the new name.
         targets: by name, before the statement.
     """
-    if origin.is_new or origin.state.table_version < 0 or set(origin.spec.sources) != {route.source}:
+    if (
+        origin.is_new
+        or origin.state.table_version < 0
+        or set(origin.spec.sources) != {route.source}
+    ):
         return None
-    if origin.spec.sources[route.source].gone or origin.state.origin is not None or route.rule.shard_column:
+    if (
+        origin.spec.sources[route.source].gone
+        or origin.state.origin is not None
+        or route.rule.shard_column
+    ):
         return None
-    alike = [other for other in routes if _is_same(other.rule, route.rule) and _fits(other.rule, origin)]
+    alike = [
+        other for other in routes if _is_same(other.rule, route.rule) and _fits(other.rule, origin)
+    ]
     alike.sort(key=lambda other: other.number != route.number)
-    return next((other for other in alike if _may_take(targets.get(other.target), origin, other)), None)
+    return next(
+        (other for other in alike if _may_take(targets.get(other.target), origin, other)), None
+    )
 
 
 def _is_same(rule: TargetRule, other: TargetRule) -> bool:

@@ -48,7 +48,7 @@ class FollowedTargets:
         self._followers: dict[str, list[str]] = {}
         self._has_moved = False
 
-    # -- renamed tables -----------------------------------------------------------------------------------------------
+    # -- renamed tables ----------------------------------------------------------------------------
 
     def _find_followers(self) -> None:
         self._followers = {}
@@ -61,7 +61,9 @@ class FollowedTargets:
 
     def follows(self, database: str, table: str) -> bool:
         """Return whether a target follows a table that was renamed to its name, captured or not."""
-        return any(not self._stands(name) for name in self._followers.get(table_name(database, table), ()))
+        return any(
+            not self._stands(name) for name in self._followers.get(table_name(database, table), ())
+        )
 
     def followed_sources(self) -> list[str]:
         """Return the names of all tables that a target follows after a rename."""
@@ -91,7 +93,10 @@ class FollowedTargets:
 
     def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
         """Return the rule by which a table is kept as a target."""
-        return next((route.rule for route in self.routes_of(database, table) if route.target == target), None)
+        return next(
+            (route.rule for route in self.routes_of(database, table) if route.target == target),
+            None,
+        )
 
     def _free_name(self, route: Route) -> str:
         """Return the target's name, or ``name__2`` ... if a renamed table took its target along."""
@@ -103,10 +108,11 @@ class FollowedTargets:
             number += 1
             name = f"{route.target}__{number}"
 
-    # -- suspended targets --------------------------------------------------------------------------------------------
+    # -- suspended targets -------------------------------------------------------------------------
 
     def is_suspended(self, database: str, table: str) -> bool:
-        """Return whether changes of a captured table are left to the catch-up of all its targets."""
+        """Return whether changes of a captured table are left to the catch-up of all its
+        targets."""
         return all(self._stands(route.target) for route in self.routes_of(database, table))
 
     def goes_on_without(self, database: str, table: str) -> bool:
@@ -114,7 +120,9 @@ class FollowedTargets:
         own = {route.target for route in self.routes_of(database, table)}
         return any(name not in own and not self._stands(name) for name in self._targets)
 
-    def suspend(self, source: str, suspension: Suspension, *, only: Collection[str] | None = None) -> list[str]:
+    def suspend(
+        self, source: str, suspension: Suspension, *, only: Collection[str] | None = None
+    ) -> list[str]:
         """Suspend all or some targets of a source table from now on; return their names."""
         names = []
         for route in self.routes_of(*split_table_name(source)):
@@ -124,7 +132,9 @@ class FollowedTargets:
             self._suspended[name] = self.news[name] = suspension
             names.append(name)
             if name not in self._targets:
-                self._unmade[name] = self._new_state(route, partial=source not in self._created_in_log)
+                self._unmade[name] = self._new_state(
+                    route, partial=source not in self._created_in_log
+                )
         return names
 
     def awaits_load(self, database: str, table: str) -> bool:
@@ -167,10 +177,15 @@ class FollowedTargets:
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
         sources = () if route.source == route.target else (route.source,)
-        leads_to = {known.target for known in self._routes.of_table(*split_table_name(route.source))}
+        leads_to = {
+            known.target for known in self._routes.of_table(*split_table_name(route.source))
+        }
         origin = None
         if route.target not in leads_to:  # a renamed table took its name along
-            origin = route.source, next(name for name in leads_to if route.target.startswith(f"{name}__"))
+            origin = (
+                route.source,
+                next(name for name in leads_to if route.target.startswith(f"{name}__")),
+            )
         return TargetState(
             table=route.target,
             app_id=app_id,
@@ -181,7 +196,7 @@ class FollowedTargets:
             origin=origin,
         )
 
-    # -- shapes -------------------------------------------------------------------------------------------------------
+    # -- shapes ------------------------------------------------------------------------------------
 
     def shaped(self, rows: DecodedRows, target: Target) -> DecodedRows:
         """Return a source table's masked rows as a target's."""
@@ -200,4 +215,6 @@ class FollowedTargets:
                 check_rows(rows, route, both_images=MODES[mode].rows_are_changes)
 
     def _route_to(self, source: str, target: str) -> Route:
-        return next(route for route in self.routes_of(*split_table_name(source)) if route.target == target)
+        return next(
+            route for route in self.routes_of(*split_table_name(source)) if route.target == target
+        )

@@ -82,9 +82,13 @@ def identity_of(
     if rule.keyless == "stop":
         raise keyless(source)
     if rule.keyless == "row_hash":
-        return Identity("mirror", (), "all values of a row, with multiplicity: the table has no key")
+        return Identity(
+            "mirror", (), "all values of a row, with multiplicity: the table has no key"
+        )
     return Identity(
-        "changelog", (), f"the table has no key to identify the rows of a {rule.mode}, so every change is kept"
+        "changelog",
+        (),
+        f"the table has no key to identify the rows of a {rule.mode}, so every change is kept",
     )
 
 
@@ -106,7 +110,8 @@ def check_recorded(
         ConfigError: it has another mode or key.
     """
     has_key = MODES[mode].has_key
-    for_want_of_a_key = not has_key and not source_key and rule.keyless == mode  # `keyless` may name a mode
+    # `keyless` may name a mode
+    for_want_of_a_key = not has_key and not source_key and rule.keyless == mode
     fits_mode = for_want_of_a_key or (
         mode == rule.mode and (not is_keyless_mirror(mode, key) or rule.keyless == "row_hash")
     )
@@ -118,5 +123,6 @@ def check_recorded(
         setting="targets",
         expected=f"mode: {mode}" + (f", key: [{', '.join(key)}]" if key else ""),
         got=f"mode: {rule.mode}" + (f", key: [{', '.join(rule.key)}]" if rule.key else ""),
-        next_step="give the rule another `name`: a target of that mode is then created beside this one",
+        next_step="give the rule another `name`: a target of that mode is then "
+        "created beside this one",
     )

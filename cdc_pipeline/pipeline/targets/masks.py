@@ -77,7 +77,9 @@ class Masks:
             elif mask.kind not in ("drop", "fixed"):
                 invalid.append(value._replace(text=HIDDEN))
         before, after = images
-        return replace(rows, schema=self.schema(rows.schema), before=before, after=after, invalid=invalid)
+        return replace(
+            rows, schema=self.schema(rows.schema), before=before, after=after, invalid=invalid
+        )
 
     def schema(self, schema: TableSchema) -> TableSchema:
         """Return a table's schema with its masks.
@@ -100,10 +102,13 @@ class Masks:
         Raises:
             StagingError: they do not.
         """
-        plain = replace(schema, columns=tuple(replace(column, masked="") for column in schema.columns))
+        plain = replace(
+            schema, columns=tuple(replace(column, masked="") for column in schema.columns)
+        )
         if self.schema(plain) != schema:
             raise StagingError(
-                "rows of a prepared XA transaction were parked with masks that differ from the current configuration",
+                "rows of a prepared XA transaction were parked with masks that differ from the "
+                "current configuration",
                 table=schema.full_name,
                 expected="the same masks from prepare to commit",
                 next_step="restore the masks under `targets` until the transaction has ended; "
@@ -129,14 +134,17 @@ def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
         ConfigError: two rules contradict each other.
     """
     # A target that leaves the column out does not matter: it never gets the column.
-    masks = [(route, route.rule.mask_of(column)) for route in routes if route.rule.columns.takes(column)]
+    masks = [
+        (route, route.rule.mask_of(column)) for route in routes if route.rule.columns.takes(column)
+    ]
     if not masks:
         return _UNUSED if routes else None
     first, mask = masks[0]
     for route, other in masks[1:]:
         if other != mask:
             raise ConfigError(
-                f"{first.setting} and {route.setting} mask column {column} of {route.source} differently",
+                f"{first.setting} and {route.setting} mask column {column} of "
+                f"{route.source} differently",
                 table=route.source,
                 setting=f"{route.setting}.masks.{column}",
                 expected="the same mask of a column in all rules of its table, because rows "

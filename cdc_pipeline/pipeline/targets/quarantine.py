@@ -58,7 +58,9 @@ def bad_rows(
     wanted = np.zeros(len(rows), np.bool_)
     wanted[list(causes)] = True
     bad = without_values(rows.where(wanted), hidden)
-    offsets = np.concatenate([part.chunk.events["offset"][part.rows] for part in parts]).astype(np.int64)
+    offsets = np.concatenate([part.chunk.events["offset"][part.rows] for part in parts]).astype(
+        np.int64
+    )
     ends = np.cumsum([len(part.rows) for part in parts])
     events: dict[int, tuple[Chunk, int]] = {}
     gtids: list[str | None] = [None] * len(offsets)
@@ -66,7 +68,11 @@ def bad_rows(
         of = int(np.searchsorted(ends, at, side="right"))
         events[at] = parts[of].chunk, int(parts[of].rows[at - int(ends[of]) + len(parts[of].rows)])
         gtids[at] = _gtid(*events[at]) or None
-    schema, lines, seen = bad.schema.to_json(), list(_lines(bad, events, offsets, gtids)), set[int]()
+    schema, lines, seen = (
+        bad.schema.to_json(),
+        list(_lines(bad, events, offsets, gtids)),
+        set[int](),
+    )
     found = []
     for place, (row, (error, what)) in enumerate(sorted(causes.items())):
         at = int(bad.event_row[place])
@@ -93,12 +99,25 @@ def bad_rows(
 
 
 def bad_event(
-    part: RowsSelection, at: int, schema: TableSchema, error: CdcError, *, epoch: int, hidden: Collection[str] = ()
+    part: RowsSelection,
+    at: int,
+    schema: TableSchema,
+    error: CdcError,
+    *,
+    epoch: int,
+    hidden: Collection[str] = (),
 ) -> BadRows:
     """Return the entry of a rows event that cannot be decoded: event `at` of `part`."""
     chunk, row = part.chunk, int(part.rows[at])
     event = chunk.events[row]
-    seq = pack_seq(epoch, journal_number(chunk.journal), int(event["tx_offset"]), int(event["tx_ordinal"]), 0, 0)
+    seq = pack_seq(
+        epoch,
+        journal_number(chunk.journal),
+        int(event["tx_offset"]),
+        int(event["tx_ordinal"]),
+        0,
+        0,
+    )
     entry = {
         "_op": WHOLE_EVENT,
         "_seq": Decimal(seq),
@@ -116,7 +135,10 @@ def bad_event(
 
 
 def _lines(
-    rows: DecodedRows, events: Mapping[int, tuple[Chunk, int]], offsets: NDArray[np.int64], gtids: list[str | None]
+    rows: DecodedRows,
+    events: Mapping[int, tuple[Chunk, int]],
+    offsets: NDArray[np.int64],
+    gtids: list[str | None],
 ) -> list[str]:
     """Return the JSON text of each row; those of one journal together."""
     found: dict[int, str] = {}
@@ -131,7 +153,9 @@ def _lines(
 def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
     """Return the rows with NULL in hidden columns."""
     # A masked value is what everybody may see.
-    hidden = {column.name for column in rows.schema.columns if column.name in hidden and not column.masked}
+    hidden = {
+        column.name for column in rows.schema.columns if column.name in hidden and not column.masked
+    }
     if not hidden:
         return rows
     names = rows.schema.column_names
@@ -150,7 +174,8 @@ def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
 
 
 def _gtid(chunk: Chunk, row: int) -> str:
-    """Return the event's GTID; "" without GTIDs, or if the transaction began in an earlier piece."""
+    """Return the event's GTID; "" without GTIDs, or if the transaction began in an earlier
+    piece."""
     begin = int(chunk.events["tx_offset"][row])
     first = int(np.searchsorted(chunk.events["offset"][: row + 1], begin))
     if first > row or int(chunk.events["offset"][first]) != begin:

@@ -30,7 +30,9 @@ from cdc_pipeline.text.table_names import TablePattern, split_table_name
 # Columns and key of each source table.
 Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
 
-_NAME_OR_FOLDER = "give the rule another `name`; or move the target's folder away and have the table reloaded"
+_NAME_OR_FOLDER = (
+    "give the rule another `name`; or move the target's folder away and have the table reloaded"
+)
 
 
 def join_shard(route: Route, shaped: TargetSpec, there: TargetSpec) -> None:
@@ -43,10 +45,13 @@ def join_shard(route: Route, shaped: TargetSpec, there: TargetSpec) -> None:
     others = list(there.sources)
     if route.rule.shard_column is None:
         raise _not_merged(route, others)
-    same = [other for other in others if route.rule.shard_of(*split_table_name(other)) == route.shard]
+    same = [
+        other for other in others if route.rule.shard_of(*split_table_name(other)) == route.shard
+    ]
     if same:
         raise ConfigError(
-            f"{route.source} and {same[0]} are the same shard {route.shard!r} of target {route.target}",
+            f"{route.source} and {same[0]} are the same shard {route.shard!r} of "
+            f"target {route.target}",
             table=route.source,
             setting=f"{route.setting}.shard_value",
             expected="a different value for each table",
@@ -60,7 +65,9 @@ def join_shard(route: Route, shaped: TargetSpec, there: TargetSpec) -> None:
         if here.get(name) != new.get(name)
     ]
     if [name.lower() for name in there.key] != [name.lower() for name in shaped.key]:
-        differences.append(f"the key is ({', '.join(there.key)}) in the target and ({', '.join(shaped.key)}) here")
+        differences.append(
+            f"the key is ({', '.join(there.key)}) in the target and ({', '.join(shaped.key)}) here"
+        )
     if differences:
         raise SchemaError(
             f"{route.source} cannot join target {route.target}: " + "; ".join(differences),
@@ -134,10 +141,12 @@ def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[C
         if owner not in ("", config.name):
             found.append(
                 ConfigError(
-                    f"target {name} belongs to source {owner}: only one source may write a table of the lake",
+                    f"target {name} belongs to source {owner}: only one source may write a "
+                    "table of the lake",
                     table=name,
                     setting="targets",
-                    expected=f"a target that no other source of the lake {config.sink.lake_path} has",
+                    expected="a target that no other source of the lake "
+                    f"{config.sink.lake_path} has",
                     got=f"the Delta table of {owner}",
                     next_step="give this source its own lake (sink.lake_path), give the "
                     "target another `name` in a rule under targets, or exclude the "
@@ -171,7 +180,8 @@ def _sharing(routes: list[Route]) -> list[CdcError]:
                 table=twice.source,
                 setting=f"{twice.setting}.shard_value",
                 expected="a different value for each table",
-                next_step="use {schema}, {table} or both, so that no two tables have the same value",
+                next_step="use {schema}, {table} or both, so that no two tables "
+                "have the same value",
             )
         ]
     return []
@@ -185,18 +195,31 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
             continue  # it gets no row before it is reloaded, by the present rule
         # A renamed table's target is still that of the rule under which it began.
         origin = cut.cursor.targets[name].origin
-        leads_to, sources = (name, list(table.spec.sources_of(name))) if origin is None else (origin[1], [origin[0]])
+        leads_to, sources = (
+            (name, list(table.spec.sources_of(name)))
+            if origin is None
+            else (origin[1], [origin[0]])
+        )
         for source in routes.sources_of(leads_to, sources):
-            route = next(route for route in routes.of_table(*split_table_name(source)) if route.target == leads_to)
-            differs = _differences(table.spec.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape())
+            route = next(
+                route
+                for route in routes.of_table(*split_table_name(source))
+                if route.target == leads_to
+            )
+            differs = _differences(
+                table.spec.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape()
+            )
             if not differs:
                 continue
             found.append(
                 ConfigError(
-                    f"the rows of target {name} were written under another rule: {', '.join(differs)} changed",
+                    f"the rows of target {name} were written under another rule: "
+                    f"{', '.join(differs)} changed",
                     table=source,
                     setting=", ".join(f"{route.setting}.{setting}" for setting in differs),
-                    expected="; ".join(f"{setting}: {before}" for setting, (before, _) in differs.items()),
+                    expected="; ".join(
+                        f"{setting}: {before}" for setting, (before, _) in differs.items()
+                    ),
                     got="; ".join(f"{setting}: {after}" for setting, (_, after) in differs.items()),
                     next_step=_NAME_OR_FOLDER,
                 )
@@ -213,7 +236,9 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
             continue
         if setting == "masks":
             # Salts are compared by the hash of a fixed text, which is not shown.
-            old, new = ({name: mask.split(":")[0] for name, mask in masks.items()} for masks in (old, new))
+            old, new = (
+                {name: mask.split(":")[0] for name, mask in masks.items()} for masks in (old, new)
+            )
             if old == new:
                 old, new = "as recorded", "a different salt, length or value"
         path = "columns" if setting in ("include", "exclude") else setting
@@ -230,7 +255,9 @@ def check_columns(config: PipelineConfig, known: Columns) -> None:
     _raise_all(_misfits(config, Routes(config), known))
 
 
-def check_places(config: PipelineConfig, tables: Collection[str], *, paths: LakePaths, ours: Collection[str]) -> None:
+def check_places(
+    config: PipelineConfig, tables: Collection[str], *, paths: LakePaths, ours: Collection[str]
+) -> None:
     """Check that the place of every target to be created is free.
 
     Args:
@@ -240,7 +267,9 @@ def check_places(config: PipelineConfig, tables: Collection[str], *, paths: Lake
         LakeStateError: another table is in the place of some; of all of them.
     """
     routes = Routes(config)
-    targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(ours)
+    targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(
+        ours
+    )
     found: list[CdcError] = []
     for name in sorted(targets):
         there = read_table_log(paths.table(name))
@@ -339,7 +368,8 @@ def _raise_all(found: list[CdcError]) -> None:
     lines = list(dict.fromkeys(f"{error.setting or 'targets'}: {error.what}" for error in found))
     kind = ConfigError if any(isinstance(error, ConfigError) for error in found) else type(found[0])
     raise kind(
-        f"{len(found)} mistakes in the rules of targets:\n" + "\n".join(f"  {line}" for line in lines),
+        f"{len(found)} mistakes in the rules of targets:\n"
+        + "\n".join(f"  {line}" for line in lines),
         setting="targets",
         next_step="\n  ".join(dict.fromkeys(error.next_step for error in found if error.next_step)),
     )

@@ -52,7 +52,9 @@ class Routes:
     def __init__(self, config: PipelineConfig) -> None:
         self._captured = TableFilter(config.tables).captured
         self._default = TargetRule(mode=config.sink.mode)
-        self._rules = [(_patterns(rule.tables), _patterns(rule.except_), rule) for rule in config.targets]
+        self._rules = [
+            (_patterns(rule.tables), _patterns(rule.except_), rule) for rule in config.targets
+        ]
         self.of_table = lru_cache(maxsize=65536)(self._of_table)
 
     def _of_table(self, schema: str, table: str) -> tuple[Route, ...]:
@@ -67,7 +69,9 @@ class Routes:
             for number, (among, without, rule) in enumerate(self._rules)
             if matches_any(among, name) and not matches_any(without, name)
         ] or [(-1, self._default)]
-        routes = tuple(Route(name, rule.target_name(schema, table), rule, number) for number, rule in rules)
+        routes = tuple(
+            Route(name, rule.target_name(schema, table), rule, number) for number, rule in rules
+        )
         names = [route.target for route in routes]
         twice = next((target for target in names if names.count(target) > 1), None)
         if twice is not None:
@@ -75,7 +79,8 @@ class Routes:
                 f"two rules keep {name} as the same target {twice}",
                 setting="targets",
                 expected="a different name for each target of a table",
-                next_step="give one of the rules another `name`, or exclude the table from one with `except`",
+                next_step="give one of the rules another `name`, or exclude the table from "
+                "one with `except`",
             )
         return routes
 

@@ -71,7 +71,9 @@ class TablePolicy:
 class RowPolicyTable:
     """The policies of every captured table."""
 
-    def __init__(self, config: PipelineConfig, routes_of: Callable[[str, str], Sequence[Route]]) -> None:
+    def __init__(
+        self, config: PipelineConfig, routes_of: Callable[[str, str], Sequence[Route]]
+    ) -> None:
         self._sink = config.sink
         self._routes_of = routes_of
 
@@ -87,7 +89,9 @@ class RowPolicyTable:
 
     def of_table(self, schema: TableSchema) -> RowPolicy:
         """Return the policies of a table: those of its targets together."""
-        policies = [self.of_rule(route.rule) for route in self._routes_of(schema.database, schema.table)]
+        policies = [
+            self.of_rule(route.rule) for route in self._routes_of(schema.database, schema.table)
+        ]
         if not policies:
             return RowPolicy()
         return RowPolicy(
@@ -146,7 +150,8 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
 
 
 def _server_text(value: InvalidValue, schema: TableSchema) -> str:
-    """Return the text for ``_cdc_rescued``: dates as the server prints them, bytes as ``0x`` hex."""
+    """Return the text for ``_cdc_rescued``: dates as the server prints them, bytes as ``0x``
+    hex."""
     text = value.text
     if schema.columns[value.column].type.not_held_text == "moment" or text.startswith(("[", "0x")):
         return text
@@ -163,7 +168,8 @@ def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
     if not rows.invalid or not hidden:
         return rows
     invalid = [
-        value._replace(text="", reason=NULLED) if names[value.column] in hidden else value for value in rows.invalid
+        value._replace(text="", reason=NULLED) if names[value.column] in hidden else value
+        for value in rows.invalid
     ]
     return replace(rows, invalid=invalid)
 
@@ -191,7 +197,12 @@ def shape_invalid(
         if at is None:
             continue
         column = rows.schema.columns[value.column]
-        if column.type.is_date and not column.masked and pa.types.is_string(arrays[at].type) and value.text:
+        if (
+            column.type.is_date
+            and not column.masked
+            and pa.types.is_string(arrays[at].type)
+            and value.text
+        ):
             texts.setdefault(at, {})[value.row] = value.text
         else:
             found.append(value._replace(column=at))

@@ -51,7 +51,10 @@ _OTHERS: Final = {
     ("float", "double"),
     ("date", "timestamp_ntz"),
     ("string", "binary"),
-    *((kind, "string") for kind in ("float", "double", "date", "timestamp_ntz", "timestamp", "boolean")),
+    *(
+        (kind, "string")
+        for kind in ("float", "double", "date", "timestamp_ntz", "timestamp", "boolean")
+    ),
     *(("boolean", kind) for kind in _INTEGERS),
 }
 _KINDS: Final = {
@@ -113,19 +116,23 @@ def _shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[Targe
         wanted = types.get(column.name.lower(), delta_type)
         if wanted != delta_type and not is_lossless(delta_type, wanted):
             raise ConfigError(
-                f"column {column.name} of {route.source} cannot be kept as {wanted} without losing values",
+                f"column {column.name} of {route.source} cannot be kept as {wanted} "
+                "without losing values",
                 table=route.source,
                 setting=f"{route.setting}.types.{column.name}",
                 expected=f"a type that holds every {delta_type}"
                 + (", such as string" if is_lossless(delta_type, "string") else ""),
                 got=wanted,
-                next_step="choose a wider type; or keep the column and add a computed one that converts it",
+                next_step="choose a wider type; or keep the column and add a computed one "
+                "that converts it",
             )
         taken.append(TargetColumn(name=column.name, delta_type=wanted))
     return tuple(taken)
 
 
-def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> ShapedTable:
+def shape_table(
+    route: Route, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+) -> ShapedTable:
     """Return columns and key of a source table's target.
 
     Raises:
@@ -142,17 +149,25 @@ def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str,
             what = f"{name} is in the key, where the only mask allowed is hash"
             raise _misfit(route, f"masks.{name}", what, mask.kind)
         if name.lower() not in names:
-            raise _misfit(route, "columns", f"{name} is in the key and cannot be excluded", "excluded")
+            raise _misfit(
+                route, "columns", f"{name} is in the key and cannot be excluded", "excluded"
+            )
     for setting, text in rule.expressions:
         for name in read_expression(text).reads:
             if name not in names:
                 raise _misfit(route, setting, f"`{name}` is not a column of the target", text)
     added = [TargetColumn(name=rule.shard_column, delta_type="string")] if rule.shard_column else []
-    added += [TargetColumn(name=name, delta_type=column.type) for name, column in rule.computed.items()]
+    added += [
+        TargetColumn(name=name, delta_type=column.type) for name, column in rule.computed.items()
+    ]
     for column in added:
         if column.name.lower() in names:
-            setting = "shard_column" if column.name == rule.shard_column else f"computed.{column.name}"
-            raise _misfit(route, setting, f"the table already has a column {column.name}", column.name)
+            setting = (
+                "shard_column" if column.name == rule.shard_column else f"computed.{column.name}"
+            )
+            raise _misfit(
+                route, setting, f"the table already has a column {column.name}", column.name
+            )
     everything = (*taken, *added)
     all_names = {column.name.lower() for column in everything}
     for setting, placed in (("partition_by", rule.partition_by), ("cluster_by", rule.cluster_by)):
@@ -160,7 +175,12 @@ def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str,
             if name.lower() not in all_names:
                 raise _misfit(route, setting, f"{name} is not a column of the target", name)
     if rule.partition_by and all_names <= {name.lower() for name in rule.partition_by}:
-        raise _misfit(route, "partition_by", "a table cannot be partitioned by all of its columns", "all columns")
+        raise _misfit(
+            route,
+            "partition_by",
+            "a table cannot be partitioned by all of its columns",
+            "all columns",
+        )
     return ShapedTable(everything, (*key, rule.shard_column) if rule.shard_column else key)
 
 
@@ -196,7 +216,7 @@ def _digits(delta_type: str) -> tuple[int, int] | None:
     return (int(match[1]) - int(match[2]), int(match[2])) if match else None
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +241,17 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
             _retyped(image.column(at), rows.schema.columns[at], type_)
             for at, type_ in zip(layout.positions, layout.types, strict=True)
         ]
-        invalid += shape_invalid(rows, arrays, layout.positions, image="before" if without == INSERT else "after")
+        invalid += shape_invalid(
+            rows, arrays, layout.positions, image="before" if without == INSERT else "after"
+        )
         there = rows.op != without
         if rule.shard_column:
             shard = pa.repeat(pa.scalar(route.shard), len(rows))
             arrays.append(shard if there.all() else _only(shard, there))
-        arrays += [pa.nulls(len(rows), arrow_type(column)) for column in layout.schema.columns[len(arrays) :]]
+        arrays += [
+            pa.nulls(len(rows), arrow_type(column))
+            for column in layout.schema.columns[len(arrays) :]
+        ]
         images.append(pa.RecordBatch.from_arrays(arrays, names=layout.schema.column_names))
         of_source = np.unpackbits(present, axis=1, bitorder="little")[:, list(layout.positions)]
         of_added = np.repeat(there[:, np.newaxis].astype(np.uint8), added, axis=1)
@@ -263,19 +288,23 @@ def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) ->
     there |= _bits(rows.after_present, len(names))
     lacking = (~there & (rows.op != DELETE)[:, np.newaxis])[:, needed]
     if both_images:
-        lacking |= (~_bits(rows.before_present, len(names)) & (rows.op != INSERT)[:, np.newaxis])[:, needed]
+        lacking |= (~_bits(rows.before_present, len(names)) & (rows.op != INSERT)[:, np.newaxis])[
+            :, needed
+        ]
     if not lacking.any():
         return
     lacks = sorted({names[needed[at]] for at in np.flatnonzero(lacking.any(axis=0)).tolist()})
     setting = "filter" if rule.filter else "computed"
     raise IncompleteRowsError(
-        f"updates lack columns that the {setting} of target {route.target} needs: {', '.join(lacks)}",
+        f"updates lack columns that the {setting} of target {route.target} needs: "
+        f"{', '.join(lacks)}",
         table=route.source,
         setting=f"{route.setting}.{setting}",
         expected="binlog_row_image = FULL: a filter needs complete rows, and a computed "
         "column needs the columns that it reads",
         got=f"{int(lacking.any(axis=1).sum())} updates without some of them",
-        next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and start after them",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and "
+        "start after them",
     )
 
 
@@ -304,7 +333,9 @@ def _layout(schema: TableSchema, of: _Rule) -> _Layout:
         wanted = types.get(column.name.lower())
         made = column if wanted is None else column_of(column.name, wanted)
         casts.append(None if wanted is None else arrow_type(made))
-        columns.append(column_of(column.name, "string") if column.masked.startswith("hash") else made)
+        columns.append(
+            column_of(column.name, "string") if column.masked.startswith("hash") else made
+        )
     if rule.shard_column:
         columns.append(column_of(rule.shard_column, "string"))
     columns += [column_of(name, column.type) for name, column in rule.computed.items()]
@@ -318,7 +349,9 @@ def _layout(schema: TableSchema, of: _Rule) -> _Layout:
 def column_of(name: str, delta_type: str) -> Column:
     """Return a source column whose values have a Delta type."""
     match = _DECIMAL.fullmatch(delta_type)
-    column = Column(name, _KINDS.get(delta_type, Kind.TEXT), wire_type=0, wire_meta=0, nullable=True)
+    column = Column(
+        name, _KINDS.get(delta_type, Kind.TEXT), wire_type=0, wire_meta=0, nullable=True
+    )
     if match:
         return replace(column, kind=Kind.DECIMAL, precision=int(match[1]), scale=int(match[2]))
     if column.kind is Kind.TEXT:

@@ -68,7 +68,11 @@ def unshaped(
             of_target = TargetColumn(name=name, delta_type=column.delta_type)
         found.append(of_target)
     known = {column.name.lower() for column in found}
-    known |= {dict(other.names).get(column.name, column.name).lower() for other in others for column in other.columns}
+    known |= {
+        dict(other.names).get(column.name, column.name).lower()
+        for other in others
+        for column in other.columns
+    }
     if shape is not None:
         known |= {shape.shard_column.lower(), *(column.name.lower() for column in shape.computed)}
     found += [column for column in columns if column.name.lower() not in known]
@@ -76,7 +80,10 @@ def unshaped(
 
 
 def shaped_change(
-    change: TableChange, route: Route, columns: tuple[TargetColumn, ...], others: Sequence[RecordedSource]
+    change: TableChange,
+    route: Route,
+    columns: tuple[TargetColumn, ...],
+    others: Sequence[RecordedSource],
 ) -> TableChange:
     """Return what a statement does to a target with these columns.
 
@@ -90,12 +97,16 @@ def shaped_change(
     """
     if change.replaces:
         if others:
-            raise _stop(route, "its table is recreated, and others share the target", "shard_column")
+            raise _stop(
+                route, "its table is recreated, and others share the target", "shard_column"
+            )
         return change
     if change.is_carried and (others or route.rule.shard_column):
         return change  # rows of one of several tables are not carried
     if change.name[1] and route.rule.shard_column:
-        raise _stop(route, "a shard is renamed, but its rows are identified by its name", "shard_value")
+        raise _stop(
+            route, "a shard is renamed, but its rows are identified by its name", "shard_value"
+        )
     before = change.before or change.known
     steps = _Steps(change, route, columns, others).converted()
     after = reduce(columns_after, steps, columns)
@@ -105,7 +116,11 @@ def shaped_change(
             shape_table(route, known.source.columns, known.source.key)
         except ConfigError as error:
             raise SchemaError(
-                error.what, table=route.source, setting=error.setting, got=error.got, next_step=RELOAD
+                error.what,
+                table=route.source,
+                setting=error.setting,
+                got=error.got,
+                next_step=RELOAD,
             ) from None
     return replace(
         change,
@@ -131,11 +146,15 @@ class _Steps:
         self._rule = route.rule
         self._columns = {column.name.lower(): column for column in columns}
         self._of_others = {
-            dict(other.names).get(column.name, column.name).lower() for other in others for column in other.columns
+            dict(other.names).get(column.name, column.name).lower()
+            for other in others
+            for column in other.columns
         }
         self._shared = bool(others)
         self._source_of = {target.lower(): source for source, target in before.source.names}
-        self._source_after = {target.lower(): source for source, target in change.known.source.names}
+        self._source_after = {
+            target.lower(): source for source, target in change.known.source.names
+        }
         gone = {column.name for column in before.source.columns} - {
             column.name for column in change.known.source.columns
         }
@@ -172,11 +191,16 @@ class _Steps:
         source = self._source_after.get(step.name.lower(), step.name)
         if not self._rule.takes(source):
             return None
-        added = [*self._rule.computed, *([self._rule.shard_column] if self._rule.shard_column else [])]
+        added = [
+            *self._rule.computed,
+            *([self._rule.shard_column] if self._rule.shard_column else []),
+        ]
         if step.name.lower() in {name.lower() for name in added}:
             setting = "shard_column" if step.name == self._rule.shard_column else "computed"
             raise _stop(
-                self._route, f"the new column `{step.name}` has the name of a column that the rule adds", setting
+                self._route,
+                f"the new column `{step.name}` has the name of a column that the rule adds",
+                setting,
             )
         wanted = {name.lower(): text for name, text in self._rule.types.items()}.get(source.lower())
         delta_type = masked_type(self._rule.mask_of(source), step.delta_type)
@@ -185,7 +209,10 @@ class _Steps:
         if there is None:
             return made
         if there.delta_type != made.delta_type:
-            what = f"the new column `{step.name}` is {made.delta_type}, but {there.delta_type} in the target"
+            what = (
+                f"the new column `{step.name}` is {made.delta_type}, but "
+                f"{there.delta_type} in the target"
+            )
             raise _stop(self._route, what, "shard_column")
         return None
 
@@ -199,12 +226,18 @@ class _Steps:
                 continue
             if (setting := _setting(self._rule, source)) is not None:
                 raise _stop(
-                    self._route, f"old rows get a new value of `{name}`, whose values the rule changes", setting
+                    self._route,
+                    f"old rows get a new value of `{name}`, whose values the rule changes",
+                    setting,
                 )
             values.append((name, delta_type, value))
         kept = {name for name, _, _ in values}
         defaults = tuple(name for name in step.defaults if name in kept)
-        return step.model_copy(update={"values": tuple(values), "defaults": defaults}) if values else None
+        return (
+            step.model_copy(update={"values": tuple(values), "defaults": defaults})
+            if values
+            else None
+        )
 
     def _widen(self, step: WidenColumn) -> WidenColumn | None:
         source = self._source_of.get(step.name.lower(), step.name)
@@ -214,11 +247,17 @@ class _Steps:
         if wanted is not None:
             if not is_lossless(step.delta_type, wanted):
                 raise _stop(
-                    self._route, f"`{source}` becomes {step.delta_type}, wider than {wanted}", f"types.{source}"
+                    self._route,
+                    f"`{source}` becomes {step.delta_type}, wider than {wanted}",
+                    f"types.{source}",
                 )
             return None
         if _reads(self._rule, source):
-            raise _stop(self._route, f"the type of `{source}` changes", _setting(self._rule, source) or "filter")
+            raise _stop(
+                self._route,
+                f"the type of `{source}` changes",
+                _setting(self._rule, source) or "filter",
+            )
         there = self._columns[step.name.lower()]
         if self._shared and not is_lossless(there.delta_type, step.delta_type):
             what = f"`{source}` becomes {step.delta_type}, but is {there.delta_type} in the target"
@@ -231,13 +270,17 @@ class _Steps:
         if is_special or self._rule.takes(source) != self._rule.takes(step.new_name):
             setting = _setting(self._rule, step.new_name) or "columns"
             raise _stop(
-                self._route, f"`{source}` takes the name `{step.new_name}`, which the rule treats differently", setting
+                self._route,
+                f"`{source}` takes the name `{step.new_name}`, which the rule treats differently",
+                setting,
             )
         if not self._rule.takes(source):
             return None
         if self._shared:
             raise _stop(
-                self._route, f"`{source}` is renamed in one of several tables that share a target", "shard_column"
+                self._route,
+                f"`{source}` is renamed in one of several tables that share a target",
+                "shard_column",
             )
         return step
 
@@ -269,7 +312,11 @@ def _setting(rule: TargetRule, name: str) -> str | None:
     for setting, placed in (("partition_by", rule.partition_by), ("cluster_by", rule.cluster_by)):
         if folded in {named.lower() for named in placed}:
             return setting
-    return "columns.include" if folded in {pattern.lower() for pattern in rule.columns.include} else None
+    return (
+        "columns.include"
+        if folded in {pattern.lower() for pattern in rule.columns.include}
+        else None
+    )
 
 
 def _reads(rule: TargetRule, name: str) -> bool:

@@ -29,7 +29,9 @@ class TableFilter:
         self._shadow_names = ShadowNames(tables.shadow_tables)
         self.include = tuple(map(TablePattern.parse, tables.include))
         self._exclude = tuple(map(TablePattern.parse, tables.exclude))
-        self.exact_names = tuple(pattern.exact for pattern in self.include if pattern.exact is not None)
+        self.exact_names = tuple(
+            pattern.exact for pattern in self.include if pattern.exact is not None
+        )
         self.captured = lru_cache(maxsize=65536)(self._captured)
 
     def _captured(self, database: str, table: str) -> bool:
@@ -42,10 +44,13 @@ class TableFilter:
 
     def _matches(self, database: str, table: str) -> bool:
         is_included = any(pattern.matches(database, table) for pattern in self.include)
-        return is_included and not any(pattern.matches(database, table) for pattern in self._exclude)
+        return is_included and not any(
+            pattern.matches(database, table) for pattern in self._exclude
+        )
 
     def shadowed(self, database: str, table: str) -> str:
-        """Return the captured table that an online schema change works on by this name; "" if none."""
+        """Return the captured table that an online schema change works on by this name; "" if
+        none."""
         base = self._shadow_names.table_of(table)
         return base if base and self._matches(database, base) else ""
 

@@ -55,9 +55,13 @@ from cdc_pipeline.sink.target import Carried
 from cdc_pipeline.sink.target import Target as Target
 from cdc_pipeline.text.table_names import split_table_name, table_name
 
-Snapshot = tuple[dict[str, Target], dict[str, Shadow], dict[str, Suspension], dict[str, TargetState], set[str]]
+Snapshot = tuple[
+    dict[str, Target], dict[str, Shadow], dict[str, Suspension], dict[str, TargetState], set[str]
+]
 
-_CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
+_CREATES = frozenset(
+    {StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT}
+)
 
 
 class Targets(FollowedTargets):
@@ -110,13 +114,21 @@ class Targets(FollowedTargets):
         """Return the shadow tables, as the cursor has them."""
         return {name: shadow.model_dump_json() for name, shadow in sorted(self._shadows.items())}
 
-    # -- columns and keys ---------------------------------------------------------------------------------------------
+    # -- columns and keys --------------------------------------------------------------------------
 
     def following(self, database: str, table: str) -> list[Target]:
         """Return the recorded targets of a table that follow the source now."""
         source, targets = table_name(database, table), self._targets
-        names = [route.target for route in self.routes_of(database, table) if not self._stands(route.target)]
-        return [targets[name] for name in names if name in targets and source in targets[name].spec.sources]
+        names = [
+            route.target
+            for route in self.routes_of(database, table)
+            if not self._stands(route.target)
+        ]
+        return [
+            targets[name]
+            for name in names
+            if name in targets and source in targets[name].spec.sources
+        ]
 
     def known(self, database: str, table: str) -> KnownTable | None:
         """Return what is recorded of a source table, or None."""
@@ -126,7 +138,10 @@ class Targets(FollowedTargets):
         # of that name.
         led_to = {route.target for route in self.routes_of(database, table)}
         others = (target for target in self._targets.values() if source in target.spec.sources)
-        recorded = [*following, *(one for one in others if one.name in led_to or not one.spec.sources[source].gone)]
+        recorded = [
+            *following,
+            *(one for one in others if one.name in led_to or not one.spec.sources[source].gone),
+        ]
         if not recorded:
             return None
         return self._known(recorded[0], source)
@@ -142,7 +157,10 @@ class Targets(FollowedTargets):
 
     def _known(self, target: Target, source: str) -> KnownTable:
         spec = target.spec
-        of, others = spec.sources[source], [of for name, of in spec.sources.items() if name != source]
+        of, others = (
+            spec.sources[source],
+            [of for name, of in spec.sources.items() if name != source],
+        )
         return KnownTable(
             source=of,
             target=unshaped(spec.columns, of, others, spec.shape),
@@ -162,10 +180,13 @@ class Targets(FollowedTargets):
         others = [of for name, of in target.spec.sources.items() if name != source]
         if target.spec.shape is None and not others:
             return change
-        return shaped_change(change, self._route_to(source, target.name), target.spec.columns, others)
+        return shaped_change(
+            change, self._route_to(source, target.name), target.spec.columns, others
+        )
 
     def names_in(self, database: str) -> list[str]:
-        """Return names (without schema) of a database's tables with a target that is not suspended."""
+        """Return names (without schema) of a database's tables with a target that is not
+        suspended."""
         prefix = f"{database}."
         going_on = (
             target
@@ -219,7 +240,9 @@ class Targets(FollowedTargets):
     def states(self, created: Collection[str]) -> dict[str, TargetState]:
         """Return the cursor's part of targets that exist, are in `created`, or are suspended."""
         states = self._unmade | {
-            name: target.state for name, target in self._targets.items() if not target.is_new or name in created
+            name: target.state
+            for name, target in self._targets.items()
+            if not target.is_new or name in created
         }
         for name in self._suspended.keys() & self._targets.keys():
             states.setdefault(name, self._targets[name].state)
@@ -230,7 +253,13 @@ class Targets(FollowedTargets):
     def snapshot(self) -> Snapshot:
         """Return the state for `restore`."""
         suspended, unmade = dict(self._suspended), dict(self._unmade)
-        return dict(self._targets), dict(self._shadows), suspended, unmade, set(self._created_in_log)
+        return (
+            dict(self._targets),
+            dict(self._shadows),
+            suspended,
+            unmade,
+            set(self._created_in_log),
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Forget everything since `snapshot`."""
@@ -250,19 +279,27 @@ class Targets(FollowedTargets):
         From now on they may differ from the row events, or get one twice.
         """
         for name, target in self._targets.items():
-            if target.state.exact and (sources is None or not target.spec.sources.keys().isdisjoint(sources)):
+            if target.state.exact and (
+                sources is None or not target.spec.sources.keys().isdisjoint(sources)
+            ):
                 self._targets[name] = target.with_state(exact=False)
                 self.has_lost_exactness |= not target.is_new
 
-    def _follow(self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False) -> Target:
+    def _follow(
+        self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False
+    ) -> Target:
         """Follow a source table with a target from here on; the next batch creates new ones."""
         there = self._targets.get(route.target)
         spec = spec_of(route, source)
-        self._allowed.check_types(((column.name, column.delta_type) for column in spec.columns), table=route.source)
+        self._allowed.check_types(
+            ((column.name, column.delta_type) for column in spec.columns), table=route.source
+        )
         if there is not None and route.source not in there.spec.sources:
             join_shard(route, spec, there.spec)
             sources = {**there.spec.sources, route.source: source}
-            grown = there.with_state(sources=tuple(sources), partial=there.state.partial or partial, exact=False)
+            grown = there.with_state(
+                sources=tuple(sources), partial=there.state.partial or partial, exact=False
+            )
             self._targets[route.target] = target = grown.with_spec(sources=sources)
             return target
         state = self._unmade.get(route.target)
@@ -282,9 +319,17 @@ class Targets(FollowedTargets):
 
     def _change(self, change: TableChange) -> None:
         """Record what a DDL does to a target, with the features that added columns need."""
-        known, source, new_source = change.known, table_name(*change.table), table_name(*change.new_name)
+        known, source, new_source = (
+            change.known,
+            table_name(*change.table),
+            table_name(*change.new_name),
+        )
         target = self._targets[known.name]
-        added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
+        added = [
+            (step.name, step.delta_type)
+            for step in change.steps
+            if isinstance(step, AddColumn | WidenColumn)
+        ]
         self._allowed.check_types(added, table=source)
         for name in (source, new_source):
             self._confirmed.pop((target.name, name), None)
@@ -293,7 +338,9 @@ class Targets(FollowedTargets):
         if change.replaces:
             self._replace(target, new_source, known.source)
             return
-        sources = {name: of for name, of in target.spec.sources.items() if name != source} | {new_source: known.source}
+        sources = {name: of for name, of in target.spec.sources.items() if name != source} | {
+            new_source: known.source
+        }
         update: dict[str, object] = {}
         if change.inexact:
             update["exact"] = False
@@ -319,9 +366,12 @@ class Targets(FollowedTargets):
         stay = {
             (change.table, change.known.name)
             for change in decision.changes
-            if change.is_carried and self._leads(table_name(*change.new_name), change.known.name, alone=True)
+            if change.is_carried
+            and self._leads(table_name(*change.new_name), change.known.name, alone=True)
         }
-        of_others = [change for change in decision.changes if (change.table, change.known.name) not in stay]
+        of_others = [
+            change for change in decision.changes if (change.table, change.known.name) not in stay
+        ]
         go_on = [
             replace(change, is_carried=False)
             for change in decision.changes
@@ -332,7 +382,9 @@ class Targets(FollowedTargets):
     def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
         """Return whether a source table leads to a target; `alone`: without sharing it."""
         routes = self._routes.of_table(*split_table_name(source))
-        return any(route.target == target and not (alone and route.rule.shard_column) for route in routes)
+        return any(
+            route.target == target and not (alone and route.rule.shard_column) for route in routes
+        )
 
     def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
         """Move a renamed table's rows to a target of its new name, if one can take them over.
@@ -340,17 +392,27 @@ class Targets(FollowedTargets):
         Args:
             before: the targets before the statement: tables may have exchanged their names.
         """
-        origin, source, name = before[change.known.name], table_name(*change.table), table_name(*change.new_name)
+        origin, source, name = (
+            before[change.known.name],
+            table_name(*change.table),
+            table_name(*change.new_name),
+        )
         routes = self.routes_of(*change.new_name)
         route = heir(self._route_to(source, origin.name), origin, routes, before)
         if route is None or self._catching_up not in (None, route.target):
             return
         there, known = before.get(route.target), change.known
-        added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
+        added = [
+            (step.name, step.delta_type)
+            for step in change.steps
+            if isinstance(step, AddColumn | WidenColumn)
+        ]
         self._allowed.check_types(added, table=name)
         state = self._new_state(route, partial=origin.state.partial)
         if there is not None:
-            update = {name: getattr(there.state, name) for name in ("table_version", "applied_batch")}
+            update = {
+                name: getattr(there.state, name) for name in ("table_version", "applied_batch")
+            }
             state = state.model_copy(update=update)
         self._resume(route.target)
         self._created_in_log.discard(name)
@@ -364,7 +426,9 @@ class Targets(FollowedTargets):
             keeps_rows=there is not None and MODES[there.spec.mode].marks_deleted_rows,
         )
         is_new = there is None or there.is_new
-        self._targets[route.target] = replace(origin, state=state, is_new=is_new, carried=carried).with_spec(
+        self._targets[route.target] = replace(
+            origin, state=state, is_new=is_new, carried=carried
+        ).with_spec(
             columns=known.target_columns,
             key=self._key_after(origin, change),
             sources={name: known.source.model_copy(update={"gone": False})},
@@ -420,10 +484,13 @@ class Targets(FollowedTargets):
         return [target for target in self._targets.values() if target.carried is not None]
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
-        """Recreate the target in the next batch: another table has taken the source table's name."""
+        """Recreate the target in the next batch: another table has taken the source table's
+        name."""
         _check_may_replace(target, source)
         spec = spec_of(self._route_to(source, target.name), recorded)
-        self._allowed.check_types(((column.name, column.delta_type) for column in spec.columns), table=source)
+        self._allowed.check_types(
+            ((column.name, column.delta_type) for column in spec.columns), table=source
+        )
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
         self._targets[target.name] = made = Target(
             target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False}),
@@ -441,8 +508,12 @@ class Targets(FollowedTargets):
         """
         spec = target.spec
         if _by_key(spec, spec.sources[table_name(*change.table)]):
-            return tuple(change.known.target_name(name) for name in change.known.source.key) + shard_key(spec.shape)
-        renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
+            return tuple(
+                change.known.target_name(name) for name in change.known.source.key
+            ) + shard_key(spec.shape)
+        renamed = {
+            step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)
+        }
         return tuple(renamed.get(name, name) for name in spec.key)
 
     def created(self, sources: Collection[str]) -> None:
@@ -490,9 +561,15 @@ class Targets(FollowedTargets):
 
     def policy(self, schema: TableSchema) -> TablePolicy:
         """Return the policies for values and rows of a table that cannot be applied."""
-        keys = {name for target in self.following(schema.database, schema.table) for name in target.spec.key}
+        keys = {
+            name
+            for target in self.following(schema.database, schema.table)
+            for name in target.spec.key
+        }
         hidden = {column.name for column in schema.columns if column.masked}
-        return TablePolicy(self._row_policies.of_table(schema), keys.union(schema.key_names), hidden)
+        return TablePolicy(
+            self._row_policies.of_table(schema), keys.union(schema.key_names), hidden
+        )
 
     def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
         """Return the targets of some rows, with the rescue column if values need it.
@@ -505,7 +582,9 @@ class Targets(FollowedTargets):
             if rows.invalid or (target.rescued and not rows.all_present):
                 shaped = self.shaped(rows, target)
                 renamed = dict(target.spec.sources[rows.schema.full_name].names)
-                names = {renamed.get(name, name) for name in rescued_names(shaped, target.spec.mode)}
+                names = {
+                    renamed.get(name, name) for name in rescued_names(shaped, target.spec.mode)
+                }
                 known = names.union(target.rescued or ())
                 if not MODES[target.spec.mode].rows_are_changes:
                     back = {new: name for name, new in renamed.items()}
@@ -525,7 +604,9 @@ class Targets(FollowedTargets):
         """Take over what a published cut says of each target."""
         for name, state in cut.cursor.targets.items():
             if name in self._targets and state.table_version >= 0:
-                self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="", carried=None)
+                self._targets[name] = replace(
+                    self._targets[name], state=state, is_new=False, replaces="", carried=None
+                )
         self._take_suspended(cut.cursor.targets)
         self.has_lost_exactness = False
 
@@ -548,7 +629,8 @@ def _check_may_replace(target: Target, source: str) -> None:
             table=source,
             expected="a mirror, which is recreated",
             got=f"{target.name}, a {mode}",
-            next_step=f"give the rule of {target.name} another `name`: the new table's target is created there",
+            next_step=f"give the rule of {target.name} another `name`: the new table's target "
+            "is created there",
         )
 
 

@@ -40,7 +40,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SourceState:
-    """The source's state in the lake: the last cut, and the cursor, which may be later in the log."""
+    """The source's state in the lake: the last cut, and the cursor, which may be later in the
+    log."""
 
     cut: Cut
     cursor: CursorState
@@ -91,12 +92,16 @@ class ChangeLog(RelayObserver):
         self.seen.add(cut.batch_number)
 
     def is_whole(self, table: str, *, after: int, upto: int) -> bool:
-        """Return whether every change of a target in batches (after, upto] was seen as staged rows."""
+        """Return whether every change of a target in batches (after, upto] was seen as staged
+        rows."""
         numbers = range(after + 1, upto + 1)
-        return self.seen.issuperset(numbers) and not any(table in self.not_whole.get(n, ()) for n in numbers)
+        return self.seen.issuperset(numbers) and not any(
+            table in self.not_whole.get(n, ()) for n in numbers
+        )
 
     def is_quiet(self, table: str, *, after: int, upto: int) -> bool:
-        """Return whether all batches in (after, upto] were seen and none of them changed a target."""
+        """Return whether all batches in (after, upto] were seen and none of them changed a
+        target."""
         numbers = range(after + 1, upto + 1)
         return self.seen.issuperset(numbers) and not any(table in self.touched[n] for n in numbers)
 
@@ -125,7 +130,9 @@ class Captures:
         self._sink = build_sink(config)
         self._taking: Callable[[BatchRecord], None] | None = None
         self._captured_s: float | None = None
-        self.changes = ChangeLog(self._take, lambda number: read_record(self._sink.paths, number), observer)
+        self.changes = ChangeLog(
+            self._take, lambda number: read_record(self._sink.paths, number), observer
+        )
 
     def keep(self, take: Callable[[BatchRecord], None] | None) -> None:
         """Pass the records of later batches to `take`."""
@@ -142,7 +149,8 @@ class Captures:
         bound: Bound = "end_of_log"
         if upto is not None:
             bound = PositionConfig(journal=upto.journal, offset=upto.offset)
-        with suppress(TargetSuspendedError, NothingMatchedError):  # each suspended table reports this itself
+        # each suspended table reports this itself
+        with suppress(TargetSuspendedError, NothingMatchedError):
             self._wait_for_lock(lambda: self._runs.capture(bound, self.changes))
         self._captured_s = time.monotonic()
         return self.source_state()
@@ -179,4 +187,6 @@ class Captures:
             self._taking(record)
 
     def _wait_for_lock(self, work: Callable[[], T]) -> T:
-        return wait_for_lock(work, wait_s=self._lock_wait_s, on_waiting=self._on_waiting, poll_max_s=POLL_S)
+        return wait_for_lock(
+            work, wait_s=self._lock_wait_s, on_waiting=self._on_waiting, poll_max_s=POLL_S
+        )

@@ -30,7 +30,9 @@ from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.verify.checks import duplicate_keys, history_intervals
 from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 
-CheckName = Literal["count", "checksum", "key_uniqueness", "interval_continuity", "lag", "retention", "readable"]
+CheckName = Literal[
+    "count", "checksum", "key_uniqueness", "interval_continuity", "lag", "retention", "readable"
+]
 
 _LAG_MAX_S: Final = 3600.0
 
@@ -65,8 +67,14 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
     name = verified.target
     if verified.status == "not_compared":
         reason = f"not compared: {verified.reason}"
-        return [CheckResult(check=check, table=name, passed=None, text=reason) for check in ("count", "checksum")]
-    lacking, more = verified.counts.get("missing", 0), verified.counts.get("extra", 0) + verified.strays
+        return [
+            CheckResult(check=check, table=name, passed=None, text=reason)
+            for check in ("count", "checksum")
+        ]
+    lacking, more = (
+        verified.counts.get("missing", 0),
+        verified.counts.get("extra", 0) + verified.strays,
+    )
     more += verified.counts.get("duplicate", 0)
     figures: dict[str, int | float | str] = {
         "rows_source": verified.rows_source,
@@ -93,7 +101,10 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
             passed=False if differing else True if settled else None,
             text=f"{differing:,} keys differ"
             if differing
-            else f"{verified.parts - verified.parts_differing:,} of {verified.parts:,} parts have equal checksums",
+            else (
+                f"{verified.parts - verified.parts_differing:,} of {verified.parts:,} parts "
+                "have equal checksums"
+            ),
             values=figures | {"parts": verified.parts, "parts_differing": verified.parts_differing},
         ),
     ]
@@ -104,12 +115,20 @@ def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = N
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if cut is None or of is None or not of.spec.key:
-        return CheckResult(check="key_uniqueness", table=table, passed=None, text="the table has no key")
+        return CheckResult(
+            check="key_uniqueness", table=table, passed=None, text="the table has no key"
+        )
     at = of.table_version if version is None else version
-    found = duplicate_keys(sink.spark.session(), sink.paths.table(table), at, mode=of.spec.mode, key=of.spec.key)
+    found = duplicate_keys(
+        sink.spark.session(), sink.paths.table(table), at, mode=of.spec.mode, key=of.spec.key
+    )
     text = f"{found:,} keys occur more than once" if found else "each key occurs once"
     return CheckResult(
-        check="key_uniqueness", table=table, passed=not found, text=text, values={"duplicate_keys": found}
+        check="key_uniqueness",
+        table=table,
+        passed=not found,
+        text=text,
+        values={"duplicate_keys": found},
     )
 
 
@@ -124,14 +143,21 @@ def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) 
     if cut is None or of is None or not MODES[of.spec.mode].keeps_versions:
         nothing = Intervals(versions=0, keys=0, overlaps=0, not_ended=0, gaps=0)
         return IntervalResult(
-            check="interval_continuity", table=table, passed=None, text="the table is not a history", found=nothing
+            check="interval_continuity",
+            table=table,
+            passed=None,
+            text="the table is not a history",
+            found=nothing,
         )
     at = of.table_version if version is None else version
     figures = history_intervals(sink.spark.session(), sink.paths.table(table), at, key=of.spec.key)
     found = Intervals(**figures)
     text = f"{found.versions:,} versions of {found.keys:,} keys follow each other"
     if not found.is_continuous:
-        text = f"{found.overlaps:,} versions overlap, {found.not_ended:,} do not end where the next one begins"
+        text = (
+            f"{found.overlaps:,} versions overlap, {found.not_ended:,} do not end where "
+            "the next one begins"
+        )
     return IntervalResult(
         check="interval_continuity",
         table=table,
@@ -151,14 +177,22 @@ def check_row_counts(sink: DeltaSink) -> list[CheckResult]:
     found = []
     for name, table in sorted(cut.tables.items()) if cut is not None else ():
         rows = row_count(sink.paths.table(name), version=table.table_version)
-        text = "the log does not show the number of rows" if rows is None else f"{rows:,} rows in the lake"
+        text = (
+            "the log does not show the number of rows"
+            if rows is None
+            else f"{rows:,} rows in the lake"
+        )
         values: dict[str, int | float | str] = {} if rows is None else {"rows_lake": rows}
         found.append(CheckResult(check="count", table=name, passed=None, text=text, values=values))
     return found
 
 
 def check_lag(
-    config: PipelineConfig, sink: DeltaSink, cursor: CursorState | None, *, lag_max_s: float = _LAG_MAX_S
+    config: PipelineConfig,
+    sink: DeltaSink,
+    cursor: CursorState | None,
+    *,
+    lag_max_s: float = _LAG_MAX_S,
 ) -> CheckResult:
     """Measure how far the lake is behind the source, without Spark; queries the server.
 
@@ -171,16 +205,33 @@ def check_lag(
         end = source.end_position()
         same = source.identity.same_server(cursor.identity)
     if not same:
-        return CheckResult(check="lag", passed=None, text=f"another server than the cursor's answers: {config.name}")
+        return CheckResult(
+            check="lag",
+            passed=None,
+            text=f"another server than the cursor's answers: {config.name}",
+        )
     if end.order <= cursor.position.order or (end.gtid_set and end.gtid_set == cursor.gtid_set):
-        return CheckResult(check="lag", passed=True, text="the cursor is at the end of the log", values={"lag_s": 0})
+        return CheckResult(
+            check="lag",
+            passed=True,
+            text="the cursor is at the end of the log",
+            values={"lag_s": 0},
+        )
     cut = sink.last_cut()
     if cut is None or cut.source_time_us < 0:
-        return CheckResult(check="lag", passed=None, text=f"the log continues to {end}, but no cut has a time")
+        return CheckResult(
+            check="lag", passed=None, text=f"the log continues to {end}, but no cut has a time"
+        )
     lag_s = max(0.0, time.time() - cut.source_time_us / 1e6)
-    text = f"the cursor is at {cursor.position}, and the log ends at {end}: at most {lag_s:,.0f} s behind"
+    text = (
+        f"the cursor is at {cursor.position}, and the log ends at {end}: at most "
+        f"{lag_s:,.0f} s behind"
+    )
     return CheckResult(
-        check="lag", passed=lag_s <= lag_max_s, text=text, values={"lag_s": round(lag_s, 1), "lag_max_s": lag_max_s}
+        check="lag",
+        passed=lag_s <= lag_max_s,
+        text=text,
+        values={"lag_s": round(lag_s, 1), "lag_max_s": lag_max_s},
     )
 
 
@@ -196,10 +247,16 @@ def check_retention(
     if needed is None or not isinstance(config.source, LiveSourceConfig):
         text = "nothing was captured yet" if needed is None else "an archive is purged by its owner"
         return CheckResult(check="retention", passed=None, text=text)
-    with closing(build_source(config)) as source, closing(ServerConnection(config.source)) as server:
+    with (
+        closing(build_source(config)) as source,
+        closing(ServerConnection(config.source)) as server,
+    ):
         journals = [info.journal for info in source.journals()]
         if needed.journal not in journals:
-            text = f"{needed.consumer} needs {needed}, but the source begins with {journals[0] if journals else 'none'}"
+            text = (
+                f"{needed.consumer} needs {needed}, but the source begins with "
+                f"{journals[0] if journals else 'none'}"
+            )
             return CheckResult(check="retention", passed=False, text=text, values={"headroom_s": 0})
         behind = journals.index(needed.journal)
         following = journals[behind + 1 : behind + 2]
@@ -207,16 +264,25 @@ def check_retention(
         try:
             kept_s = int(server.value("SELECT @@GLOBAL.binlog_expire_logs_seconds"))
         except StatementError:
-            text = "the server does not show how long it keeps its journals (binlog_expire_logs_seconds)"
+            text = (
+                "the server does not show how long it keeps its journals "
+                "(binlog_expire_logs_seconds)"
+            )
             return CheckResult(check="retention", passed=None, text=text)
     values: dict[str, int | float | str] = {"journals_before": behind, "kept_s": kept_s}
     if not kept_s:
         text = f"{needed.consumer} needs {needed}; the source purges nothing by itself"
         return CheckResult(check="retention", passed=True, text=text, values=values)
     headroom_s = kept_s - max(0, int(time.time()) - ended_s)
-    text = f"{needed.consumer} needs {needed}, which the source may purge in {headroom_s / 3600:,.1f} hours"
+    text = (
+        f"{needed.consumer} needs {needed}, which the source may purge in "
+        f"{headroom_s / 3600:,.1f} hours"
+    )
     return CheckResult(
-        check="retention", passed=headroom_s >= headroom_min_s, text=text, values=values | {"headroom_s": headroom_s}
+        check="retention",
+        passed=headroom_s >= headroom_min_s,
+        text=text,
+        values=values | {"headroom_s": headroom_s},
     )
 
 
@@ -230,7 +296,10 @@ def check_cuts_readable(sink: DeltaSink, *, tables: Sequence[str] = ()) -> list[
         assert cut is not None
         try:
             check_readable(sink.paths, cut, name)
-            passed, text = True, f"version {cut.tables[name].table_version} of cut {cut.batch_number} can be read"
+            passed, text = (
+                True,
+                f"version {cut.tables[name].table_version} of cut {cut.batch_number} can be read",
+            )
         except TableNotInCutError as error:
             passed, text = False, error.what
         found.append(CheckResult(check="readable", table=name, passed=passed, text=text))

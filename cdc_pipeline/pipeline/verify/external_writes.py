@@ -34,15 +34,26 @@ def find_external_writes(sink: DeltaSink, names: Collection[str]) -> dict[str, E
     cut, pending = sink.last_cut(), sink.pending_record()
     if cut is None:
         return {}
-    found = {name: find_external_write(sink.paths, cut, name, pending) for name in sorted(names) if name in cut.tables}
+    found = {
+        name: find_external_write(sink.paths, cut, name, pending)
+        for name in sorted(names)
+        if name in cut.tables
+    }
     return {name: write for name, write in found.items() if write is not None}
 
 
 def describe(
-    config: PipelineConfig, sink: DeltaSink, write: ExternalWrite, *, scratch: Scratch, keys_shown: int
+    config: PipelineConfig,
+    sink: DeltaSink,
+    write: ExternalWrite,
+    *,
+    scratch: Scratch,
+    keys_shown: int,
 ) -> ExternalChange:
     """Describe the change; starts Spark to list keys if the rows of the cut still exist."""
-    made = ExternalChange(versions=dict(write.versions), what=_in_words(write), restorable=write.is_restorable)
+    made = ExternalChange(
+        versions=dict(write.versions), what=_in_words(write), restorable=write.is_restorable
+    )
     cut = sink.last_cut()
     if not write.is_restorable or cut is None:
         return made
@@ -79,7 +90,11 @@ def describe(
 
 
 def _in_words(write: ExternalWrite) -> str:
-    return f"{write.error.what}: {write.error.got}" if write.error.got is not None else write.error.what
+    return (
+        f"{write.error.what}: {write.error.got}"
+        if write.error.got is not None
+        else write.error.what
+    )
 
 
 def put_back(

@@ -33,7 +33,9 @@ def leads_back(schema: TableSchema, columns: Sequence[str], delta_types: Mapping
         schema: of the source table, with its masks (`Masks.schema`).
     """
     by_name = {column.name: column for column in schema.columns}
-    return bool(columns) and all(name in by_name and _leads_back(by_name[name], delta_types[name]) for name in columns)
+    return bool(columns) and all(
+        name in by_name and _leads_back(by_name[name], delta_types[name]) for name in columns
+    )
 
 
 def _leads_back(column: Column, kind: str) -> bool:
@@ -43,7 +45,9 @@ def _leads_back(column: Column, kind: str) -> bool:
     return own == kind or (column.type.key in _NUMBERS and kind in ("smallint", "int", "bigint"))
 
 
-def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.ChunkedArray]) -> Iterator[str]:
+def conditions(
+    schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.ChunkedArray]
+) -> Iterator[str]:
     """Yield conditions that select the rows with n keys, a limited number of keys each.
 
     Args:
@@ -52,8 +56,15 @@ def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.Ch
     """
     by_name = {column.name: column for column in schema.columns}
     names = [quoted(name) for name in columns]
-    rows = list(zip(*([_literal(by_name[name], v) for v in array.to_pylist()]
-                      for name, array in zip(columns, keys, strict=True)), strict=True))  # fmt: skip
+    rows = list(
+        zip(
+            *(
+                [_literal(by_name[name], v) for v in array.to_pylist()]
+                for name, array in zip(columns, keys, strict=True)
+            ),
+            strict=True,
+        )
+    )
     for first in range(0, len(rows), KEYS_PER_STATEMENT):
         some = rows[first : first + KEYS_PER_STATEMENT]
         if len(names) == 1 and (None,) not in some:
@@ -62,7 +73,11 @@ def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.Ch
         # Not (a, b) IN (...): there MariaDB compares text of another charset than utf8mb4 by the
         # charset of the first literal, and misses rows.
         yield " OR ".join(
-            "(" + " AND ".join(f"{name} <=> {value or 'NULL'}" for name, value in zip(names, row, strict=True)) + ")"
+            "("
+            + " AND ".join(
+                f"{name} <=> {value or 'NULL'}" for name, value in zip(names, row, strict=True)
+            )
+            + ")"
             for row in some
         )
 

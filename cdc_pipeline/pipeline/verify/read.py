@@ -83,7 +83,11 @@ class Reading:
         The seq of the lake's own row proves that it did not change. A missing key is proved only
         if every change is known: otherwise it may have been inserted and deleted in between.
         """
-        return DIFFERENCES if self.is_whole else tuple(kind for kind in DIFFERENCES if kind != "missing")
+        return (
+            DIFFERENCES
+            if self.is_whole
+            else tuple(kind for kind in DIFFERENCES if kind != "missing")
+        )
 
     @property
     def open(self) -> tuple[Kind, ...]:
@@ -141,8 +145,8 @@ class TableReading:
         Raises:
             DisturbedError: a DDL came in between; read again.
             LeftError: the target no longer follows the table.
-            TableReadInterruptedError, ServerSettingError: no view at an exact place (`ReadRequest.exact`
-                ``always``).
+            TableReadInterruptedError, ServerSettingError: no view at an exact place
+                (`ReadRequest.exact` ``always``).
             CdcError: as capture and reader.
         """
         self._scratch.drop("changed")
@@ -169,7 +173,8 @@ class TableReading:
             self._on_step(Step(self._name, "comparing", count))
             if request.exact == "always" and not exact:
                 raise DisturbedError(
-                    "the table changed while it was being read, and no view was at an exactly known position",
+                    "the table changed while it was being read, and no view was at an "
+                    "exactly known position",
                     table=self._name,
                     next_step="verify again when fewer writes change it",
                 )
@@ -185,7 +190,9 @@ class TableReading:
             rows=count,
             ranges=ranges,
             unreadable=rows.unreadable,
-            changed=Changed() if exact else self._changed(before, view.low, nothing=unchanged and proved),
+            changed=Changed()
+            if exact
+            else self._changed(before, view.low, nothing=unchanged and proved),
             is_whole=exact
             or (
                 proved
@@ -198,10 +205,12 @@ class TableReading:
             before=before,
             after=after,
             target=target,
-            shards=tuple(filter(None, (self._shard(source, target) for source in target.spec.sources))),
+            shards=tuple(
+                filter(None, (self._shard(source, target) for source in target.spec.sources))
+            ),
         )
 
-    # -- the rows -----------------------------------------------------------------------------------------------------
+    # -- the rows ----------------------------------------------------------------------------------
 
     def _read_rows(
         self, reader: TableReader, view: ProvenView, rows: SourceRows, request: ReadRequest
@@ -218,7 +227,11 @@ class TableReading:
             if staged is not None:
                 count += staged.table.num_rows
                 writer.write(staged)
-            unread = rows.take_unread(compared_key(rows.target, self._source_table)) if rows.unreadable else None
+            unread = (
+                rows.take_unread(compared_key(rows.target, self._source_table))
+                if rows.unreadable
+                else None
+            )
             if unread is not None:
                 self._scratch.add_table("unread", unread)
 
@@ -232,7 +245,9 @@ class TableReading:
                 whole = request.exact == "always"
                 if place is None and whole:
                     reader.begin_view()
-                for bounds, where in self._selections(reader, schema, request, in_view=whole or place is not None):
+                for bounds, where in self._selections(
+                    reader, schema, request, in_view=whole or place is not None
+                ):
                     if place is None and not whole:
                         reader.begin_view()
                     for batch in reader.select(schema, bounds=bounds, where=where):
@@ -264,19 +279,24 @@ class TableReading:
             if request.share >= 1 or number == 0 or chosen.random() < request.share:
                 yield bounds, ""
 
-    def _conditions(self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]) -> Iterator[str] | None:
+    def _conditions(
+        self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]
+    ) -> Iterator[str] | None:
         """Return conditions for rows by the target's keys; None if none can be made."""
         assert self._targets is not None
         masked = self._targets.masks.schema(schema)
         renamed = {
-            there: here for here, there in self._targets.named(self._name).spec.sources[self._source_table].names
+            there: here
+            for here, there in self._targets.named(self._name)
+            .spec.sources[self._source_table]
+            .names
         }
         types = {renamed.get(column.name, column.name): column.delta_type for column in keys}
         if not leads_back(masked, list(types), types):
             return None
         return conditions(schema, list(types), list(keys.values()))
 
-    # -- what is compared ---------------------------------------------------------------------------------------------
+    # -- what is compared --------------------------------------------------------------------------
 
     def _changed(self, before: SourceState, low: Position, *, nothing: bool) -> Changed:
         if nothing:
@@ -285,12 +305,16 @@ class TableReading:
         seq = pack_seq(before.cursor.epoch, journal_number(at.journal), at.offset)
         # Loads and repairs take the first places of this position: their rows are before it, not
         # behind.
-        return Changed(files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * LOAD_SEQS - 1)
+        return Changed(
+            files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * LOAD_SEQS - 1
+        )
 
     def _keep(self, record: BatchRecord, target: Target) -> None:
         for recorded in record.targets:
             if recorded.table == self._name and compared_key(target, self._source_table):
-                self._scratch.add_touched("changed", recorded, compared_key(target, self._source_table))
+                self._scratch.add_touched(
+                    "changed", recorded, compared_key(target, self._source_table)
+                )
 
     def _sides(self, rows: SourceRows, after: SourceState) -> Sides:
         target = rows.target
@@ -301,9 +325,13 @@ class TableReading:
             shard = shape.shard_column, self._shard(self._source_table, target)
         return Sides(
             target=recorded,
-            columns=tuple(column.name for column in recorded.spec.columns if column.name in supplied),
+            columns=tuple(
+                column.name for column in recorded.spec.columns if column.name in supplied
+            ),
             key=compared_key(target, self._source_table),
-            path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(self._name),
+            path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(
+                self._name
+            ),
             version=after.cut.tables[self._name].table_version,
             shard=shard,
             given=after.cut.tables[self._name].given,

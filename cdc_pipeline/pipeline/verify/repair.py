@@ -1,6 +1,7 @@
 """Repair rows by key in one recorded batch (kind ``repair``), at a cut for which they are proved.
 
-    rows of a proven view (`view.py`) -> lock -> still at its cut? -> stage -> record -> merge -> cut
+    rows of a proven view (`view.py`) -> lock -> still at its cut? -> stage -> record -> merge ->
+    cut
 
 Two callers bring rows: a comparison those that it found to differ (`apply_repair`), and `reread.py`
 those that fulfil a condition. Both stage them in a `RepairBatch`.
@@ -103,7 +104,9 @@ def repair_batch(
     Raises:
         as `admin_batch`.
     """
-    with admin_batch(sink, cursors=cursors, doing="repair", observer=observer, run_id=run_id) as batch:
+    with admin_batch(
+        sink, cursors=cursors, doing="repair", observer=observer, run_id=run_id
+    ) as batch:
         found = batch.last_cut().batch_number, batch.cursor.position.order
         is_there = found == (proved_at.cut.batch_number, proved_at.position.order)
         yield RepairBatch(batch) if is_there else None
@@ -146,9 +149,14 @@ def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> st
     """
     spec = MODES[mode]
     if spec.rows_are_changes:
-        return f"a {spec.label} keeps changes in their order, so that no old change can be added (K18)"
+        return (
+            f"a {spec.label} keeps changes in their order, so that no old change can be added (K18)"
+        )
     if unread:
-        return "without a key a row may be an older image of one that the policies keep out of the lake"
+        return (
+            "without a key a row may be an older image of one that the policies "
+            "keep out of the lake"
+        )
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
     if spec.marks_deleted_rows and "duplicate" in kinds:
@@ -184,7 +192,8 @@ def apply_repair(
             "too many rows differ for a repair by key",
             table=target.name,
             expected=f"at most {_ROWS_MAX:,}",
-            next_step=f"reload the table: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
+            next_step=f"reload the table: `cdc-pipeline snapshot {config.name} --table "
+            f"{quote(target.name)}`",
         )
     with repair_batch(sink, reading.after, cursors=cursors, run_id=run_id) as batch:
         if batch is None:
@@ -192,13 +201,19 @@ def apply_repair(
         first = batch.first_place(_there(sink, sides, rows, batch))
         staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
         batch.batch.rows.add_staged(staged, target)
-        counts = +Counter(inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted)
+        counts = +Counter(
+            inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted
+        )
         done = ", ".join(f"{number:,} {action}" for action, number in counts.items())
-        made = batch.publish(f"rows that differed from the source were repaired by {who}: {done}", table=target.name)
+        made = batch.publish(
+            f"rows that differed from the source were repaired by {who}: {done}", table=target.name
+        )
         return made.batch_number, counts
 
 
-def _there(sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch) -> Iterator[int | None]:
+def _there(
+    sink: DeltaSink, sides: Sides, rows: pa.Table, batch: RepairBatch
+) -> Iterator[int | None]:
     """Yield seqs at the batch's position that rows of the lake have, the last one among them.
 
     Rows deleted from a mirror leave no place behind, so that only rows with the same keys
@@ -225,7 +240,9 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
         at = np.repeat(np.arange(rows.num_rows), np.abs(more))
         rows, kinds = rows.take(pa.array(at)), kinds[at]
     gone_op = DELETE if sides.key else LEAVE
-    op = np.where(kinds == "missing", INSERT, np.where(kinds == "different", UPDATE, gone_op)).astype(np.int8)
+    op = np.where(
+        kinds == "missing", INSERT, np.where(kinds == "different", UPDATE, gone_op)
+    ).astype(np.int8)
     coming = (op == INSERT) | (op == UPDATE)
     count = rows.num_rows
     # Each key occurs once, so that keyed rows may share a place. Rows without a key need places of

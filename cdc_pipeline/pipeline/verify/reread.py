@@ -108,7 +108,9 @@ def repair(
 
 
 class _Reread:
-    def __init__(self, config: PipelineConfig, table: str, *, runs: Runs, observer: RunObserver) -> None:
+    def __init__(
+        self, config: PipelineConfig, table: str, *, runs: Runs, observer: RunObserver
+    ) -> None:
         self._config = config
         self._table = table
         self._observer = observer
@@ -118,7 +120,9 @@ class _Reread:
             runs,
             observer,
             lock_wait_s=config.snapshot.lock_wait_s,
-            on_waiting=lambda holder: observer.load_stepped(f"waiting for another run of this source ({holder})"),
+            on_waiting=lambda holder: observer.load_stepped(
+                f"waiting for another run of this source ({holder})"
+            ),
         )
 
     def run(self, where: str) -> RepairReport:
@@ -160,12 +164,17 @@ class _Reread:
                 f"single rows of {self._table} cannot be repaired",
                 table=self._table,
                 expected="mirrors and soft deletes by key, which follow the source",
-                got=f"targets that keep every change: {', '.join(others)}" if others else "no target that follows it",
-                next_step=f"reload the table: `cdc-pipeline snapshot {self._config.name} --table {quote(self._table)}`",
+                got=f"targets that keep every change: {', '.join(others)}"
+                if others
+                else "no target that follows it",
+                next_step=f"reload the table: `cdc-pipeline snapshot {self._config.name} --table "
+                f"{quote(self._table)}`",
             )
         return [target.name for target in following]
 
-    def _range(self, bounds: KeyRange, where: str, targets: Sequence[str], report: RepairReport) -> RepairReport:
+    def _range(
+        self, bounds: KeyRange, where: str, targets: Sequence[str], report: RepairReport
+    ) -> RepairReport:
         """Bring the rows of one range in; return the report with what was done."""
         rows: list[SelectedRows] = []
         before = self._captures.recent()
@@ -228,16 +237,30 @@ class _Reread:
         run_id: str,
     ) -> Cut | None:
         """Write the rows in one batch; return its cut, or None if the source has moved on."""
-        with repair_batch(self._sink, proved_at, cursors=cursors, observer=self._observer, run_id=run_id) as repair:
+        with repair_batch(
+            self._sink, proved_at, cursors=cursors, observer=self._observer, run_id=run_id
+        ) as repair:
             if repair is None:
                 return None
-            count, at, bounds = sum(map(len, rows)), proved_at.position, {"low": repair.seq, "high": repair.last_seq}
-            first = repair.first_place(self._sink.rows_within(name, **bounds).highest for name in targets)
+            count, at, bounds = (
+                sum(map(len, rows)),
+                proved_at.position,
+                {"low": repair.seq, "high": repair.last_seq},
+            )
+            first = repair.first_place(
+                self._sink.rows_within(name, **bounds).highest for name in targets
+            )
             check_room(first, count, table=self._table)
             following = Targets(self._config, proved_at.cut, shadows=proved_at.cursor.shadows)
-            path = RowPath(following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us))
+            path = RowPath(
+                following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us)
+            )
             for part in filter(len, rows):
                 seq = next_seq(repair.seq, first)
-                path.take(repair.batch.rows, part.as_inserts(seq_first=seq, commit_ts_us=repair.time_us), first=first)
+                path.take(
+                    repair.batch.rows,
+                    part.as_inserts(seq_first=seq, commit_ts_us=repair.time_us),
+                    first=first,
+                )
                 first += len(part)
             return repair.publish(f"{count:,} rows were read again", table=self._table)

@@ -107,17 +107,22 @@ class SourceRows:
         if found.failing is not None:
             value = found.failing
             raise UnrepresentableValueError(
-                f"column {rows.schema.column_names[value.column]} holds a value that its Delta type cannot hold: "
-                f"{value.reason}",
+                f"column {rows.schema.column_names[value.column]} holds a value that its Delta "
+                f"type cannot hold: {value.reason}",
                 table=rows.schema.full_name,
-                next_step="correct the value at the source, or have such values rescued (on_invalid_value: rescue)",
+                next_step="correct the value at the source, or have such values rescued "
+                "(on_invalid_value: rescue)",
             )
         if not found.bad:
             return found.rows
         good = np.ones(len(rows), np.bool_)
         good[[value.row for value in found.bad]] = False
         self.unreadable += int((~good).sum())
-        keyless = {value.row for value in found.bad if rows.schema.column_names[value.column] in policy.keys}
+        keyless = {
+            value.row
+            for value in found.bad
+            if rows.schema.column_names[value.column] in policy.keys
+        }
         unread = ~good
         unread[list(keyless)] = False
         if unread.any():

@@ -21,7 +21,14 @@ from cdc_pipeline.pipeline.verify.captures import SourceState
 from cdc_pipeline.pipeline.verify.read import Reading, ReadRequest, TableReading
 from cdc_pipeline.pipeline.verify.view import DisturbedError
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, ComparisonResult, Kind, Wanted, compare, read_differences
+from cdc_pipeline.sink.verify.compare import (
+    DIFFERENCES,
+    ComparisonResult,
+    Kind,
+    Wanted,
+    compare,
+    read_differences,
+)
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 
@@ -111,7 +118,9 @@ class TableComparison:
         self._sink = sink
         self._scratch = scratch
 
-    def settle(self, request: ReadRequest, *, by_key: bool, wanted: Piece | None = None) -> RoundsResult:
+    def settle(
+        self, request: ReadRequest, *, by_key: bool, wanted: Piece | None = None
+    ) -> RoundsResult:
         """Compare all rows, or the keys of a piece.
 
         Args:
@@ -137,7 +146,9 @@ class TableComparison:
                 settled.ranges, settled.unreadable = reading.ranges, reading.unreadable
                 settled.parts, settled.parts_differing = found.buckets, found.buckets_differing
                 settled.stale = found.stale
-            settled.rows_equal += found.rows_source - sum(found.counts.get(kind, 0) for kind in _ON_SOURCE)
+            settled.rows_equal += found.rows_source - sum(
+                found.counts.get(kind, 0) for kind in _ON_SOURCE
+            )
             settled.last = reading, found
             if any(found.counts.get(kind) for kind in reading.proved):
                 settled.different.append(Piece(reading, found, reading.proved))

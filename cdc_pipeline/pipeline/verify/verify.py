@@ -1,6 +1,7 @@
 """Prove that the lake's tables equal the source at an exact position; repair differences (K17).
 
-    for each target:   external writes?  ->  rounds of  cut C0 | views | cut C1 | compare  ->  repair  ->  compare again
+    for each target:   external writes?  ->  rounds of  cut C0 | views | cut C1 | compare
+                       ->  repair  ->  compare again
 
 Rules:
 - Nothing is locked and nothing is written at the source. In the lake, a verification captures like
@@ -60,7 +61,12 @@ from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.changes import UntoldChangesError
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, ComparisonResult, count_strays, read_differences
+from cdc_pipeline.sink.verify.compare import (
+    DIFFERENCES,
+    ComparisonResult,
+    count_strays,
+    read_differences,
+)
 from cdc_pipeline.sink.verify.scratch import Scratch, verify_lock
 
 _REPAIRS_MAX: Final = 5
@@ -137,14 +143,23 @@ def verify(
             next_step="verify against the server that wrote the archive",
         )
     if not 0 < options.share <= 1:
-        raise ConfigError("a sample is a share of the table", setting="sample", expected="above 0, at most 1")
+        raise ConfigError(
+            "a sample is a share of the table", setting="sample", expected="above 0, at most 1"
+        )
     if runs is None:
         assert cursors is not None, "a cursor store, or runs that have one"
         runs = DirectRuns(config, cursors)
     sink = build_sink(config)
     captures = Captures(config, runs, observer or RunObserver())
     with verify_lock(sink.paths) as scratch:
-        run = _Verification(config, options, sink=sink, scratch=scratch, captures=captures, on_step=on_step or _nobody)
+        run = _Verification(
+            config,
+            options,
+            sink=sink,
+            scratch=scratch,
+            captures=captures,
+            on_step=on_step or _nobody,
+        )
         tables = run.tables()
     return VerifyReport(
         source=config.name,
@@ -189,7 +204,8 @@ class _Verification:
             except LakeStateError:
                 if not all(change.restored for change in external_writes.values()):
                     return {
-                        name: self._not_compared(source_state.cut, name, external_writes) for name in external_writes
+                        name: self._not_compared(source_state.cut, name, external_writes)
+                        for name in external_writes
                     }
                 raise
         found = {}
@@ -203,7 +219,7 @@ class _Verification:
             source_state = self._captures.source_state()
         return found
 
-    # -- which tables -------------------------------------------------------------------------------------------------
+    # -- which tables ------------------------------------------------------------------------------
 
     def _first_state(self) -> SourceState:
         """Return the lake's state before external writes are judged; finish a waiting batch."""
@@ -228,12 +244,17 @@ class _Verification:
             return sorted(cut.cursor.targets)
         chosen = []
         for wanted in self._options.tables:
-            names = [n for n, state in cut.cursor.targets.items() if wanted == n or wanted in state.source_names]
+            names = [
+                n
+                for n, state in cut.cursor.targets.items()
+                if wanted == n or wanted in state.source_names
+            ]
             if not names:
                 raise ConfigError(
                     f"this table is not in the lake: {wanted}",
                     setting="table",
-                    expected=f"one of {', '.join(sorted(cut.cursor.targets)[:20]) or 'none: nothing was captured yet'}",
+                    expected="one of "
+                    f"{', '.join(sorted(cut.cursor.targets)[:20]) or 'none: nothing was captured yet'}",  # noqa: E501
                     next_step="name tables as schema.table; `cdc-pipeline status` lists them",
                 )
             chosen += names
@@ -243,22 +264,39 @@ class _Verification:
         """Report tables with external writes, and restore them if requested."""
         found = find_external_writes(self._sink, self._names(cut))
         kept = {
-            name: describe(self._config, self._sink, one, scratch=self._scratch, keys_shown=self._options.keys_shown)
+            name: describe(
+                self._config,
+                self._sink,
+                one,
+                scratch=self._scratch,
+                keys_shown=self._options.keys_shown,
+            )
             for name, one in found.items()
         }
-        back = [name for name, one in found.items() if one.is_restorable] if self._options.repair else []
+        back = (
+            [name for name, one in found.items() if one.is_restorable]
+            if self._options.repair
+            else []
+        )
         if back:
             self._captures.change(
                 lambda cursors, run_id: put_back(
-                    self._config, self._sink, back, cursors=cursors, who=self._options.who, run_id=run_id
+                    self._config,
+                    self._sink,
+                    back,
+                    cursors=cursors,
+                    who=self._options.who,
+                    run_id=run_id,
                 )
             )
             kept.update({name: kept[name].model_copy(update={"restored": True}) for name in back})
         return kept
 
-    # -- one table ----------------------------------------------------------------------------------------------------
+    # -- one table ---------------------------------------------------------------------------------
 
-    def _table(self, name: str, source_state: SourceState, external_writes: dict[str, ExternalChange]) -> TableVerified:
+    def _table(
+        self, name: str, source_state: SourceState, external_writes: dict[str, ExternalChange]
+    ) -> TableVerified:
         cut = source_state.cut
         reason = self._why_not(name, cut)
         if reason:
@@ -267,7 +305,9 @@ class _Verification:
         spec = MODES[table.spec.mode]
         parts: list[RoundsResult] = []
         repaired = Repaired()
-        sources = [source for source, recorded in table.spec.sources_of(name).items() if not recorded.gone]
+        sources = [
+            source for source, recorded in table.spec.sources_of(name).items() if not recorded.gone
+        ]
         for source in sources:
             reading = TableReading(
                 self._config,
@@ -277,17 +317,29 @@ class _Verification:
                 source_table=source,
                 on_step=self._on_step,
             )
-            comparison = TableComparison(self._config, reading, sink=self._sink, scratch=self._scratch)
-            by_key = bool(table.spec.key or (not spec.has_key and table.spec.sources_of(name)[source].key))
-            parts.append(self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired))
+            comparison = TableComparison(
+                self._config, reading, sink=self._sink, scratch=self._scratch
+            )
+            by_key = bool(
+                table.spec.key or (not spec.has_key and table.spec.sources_of(name)[source].key)
+            )
+            parts.append(
+                self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired)
+            )
         made = self._joined(name, table, sources, parts, repaired)
-        return made.model_copy(update={"foreign": external_writes.get(name)}) if name in external_writes else made
+        return (
+            made.model_copy(update={"foreign": external_writes.get(name)})
+            if name in external_writes
+            else made
+        )
 
     def _source_table(
         self, table: CutTable, *, by_key: bool, comparison: TableComparison, repaired: Repaired
     ) -> RoundsResult:
         options = self._options
-        request = ReadRequest(rows_per_range=options.rows_per_range, share=options.share, seed=options.seed)
+        request = ReadRequest(
+            rows_per_range=options.rows_per_range, share=options.share, seed=options.seed
+        )
         settled = comparison.settle(request, by_key=by_key)
         if not options.repair or not settled.different or (settled.unreadable and not by_key):
             return settled
@@ -295,7 +347,9 @@ class _Verification:
         for piece in settled.different:
             repaired.keys += self._displayed(piece, len(repaired.keys))
         for _ in range(_REPAIRS_MAX):
-            if repairable(table.spec.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
+            if repairable(
+                table.spec.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]
+            ):
                 break
             self._repair(comparison, settled.different, by_key, repaired)
             settled = comparison.settle(request, by_key=by_key)
@@ -304,8 +358,11 @@ class _Verification:
         settled.rounds += first.rounds
         return settled
 
-    def _repair(self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired) -> None:
-        """Apply what is proved of these keys if the source has not moved on; else read them again."""
+    def _repair(
+        self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired
+    ) -> None:
+        """Apply what is proved of these keys if the source has not moved on; else read them
+        again."""
         for piece in pieces[-1:] if not by_key else pieces:
             reading, found = piece.reading, piece.found
             for _ in range(_REPAIRS_MAX):
@@ -319,16 +376,24 @@ class _Verification:
                 request = comparison.request_for(piece) if by_key else ReadRequest(exact="always")
                 reading, found = comparison.round(request, piece if by_key else None)
 
-    def _applied(self, reading: Reading, found: ComparisonResult) -> tuple[int, Counter[str]] | None:
+    def _applied(
+        self, reading: Reading, found: ComparisonResult
+    ) -> tuple[int, Counter[str]] | None:
         self._on_step(Step(reading.target.name, "repairing", found.differences))
         return self._captures.change(
             lambda cursors, run_id: apply_repair(
-                self._config, self._sink, reading, found, reading.proved, cursors=cursors, who=self._options.who,
+                self._config,
+                self._sink,
+                reading,
+                found,
+                reading.proved,
+                cursors=cursors,
+                who=self._options.who,
                 run_id=run_id,
             )
-        )  # fmt: skip
+        )
 
-    # -- in words -----------------------------------------------------------------------------------------------------
+    # -- in words ----------------------------------------------------------------------------------
 
     def _why_not(self, name: str, cut: Cut) -> str:
         """Return why a table is not compared; "" if it is."""
@@ -352,7 +417,10 @@ class _Verification:
                 f"{quote(next(iter(sources)))}`"
             )
         if state.partial and not self._options.tables:
-            return "partial (K19): it lacks rows from before its first change; name it with --table to compare it"
+            return (
+                "partial (K19): it lacks rows from before its first change; name it with "
+                "--table to compare it"
+            )
         return ""
 
     def _not_compared(
@@ -374,7 +442,12 @@ class _Verification:
         )
 
     def _joined(
-        self, name: str, table: CutTable, sources: Sequence[str], parts: Sequence[RoundsResult], repaired: Repaired
+        self,
+        name: str,
+        table: CutTable,
+        sources: Sequence[str],
+        parts: Sequence[RoundsResult],
+        repaired: Repaired,
     ) -> TableVerified:
         counts: Counter[str] = Counter()
         differences: list[Difference] = []
@@ -391,13 +464,21 @@ class _Verification:
         sides = reading.sides
         strays = 0
         if sides.shard is not None and self._options.share >= 1:
-            strays = count_strays(self._sink.spark.session(), sides.path, sides.version, sides.shard[0], reading.shards)
+            strays = count_strays(
+                self._sink.spark.session(),
+                sides.path,
+                sides.version,
+                sides.shard[0],
+                reading.shards,
+            )
         intervals = None
         if MODES[table.spec.mode].keeps_versions:
             intervals = check_intervals(self._sink, name, version=sides.version).found
         open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
         stale = sum(part.stale for part in parts)
-        wrong = bool(counts or strays or stale or (intervals is not None and not intervals.is_continuous))
+        wrong = bool(
+            counts or strays or stale or (intervals is not None and not intervals.is_continuous)
+        )
         status: Status = "different" if wrong else "unsettled" if open_keys else "equal"
         keyless = not compared_key(reading.target, sources[-1])
         return TableVerified(
@@ -406,7 +487,9 @@ class _Verification:
             mode=table.spec.mode,
             key=sides.key,
             status=status,
-            proves=MODES[table.spec.mode].proves_keyless if keyless else MODES[table.spec.mode].proves,
+            proves=MODES[table.spec.mode].proves_keyless
+            if keyless
+            else MODES[table.spec.mode].proves,
             reason=self._reason(
                 table,
                 counts,
@@ -447,15 +530,25 @@ class _Verification:
         return display(piece.sides, rows)
 
     def _reason(
-        self, table: CutTable, counts: Counter[str], open_keys: int, stale: int, *, unproved: bool, unread: bool
+        self,
+        table: CutTable,
+        counts: Counter[str],
+        open_keys: int,
+        stale: int,
+        *,
+        unproved: bool,
+        unread: bool,
     ) -> str:
         if counts and self._options.repair:
-            why = repairable(table.spec.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread)
+            why = repairable(
+                table.spec.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread
+            )
             return f"not repaired: {why}" if why else "some keys differ again"
         if stale:
             return (
-                f"{stale:,} rows of the lake are older than the source's, which the policies keep out of it: correct "
-                f"the values at the source, or see `cdc-pipeline quarantine list {self._config.name}`"
+                f"{stale:,} rows of the lake are older than the source's, which the policies keep "
+                "out of it: correct the values at the source, or see `cdc-pipeline quarantine list "
+                f"{self._config.name}`"
             )
         if open_keys and unproved:
             return (

@@ -181,7 +181,9 @@ class ProvenView:
         if placed is not None and name in placed.last_ddl:
             raise DisturbedError("the table was altered in the meantime", table=self._source_table)
         if told is None:
-            raise DisturbedError("the source does not have this table, or does not show it", table=self._source_table)
+            raise DisturbedError(
+                "the source does not have this table, or does not show it", table=self._source_table
+            )
         return source.with_key(told[0])
 
 
@@ -191,11 +193,20 @@ def changes_void_it() -> Iterator[None]:
     try:
         yield
     except TableChangedError as error:
-        raise DisturbedError(error.what, table=error.table, got=error.got, next_step=error.next_step) from error
+        raise DisturbedError(
+            error.what, table=error.table, got=error.got, next_step=error.next_step
+        ) from error
 
 
 def _essence(cut: Cut, name: str) -> tuple[object, ...]:
     """Return the parts of a target that row changes do not affect."""
     table = cut.tables[name]
     app_id = cut.cursor.targets[name].app_id
-    return (app_id, table.spec.columns, table.spec.key, table.spec.sources, table.spec.shape, table.spec.mode)
+    return (
+        app_id,
+        table.spec.columns,
+        table.spec.key,
+        table.spec.sources,
+        table.spec.shape,
+        table.spec.mode,
+    )

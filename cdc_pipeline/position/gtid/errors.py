@@ -9,11 +9,16 @@ from cdc_pipeline.position.position import Flavor
 
 _GOT_CHARACTERS_MAX: Final = 200
 _SET_FORMS: Final[dict[Flavor, str]] = {
-    "mysql": "a GTID set of MySQL such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7, with tags uuid:1-5:tag:1-3",
+    "mysql": (
+        "a GTID set of MySQL such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7, with tags "
+        "uuid:1-5:tag:1-3"
+    ),
     "mariadb": "a GTID position of MariaDB such as 0-1-100,1-1-7",
 }
 _SINGLE_FORMS: Final[dict[Flavor, str]] = {
-    "mysql": "one GTID of MySQL such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:7, with a tag uuid:tag:7",
+    "mysql": (
+        "one GTID of MySQL such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:7, with a tag uuid:tag:7"
+    ),
     "mariadb": "one GTID of MariaDB such as 0-1-100",
 }
 _SETS: Final[dict[Flavor, str]] = {
@@ -44,6 +49,8 @@ def same_kind(kind: type[SetT], other: object, flavor: Flavor) -> SetT:
     if not isinstance(other, kind):
         name = "MariaDB" if flavor == "mariadb" else "MySQL"
         raise set_error(
-            flavor, f"a GTID set of {name} cannot be compared with one of another kind of server", str(other)
+            flavor,
+            f"a GTID set of {name} cannot be compared with one of another kind of server",
+            str(other),
         )
     return other

@@ -47,7 +47,10 @@ class MariadbGtidSet:
         domains.
         """
         theirs = same_kind(MariadbGtidSet, other, "mariadb")
-        return all(self._reaches(domain, server, number) for (domain, server), number in theirs.last.items())
+        return all(
+            self._reaches(domain, server, number)
+            for (domain, server), number in theirs.last.items()
+        )
 
     def union(self, other: MariadbGtidSet) -> MariadbGtidSet:
         """Return the later GTID of each domain, or of each server if either set is a state."""
@@ -75,7 +78,9 @@ class MariadbGtidSet:
             raise set_error("mariadb", f"{key!r} is not a domain and a server id", key)
         if not len(numbers):
             return self
-        return self.union(MariadbGtidSet({(int(match[1]), int(match[2])): int(numbers.max())}, self.is_state))
+        return self.union(
+            MariadbGtidSet({(int(match[1]), int(match[2])): int(numbers.max())}, self.is_state)
+        )
 
     def position(self) -> MariadbGtidSet:
         """Return the last GTID of each domain, after which a dump starts."""
@@ -115,7 +120,12 @@ def parse_mariadb(text: str) -> MariadbGtidSet:
         if not part:
             continue
         match = _GTID.fullmatch(part)
-        if match is None or int(match[1]) >= 2**32 or int(match[2]) >= 2**32 or int(match[3]) >= 2**64:
+        if (
+            match is None
+            or int(match[1]) >= 2**32
+            or int(match[2]) >= 2**32
+            or int(match[3]) >= 2**64
+        ):
             raise set_error("mariadb", f"{part!r} is not a GTID", text)
         key = int(match[1]), int(match[2])
         if key in last:

@@ -29,7 +29,9 @@ _TAGGED_FORMAT: Final = 1
 
 Intervals = NDArray[np.int64]  # (k, 2): first, one past the last
 
-_UUID = re.compile(r"\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?")
+_UUID = re.compile(
+    r"\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
+)
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 _INTERVAL = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
 
@@ -76,7 +78,9 @@ class MysqlGtidSet:
             return self
         if int(numbers.min()) < 1 or int(numbers.max()) > NUMBER_MAX:
             raise set_error(
-                "mysql", "a transaction number is out of range", f"{key}:{int(numbers.min())}-{int(numbers.max())}"
+                "mysql",
+                "a transaction number is out of range",
+                f"{key}:{int(numbers.min())}-{int(numbers.max())}",
             )
         source, _, tag = key.partition(":")
         normal = _uuid(source, key)
@@ -108,7 +112,9 @@ class MysqlGtidSet:
         parts: dict[str, list[str]] = {}
         for key in sorted(self.intervals, key=_sort_key):
             source, _, tag = key.partition(":")
-            texts = [f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in self.intervals[key].tolist()]
+            texts = [
+                f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in self.intervals[key].tolist()
+            ]
             parts.setdefault(source, []).extend([tag, *texts] if tag else texts)
         return ",".join(":".join([source, *texts]) for source, texts in parts.items())
 
@@ -132,7 +138,9 @@ def parse_mysql(text: str) -> MysqlGtidSet:
                 first = int(interval[1])
                 last = int(interval[2] or interval[1])
                 if not 1 <= first <= last <= NUMBER_MAX:
-                    raise set_error("mysql", f"{token} is not an interval of transaction numbers", text)
+                    raise set_error(
+                        "mysql", f"{token} is not an interval of transaction numbers", text
+                    )
                 found.setdefault(key, []).append((first, last + 1))
                 pending_tag = False
             elif _TAG.fullmatch(token) and not pending_tag:
@@ -142,7 +150,9 @@ def parse_mysql(text: str) -> MysqlGtidSet:
                 raise set_error("mysql", f"{token!r} is neither an interval nor a tag", text)
         if pending_tag or not tokens:
             raise set_error("mysql", f"{key} has no transaction numbers", text)
-    return MysqlGtidSet({key: _merge(np.array(pairs, dtype=np.int64)) for key, pairs in found.items()})
+    return MysqlGtidSet(
+        {key: _merge(np.array(pairs, dtype=np.int64)) for key, pairs in found.items()}
+    )
 
 
 def encode_mysql_binary(gtid_set: MysqlGtidSet) -> bytes:

@@ -96,6 +96,8 @@ def add_executed(text: str, executed: dict[str, NDArray[np.int64]], flavor: Flav
     found: MysqlGtidSet | MariadbGtidSet = parse_gtid_set(text, flavor)
     for key, numbers in executed.items():
         if not len(key):
-            raise PositionError("a transaction without a GTID cannot join a GTID set", got=f"{len(numbers)} of them")
+            raise PositionError(
+                "a transaction without a GTID cannot join a GTID set", got=f"{len(numbers)} of them"
+            )
         found = found.add_many(key, numbers)
     return str(found)

@@ -26,7 +26,9 @@ def gtid_set(question: Question) -> StartDecision:
     assert isinstance(start, GtidConfig)
     position = after_gtid_set(question.source, start.gtid_set, setting="start.gtid_set")
     return StartDecision(
-        position, (f"the configuration starts after the GTID set {position.gtid_set}",), by_offset=False
+        position,
+        (f"the configuration starts after the GTID set {position.gtid_set}",),
+        by_offset=False,
     )
 
 
@@ -45,11 +47,15 @@ def journal_and_time(question: Question) -> StartDecision:
     assert start.journal is not None
     head = Position(start.journal, FIRST_OFFSET)
     question.source.validate_position(head)
-    found = search_by_time(question.source, t_us=_us(start.time), end=question.end, journal=start.journal)
+    found = search_by_time(
+        question.source, t_us=_us(start.time), end=question.end, journal=start.journal
+    )
     what = f"the configuration starts at {start.time.isoformat()} in {start.journal}"
     if found is None:
         return _completed(
-            question, head, f"{what}: the journal has no commit at or after it, so all of the journal is read"
+            question,
+            head,
+            f"{what}: the journal has no commit at or after it, so all of the journal is read",
         )
     return _completed(question, found, f"{what}: found at {found}")
 
@@ -61,11 +67,19 @@ def time(question: Question) -> StartDecision:
     found = search_by_time(question.source, t_us=_us(start.time), end=question.end)
     what = f"the configuration starts at {start.time.isoformat()}"
     if found is None:
-        return _at_end(question, f"{what}: there is no commit at or after it, so reading starts at the end of the log")
+        return _at_end(
+            question,
+            f"{what}: there is no commit at or after it, so reading starts at the end of the log",
+        )
     decision = _completed(question, found, f"{what}: found at {found}")
     oldest = question.source.journals()[0].journal
-    if found.journal == oldest and question.source.journal_created_s(oldest) * SECOND_US > _us(start.time):
-        late = f"the oldest journal, {oldest}, was created after that time: the log lacks what happened before"
+    if found.journal == oldest and question.source.journal_created_s(oldest) * SECOND_US > _us(
+        start.time
+    ):
+        late = (
+            f"the oldest journal, {oldest}, was created after that time: the log lacks "
+            "what happened before"
+        )
         return StartDecision(decision.position, (*decision.reasons, late))
     return decision
 
@@ -73,7 +87,9 @@ def time(question: Question) -> StartDecision:
 def earliest(question: Question) -> StartDecision:
     """Start at the oldest journal (P4)."""
     position = with_created(question.source, question.source.earliest_position())
-    return StartDecision(position, (f"the configuration starts at the earliest journal: {position}",))
+    return StartDecision(
+        position, (f"the configuration starts at the earliest journal: {position}",)
+    )
 
 
 def latest(question: Question) -> StartDecision:
@@ -85,7 +101,8 @@ def standby_end(question: Question) -> StartDecision:
     """Start at the current end, because nothing is configured for the standby (P4)."""
     return _at_end(
         question,
-        "the primary's start is meaningless on the standby, and source.standby.start is not set: the end of its log",
+        "the primary's start is meaningless on the standby, and source.standby.start is not set: "
+        "the end of its log",
     )
 
 

@@ -21,12 +21,19 @@ from typing import Any, Final, cast
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.errors import PositionError, ServerSettingError, UnknownEventError, UnsupportedEventError
+from cdc_pipeline.errors import (
+    PositionError,
+    ServerSettingError,
+    UnknownEventError,
+    UnsupportedEventError,
+)
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.types import FIRST_OFFSET, StartSource
 
-_GTIDS_UNKNOWN_STEP: Final = "run FLUSH BINARY LOGS and start at offset 4 of the next journal, or start at a gtid_set"
+_GTIDS_UNKNOWN_STEP: Final = (
+    "run FLUSH BINARY LOGS and start at offset 4 of the next journal, or start at a gtid_set"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +67,23 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
     try:
         found = _read_to(source, wanted)
         if found.begin >= 0:
-            notes.append(f"{wanted} is inside a transaction: back to its beginning at {found.begin} (P7)")
+            notes.append(
+                f"{wanted} is inside a transaction: back to its beginning at {found.begin} (P7)"
+            )
             found = _read_to(source, replace(wanted, offset=found.begin))
     except ServerSettingError:
         executed = _executed_by_heads(source, wanted)
         if executed is None:
             raise
         position = with_created(source, replace(wanted, gtid_set=executed))
-        return position, (f"{wanted.journal} has no GTIDs: {executed or 'nothing'} was executed before it",)
+        return position, (
+            f"{wanted.journal} has no GTIDs: {executed or 'nothing'} was executed before it",
+        )
     except (UnsupportedEventError, UnknownEventError) as error:
         if not uses_gtids:
-            unchecked = f"an event before it cannot be read ({error.what}): the position was not checked"
+            unchecked = (
+                f"an event before it cannot be read ({error.what}): the position was not checked"
+            )
             return replace(wanted, gtid_set=""), (unchecked,)
         raise PositionError(
             "the GTIDs executed up to the start are unknown: an event before it cannot be read",
@@ -83,7 +96,11 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
     if not uses_gtids:
         return replace(found.position, gtid_set=""), (*notes, "the source does not use GTIDs")
     gtid_set = _text(found.executed)
-    notes.append(f"{gtid_set} was executed before it" if gtid_set else "the log has no GTIDs up to that point")
+    notes.append(
+        f"{gtid_set} was executed before it"
+        if gtid_set
+        else "the log has no GTIDs up to that point"
+    )
     return replace(found.position, gtid_set=gtid_set), tuple(notes)
 
 
@@ -109,7 +126,9 @@ def _executed_by_heads(source: StartSource, wanted: Position) -> str | None:
 def head_set(source: StartSource, journal: str) -> str:
     """Return the set at the head of a journal; "" if it has none."""
     flavor = source.identity.flavor
-    with closing(cast(Any, source.chunks(Position(journal, FIRST_OFFSET), source.end_position()))) as chunks:
+    with closing(
+        cast(Any, source.chunks(Position(journal, FIRST_OFFSET), source.end_position()))
+    ) as chunks:
         for chunk in chunks:
             if chunk.journal != journal:
                 break
@@ -135,7 +154,9 @@ def _read_to(source: StartSource, wanted: Position) -> _Read:
     executed: MysqlGtidSet | MariadbGtidSet | None = None
     position = replace(wanted, gtid_set="")
     # Chunks are generators: closing one ends its dump.
-    with closing(cast(Any, source.chunks(Position(wanted.journal, FIRST_OFFSET), source.end_position()))) as chunks:
+    with closing(
+        cast(Any, source.chunks(Position(wanted.journal, FIRST_OFFSET), source.end_position()))
+    ) as chunks:
         for chunk in chunks:
             if chunk.journal != wanted.journal:
                 break
@@ -165,8 +186,12 @@ def _listed(chunk: Chunk, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet | Non
 
     types = chunk.events["event_type"]
     found: MysqlGtidSet | MariadbGtidSet | None = None
-    for row in np.flatnonzero((types == EventType.PREVIOUS_GTIDS) | (types == EventType.MARIADB_GTID_LIST)):
+    for row in np.flatnonzero(
+        (types == EventType.PREVIOUS_GTIDS) | (types == EventType.MARIADB_GTID_LIST)
+    ):
         where = int(chunk.events["offset"][row])
-        text = gtid.previous_set(chunk.body(int(row)), int(types[row]), journal=chunk.journal, offset=where)
+        text = gtid.previous_set(
+            chunk.body(int(row)), int(types[row]), journal=chunk.journal, offset=where
+        )
         found = parse_gtid_set(text, flavor)
     return found

@@ -21,7 +21,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from cdc_pipeline.errors import JournalMissingError, PositionError, ServerChangedError, SourceIdentityError
+from cdc_pipeline.errors import (
+    JournalMissingError,
+    PositionError,
+    ServerChangedError,
+    SourceIdentityError,
+)
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.start.executed import complete, head_set
@@ -29,7 +34,13 @@ from cdc_pipeline.position.start.locate import locate_gtid_set
 from cdc_pipeline.position.start.question import Question
 from cdc_pipeline.position.start.same_log import begin_again, check_same_log
 from cdc_pipeline.position.start.search import search_by_time
-from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartDecision, StartSource, read_by_offset
+from cdc_pipeline.position.start.types import (
+    FIRST_OFFSET,
+    SECOND_US,
+    StartDecision,
+    StartSource,
+    read_by_offset,
+)
 
 
 def stay(question: Question) -> StartDecision:
@@ -46,7 +57,9 @@ def stay(question: Question) -> StartDecision:
     source.validate_position(position)
     if not by_offset:
         _check_nothing_is_passed_over(question)
-    return StartDecision(position, (*_cursor_notes(question), *notes, _what_is_new(question)), by_offset=by_offset)
+    return StartDecision(
+        position, (*_cursor_notes(question), *notes, _what_is_new(question)), by_offset=by_offset
+    )
 
 
 def complete_cursor(question: Question) -> StartDecision:
@@ -65,7 +78,11 @@ def by_set_after_purge(question: Question) -> StartDecision:
     """Continue by GTID set if nothing was lost with the cursor's purged journal (P3)."""
     _check_not_ahead(question)
     question.source.validate_position(question.cursor.position)
-    return StartDecision(question.cursor.position, (*_cursor_notes(question), _what_is_new(question)), by_offset=False)
+    return StartDecision(
+        question.cursor.position,
+        (*_cursor_notes(question), _what_is_new(question)),
+        by_offset=False,
+    )
 
 
 def fail_over(question: Question) -> StartDecision:
@@ -94,9 +111,12 @@ def switch_by_time(question: Question) -> StartDecision:
     found = search_by_time(source, t_us=t_us, end=question.end)
     reasons = [
         *_cursor_notes(question),
-        f"now {_name_of(question.identity)} answers: searched for the first commit at or after {_time(t_us)}, which is "
-        f"{rules.fallback_interval_us / SECOND_US:g} s before the last one that was applied",
-        f"found at {found}" if found else f"there is none: the end of the log at {question.end} (P8)",
+        f"now {_name_of(question.identity)} answers: searched for the first commit at or after "
+        f"{_time(t_us)}, which is {rules.fallback_interval_us / SECOND_US:g} s before the last one "
+        "that was applied",
+        f"found at {found}"
+        if found
+        else f"there is none: the end of the log at {question.end} (P8)",
     ]
     position = found or question.end
     until_us: int | None = last_us
@@ -177,11 +197,12 @@ def _check_not_ahead(question: Question) -> None:
     if position.order <= end.order and not missing:
         return
     raise SourceIdentityError(
-        f"the cursor of {cursor.source} is ahead of the log of {_name_of(identity)}: its journals were renumbered, "
-        "or it was restored to an earlier state",
+        f"the cursor of {cursor.source} is ahead of the log of {_name_of(identity)}: its journals "
+        "were renumbered, or it was restored to an earlier state",
         journal=position.journal,
         offset=position.offset,
-        expected=f"a log that ends at {position} or later" + (f" and holds {missing}" if missing else ""),
+        expected=f"a log that ends at {position} or later"
+        + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
         next_step=f"wait if this is a lagging replica; {begin_again(cursor.source)}",
     )
@@ -212,7 +233,9 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
         )
     if source.tables() is None:  # no server skips executed transactions of an archive
         with closing(cast(Any, source.chunks(earliest, end))) as chunks:
-            position = locate_gtid_set(chunks, wanted=text, earliest=earliest, end=end, flavor=flavor)
+            position = locate_gtid_set(
+                chunks, wanted=text, earliest=earliest, end=end, flavor=flavor
+            )
     else:
         position = replace(earliest, gtid_set=text)
     source.validate_position(position)
@@ -249,12 +272,14 @@ def _last_commit_us(question: Question) -> int:
         last_us = cursor.journal_created_s * SECOND_US
     if last_us <= 0:
         raise SourceIdentityError(
-            f"the cursor of {cursor.source} was written for another server and has no time to search by",
+            f"the cursor of {cursor.source} was written for another server and has no "
+            "time to search by",
             journal=cursor.journal,
             offset=cursor.offset,
             expected=_name_of(cursor.identity),
             got=_name_of(question.identity),
-            next_step="connect to the server of the cursor again, or load the tables from the new server",
+            next_step="connect to the server of the cursor again, or load the tables "
+            "from the new server",
         )
     return last_us
 
@@ -267,11 +292,13 @@ def _check_reaches_back(question: Question, last_us: int) -> None:
     created_s = question.source.journal_created_s(oldest)
     if created_s * SECOND_US > last_us:
         raise JournalMissingError(
-            f"the log of {_name_of(question.identity)} begins after the last transaction that was applied",
+            f"the log of {_name_of(question.identity)} begins after the last transaction "
+            "that was applied",
             journal=oldest,
             expected=f"a journal created at or before {_time(last_us)}",
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",
-            next_step="read the gap from the old server or an archive of it, or load the tables again",
+            next_step="read the gap from the old server or an archive of it, or load "
+            "the tables again",
         )
 
 
@@ -295,7 +322,9 @@ def _check_nothing_is_passed_over(question: Question) -> None:
             low = middle + 1
     if not low:
         return
-    passed_over = source.chunks(read_by_offset(cursor.position), Position(later[low - 1], FIRST_OFFSET))
+    passed_over = source.chunks(
+        read_by_offset(cursor.position), Position(later[low - 1], FIRST_OFFSET)
+    )
     with closing(cast(Any, passed_over)) as chunks:
         for _ in chunks:
             pass

@@ -49,20 +49,28 @@ def locate_gtid_set(
                 continue
             if not skip.contains(one):
                 if start is None:
-                    offset, created_s = int(chunk.events["offset"][row]), chunk.journal_format.created_s
+                    offset, created_s = (
+                        int(chunk.events["offset"][row]),
+                        chunk.journal_format.created_s,
+                    )
                     start = Position(chunk.journal, offset, journal_created_s=created_s)
                 continue
             if start is not None:
-                raise _mixed_error(wanted, chunk.journal, int(chunk.events["offset"][row]), str(one))
+                raise _mixed_error(
+                    wanted, chunk.journal, int(chunk.events["offset"][row]), str(one)
+                )
             known = known.union(one)
     missing = skip.subtract(known)
     if missing or known.subtract(skip):
         raise PositionError(
             "the log does not match the configured GTID set",
             setting="start.gtid_set",
-            expected=f"a log that begins at or before the end of {wanted} and contains the rest of it",
-            got=f"before its first journal: {earliest.gtid_set or 'nothing'}; not found: {missing or 'nothing'}",
-            next_step="start at earliest, or take the GTID set from the server that wrote these journals",
+            expected=f"a log that begins at or before the end of {wanted} and "
+            "contains the rest of it",
+            got=f"before its first journal: {earliest.gtid_set or 'nothing'}; not found: "
+            f"{missing or 'nothing'}",
+            next_step="start at earliest, or take the GTID set from the server that "
+            "wrote these journals",
         )
     return replace(start or end, gtid_set=wanted)
 
@@ -79,7 +87,9 @@ def _mixed_error(wanted: str, journal: str, offset: int, found: str) -> Position
     )
 
 
-def _set_of(executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
+def _set_of(
+    executed: dict[str, NDArray[np.int64]], flavor: Flavor
+) -> MysqlGtidSet | MariadbGtidSet:
     found = parse_gtid_set("", flavor)
     for key, numbers in executed.items():
         found = found.add_many(key, numbers)

@@ -71,7 +71,11 @@ class Question:
     def switched(self) -> bool:
         """Whether the cursor is from one configured address and the other is connected (P6)."""
         addresses = self.rules.addresses
-        return not self.same_address and self.cursor.address in addresses and self.identity.address in addresses
+        return (
+            not self.same_address
+            and self.cursor.address in addresses
+            and self.identity.address in addresses
+        )
 
     @property
     def is_only_address(self) -> bool:
@@ -83,7 +87,11 @@ class Question:
         """Whether the cursor's journal was removed while the numbering continued."""
         names = [info.journal for info in self.source.journals()]
         journal = self.cursor.journal
-        if not names or journal in names or journal.rpartition(".")[0] != names[-1].rpartition(".")[0]:
+        if (
+            not names
+            or journal in names
+            or journal.rpartition(".")[0] != names[-1].rpartition(".")[0]
+        ):
             return False
         return journal_number(journal) < journal_number(names[-1])
 

@@ -45,7 +45,11 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
     """
     for events in (piece.events[-1:], piece.events):  # nearly always the last one qualifies
         size_bytes = events["next_offset"] - events["offset"]
-        matches = (events["parent"] < 0) & (events["event_length"] == size_bytes) & (size_bytes <= LOGGED_BYTES_MAX)
+        matches = (
+            (events["parent"] < 0)
+            & (events["event_length"] == size_bytes)
+            & (size_bytes <= LOGGED_BYTES_MAX)
+        )
         matches &= (events["offset"] <= _OFFSET_MAX) & ~np.isin(events["event_type"], _UNSTABLE)
         rows = np.flatnonzero(matches)
         if len(rows):
@@ -78,7 +82,9 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
             pipeline_name=pipeline_name,
         )
         if source.tables() is None:  # files
-            error.next_step = f"if {position.journal} is an incomplete copy, copy it again; {error.next_step}"
+            error.next_step = (
+                f"if {position.journal} is an incomplete copy, copy it again; {error.next_step}"
+            )
         raise error
     event = position.last_event
     if event is None:
@@ -86,14 +92,24 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
         _check_created(source, position, created_s, pipeline_name)
         return
     begin = Position(position.journal, event.offset, journal_created_s=position.journal_created_s)
-    end = Position(position.journal, event.offset + event.size_bytes, journal_created_s=position.journal_created_s)
-    expected = f"the event of {event.size_bytes} bytes at {event.offset} with CRC32 {event.crc32:08x}"
+    end = Position(
+        position.journal,
+        event.offset + event.size_bytes,
+        journal_created_s=position.journal_created_s,
+    )
+    expected = (
+        f"the event of {event.size_bytes} bytes at {event.offset} with CRC32 {event.crc32:08x}"
+    )
     try:
         with closing(cast(Any, source.chunks(begin, end))) as chunks:
             chunk = next(chunks, None)
     except (BinlogError, PositionError) as error:
         raise _other_log(
-            source.identity, position, expected=expected, got=error.what, pipeline_name=pipeline_name
+            source.identity,
+            position,
+            expected=expected,
+            got=error.what,
+            pipeline_name=pipeline_name,
         ) from None
     found = None
     if chunk is not None and len(chunk.events) and chunk.journal == position.journal:
@@ -112,7 +128,12 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
 
 
 def _other_log(
-    identity: ServerIdentity, position: Position, *, expected: str, got: str, pipeline_name: str = ""
+    identity: ServerIdentity,
+    position: Position,
+    *,
+    expected: str,
+    got: str,
+    pipeline_name: str = "",
 ) -> SourceIdentityError:
     """Return an error for a log that is not the log of `position`."""
     return SourceIdentityError(
@@ -137,7 +158,9 @@ def begin_again(pipeline_name: str = "") -> str:
     )
 
 
-def _check_created(source: StartSource, position: Position, created_s: int, pipeline_name: str) -> None:
+def _check_created(
+    source: StartSource, position: Position, created_s: int, pipeline_name: str
+) -> None:
     if position.journal_created_s not in (0, created_s):
         raise _other_log(
             source.identity,

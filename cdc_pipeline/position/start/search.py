@@ -98,10 +98,14 @@ def journals_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) ->
             return JournalsToScan((), max(0, low - 1))
     after = [is_after(index) for index in range(len(names))]
     first = max(0, (after.index(True) if True in after else len(names)) - 1)
-    return JournalsToScan(tuple(index for index in range(first) if created[index + 1] < created[index]), first)
+    return JournalsToScan(
+        tuple(index for index in range(first) if created[index + 1] < created[index]), first
+    )
 
 
-def _scan(source: StartSource, start: Position, end: Position, *, t_us: int, only: str) -> Position | None:
+def _scan(
+    source: StartSource, start: Position, end: Position, *, t_us: int, only: str
+) -> Position | None:
     from cdc_pipeline.binlog.transactions.grouping import (
         TransactionPass,  # loads compiled code, so only when a journal is read
     )

@@ -23,7 +23,13 @@ from cdc_pipeline.position.start import configured, history
 from cdc_pipeline.position.start.executed import complete
 from cdc_pipeline.position.start.locate import locate_gtid_set
 from cdc_pipeline.position.start.question import Question
-from cdc_pipeline.position.start.types import Overlap, StartDecision, StartRules, StartSource, read_by_offset
+from cdc_pipeline.position.start.types import (
+    Overlap,
+    StartDecision,
+    StartRules,
+    StartSource,
+    read_by_offset,
+)
 
 __all__ = [
     "WITHOUT_HISTORY",
@@ -49,63 +55,100 @@ class Row:
 
 WITH_HISTORY: Final = (
     Row(
-        "P5", "the source is not the same kind of server as the cursor's", lambda q: not q.same_flavor, history.refuse
+        "P5",
+        "the source is not the same kind of server as the cursor's",
+        lambda q: not q.same_flavor,
+        history.refuse,
     ),
     Row(
-        "P3", "another server, which uses GTIDs: read its log after the cursor's GTID set",
-        lambda q: q.goes_by_gtid and not q.same_server, history.fail_over,
+        "P3",
+        "another server, which uses GTIDs: read its log after the cursor's GTID set",
+        lambda q: q.goes_by_gtid and not q.same_server,
+        history.fail_over,
     ),
     Row(
-        "P3", "the cursor's journal was purged: its GTID set shows whether anything was lost",
-        lambda q: q.goes_by_gtid and q.is_purged and q.source.tables() is not None, history.by_set_after_purge,
+        "P3",
+        "the cursor's journal was purged: its GTID set shows whether anything was lost",
+        lambda q: q.goes_by_gtid and q.is_purged and q.source.tables() is not None,
+        history.by_set_after_purge,
     ),
     Row(
-        "P3", "the server has begun to use GTIDs: continue by offset, with the executed set "
-              "completed",
+        "P3",
+        "the server has begun to use GTIDs: continue by offset, with the executed set completed",
         lambda q: q.same_server and q.uses_gtids and not q.goes_by_gtid and bool(q.end.gtid_set),
         history.complete_cursor,
     ),
-    Row("P5", "the cursor's own server: continue at the last position", lambda q: q.same_server, history.stay),
     Row(
-        "P6", "primary and standby were switched, and there is no GTID set to compare: search "
-              "by time",
-        lambda q: q.switched, history.switch_by_time,
+        "P5",
+        "the cursor's own server: continue at the last position",
+        lambda q: q.same_server,
+        history.stay,
     ),
     Row(
-        "P5", "another server at the source's only address, after too many dump errors: search by time",
-        lambda q: q.is_only_address and q.rules.dump_errors.count > q.rules.dump_errors_max, history.switch_virtual_ip,
+        "P6",
+        "primary and standby were switched, and there is no GTID set to compare: search by time",
+        lambda q: q.switched,
+        history.switch_by_time,
     ),
     Row(
-        "P5", "another server at the source's only address", lambda q: q.is_only_address, history.await_virtual_ip
+        "P5",
+        "another server at the source's only address, after too many dump errors: search by time",
+        lambda q: q.is_only_address and q.rules.dump_errors.count > q.rules.dump_errors_max,
+        history.switch_virtual_ip,
+    ),
+    Row(
+        "P5",
+        "another server at the source's only address",
+        lambda q: q.is_only_address,
+        history.await_virtual_ip,
     ),
     Row("P5", "a server that is unrelated to the cursor", lambda _: True, history.refuse),
-)  # fmt: skip
+)
 
 WITHOUT_HISTORY: Final = (
     Row(
-        "P3", "there is no cursor: the configured GTID set",
-        lambda q: isinstance(q.configured, GtidConfig), configured.gtid_set,
+        "P3",
+        "there is no cursor: the configured GTID set",
+        lambda q: isinstance(q.configured, GtidConfig),
+        configured.gtid_set,
     ),
     Row(
-        "P4", "there is no cursor: the standby without a configured start",
-        lambda q: q.configured is None, configured.standby_end,
+        "P4",
+        "there is no cursor: the standby without a configured start",
+        lambda q: q.configured is None,
+        configured.standby_end,
     ),
     Row(
-        "P4", "there is no cursor: the configured journal and offset",
-        lambda q: isinstance(q.configured, PositionConfig), configured.journal_and_offset,
+        "P4",
+        "there is no cursor: the configured journal and offset",
+        lambda q: isinstance(q.configured, PositionConfig),
+        configured.journal_and_offset,
     ),
     Row(
-        "P4", "there is no cursor: the configured time in one journal",
+        "P4",
+        "there is no cursor: the configured time in one journal",
         lambda q: isinstance(q.configured, TimeConfig) and q.configured.journal is not None,
         configured.journal_and_time,
     ),
     Row(
-        "P8", "there is no cursor: the configured time",
-        lambda q: isinstance(q.configured, TimeConfig), configured.time,
+        "P8",
+        "there is no cursor: the configured time",
+        lambda q: isinstance(q.configured, TimeConfig),
+        configured.time,
     ),
-    Row("P4", "there is no cursor: the oldest journal", lambda q: q.configured == "earliest", configured.earliest),
-    Row("P4", "there is no cursor: the end of the log", lambda q: q.configured == "latest", configured.latest),
-)  # fmt: skip
+    Row(
+        "P4",
+        "there is no cursor: the oldest journal",
+        lambda q: q.configured == "earliest",
+        configured.earliest,
+    ),
+    Row(
+        "P4",
+        "there is no cursor: the end of the log",
+        lambda q: q.configured == "latest",
+        configured.latest,
+    ),
+)
 
 
 def resolve_start(
@@ -135,20 +178,30 @@ def resolve_start(
             source.
         JournalMissingError: a journal that the run needs was purged.
     """
-    question = Question(cursor=cursor, start=start, source=source, rules=rules or StartRules(), overlap=overlap)
+    question = Question(
+        cursor=cursor, start=start, source=source, rules=rules or StartRules(), overlap=overlap
+    )
     for row in WITHOUT_HISTORY if cursor is None else WITH_HISTORY:
         if row.applies(question):
             decision = row.decide(question)
             return _after_unknown_table(
-                question, replace(decision, reasons=(f"{row.clause}: {row.reason}", *decision.reasons))
+                question,
+                replace(decision, reasons=(f"{row.clause}: {row.reason}", *decision.reasons)),
             )
     raise PositionError("the configured start is of an unknown kind", setting="start", got=start)
 
 
 def _after_unknown_table(question: Question, decision: StartDecision) -> StartDecision:
     """Move the start to a transaction's begin after rows without a table map (P7)."""
-    if question.history is None or not question.rules.dump_errors.table_id_not_found or not decision.by_offset:
+    if (
+        question.history is None
+        or not question.rules.dump_errors.table_id_not_found
+        or not decision.by_offset
+    ):
         return decision
     position, notes = complete(question.source, read_by_offset(decision.position))
-    back = "P7: the last run found rows without a table map: back to the beginning of the transaction before them"
+    back = (
+        "P7: the last run found rows without a table map: back to the beginning of the "
+        "transaction before them"
+    )
     return replace(decision, position=position, reasons=(*decision.reasons, back, *notes))

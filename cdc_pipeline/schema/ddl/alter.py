@@ -70,14 +70,49 @@ class Action:
 
 _A = ActionKind
 _OPTIONS: Final = frozenset(
-    {"ALGORITHM", "LOCK", "COMMENT", "ROW_FORMAT", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHECKSUM", "COMPRESSION",
-     "CONNECTION", "DELAY_KEY_WRITE", "ENCRYPTION", "INSERT_METHOD", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS",
-     "PACK_KEYS", "PASSWORD", "STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLESPACE", "STORAGE",
-     "UNION", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "AUTOEXTEND_SIZE", "PAGE_CHECKSUM",
-     "TRANSACTIONAL", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "ENCRYPTED", "ENCRYPTION_KEY_ID", "IETF_QUOTES",
-     "CHARSET", "COLLATE", "TABLE_CHECKSUM"}
-)  # fmt: skip
-_PARTITION_VERBS: Final = frozenset({"COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR"})
+    {
+        "ALGORITHM",
+        "LOCK",
+        "COMMENT",
+        "ROW_FORMAT",
+        "AUTO_INCREMENT",
+        "AVG_ROW_LENGTH",
+        "CHECKSUM",
+        "COMPRESSION",
+        "CONNECTION",
+        "DELAY_KEY_WRITE",
+        "ENCRYPTION",
+        "INSERT_METHOD",
+        "KEY_BLOCK_SIZE",
+        "MAX_ROWS",
+        "MIN_ROWS",
+        "PACK_KEYS",
+        "PASSWORD",
+        "STATS_AUTO_RECALC",
+        "STATS_PERSISTENT",
+        "STATS_SAMPLE_PAGES",
+        "TABLESPACE",
+        "STORAGE",
+        "UNION",
+        "ENGINE_ATTRIBUTE",
+        "SECONDARY_ENGINE",
+        "SECONDARY_ENGINE_ATTRIBUTE",
+        "AUTOEXTEND_SIZE",
+        "PAGE_CHECKSUM",
+        "TRANSACTIONAL",
+        "PAGE_COMPRESSED",
+        "PAGE_COMPRESSION_LEVEL",
+        "ENCRYPTED",
+        "ENCRYPTION_KEY_ID",
+        "IETF_QUOTES",
+        "CHARSET",
+        "COLLATE",
+        "TABLE_CHECKSUM",
+    }
+)
+_PARTITION_VERBS: Final = frozenset(
+    {"COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR"}
+)
 _INDEX_WORDS: Final = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL"})
 
 
@@ -105,7 +140,7 @@ def alter_actions(
     return tuple(actions)
 
 
-# -- one action -------------------------------------------------------------------------------------------------------
+# -- one action ------------------------------------------------------------------------------------
 
 
 def _text(tokens: TokenReader, start: int) -> str:
@@ -175,7 +210,9 @@ def _rest(tokens: TokenReader, start: int, kind: ActionKind, name: str = "") -> 
 
 def at_key_part(tokens: TokenReader) -> bool:
     """Return whether an index, a key or a constraint is defined, and not a column."""
-    if tokens.peek().key in _INDEX_WORDS or tokens.at_any("PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT", "CHECK"):
+    if tokens.peek().key in _INDEX_WORDS or tokens.at_any(
+        "PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT", "CHECK"
+    ):
         return True
     if tokens.at("PERIOD", "FOR"):
         return True
@@ -228,7 +265,8 @@ def _foreign_key(tokens: TokenReader) -> bool:
 
 
 def _skip_key_options(tokens: TokenReader) -> bool:
-    """Options behind an index: KEY_BLOCK_SIZE, USING, WITH PARSER, COMMENT, VISIBLE, ENFORCED ..."""
+    """Options behind an index: KEY_BLOCK_SIZE, USING, WITH PARSER, COMMENT, VISIBLE, ENFORCED
+    ..."""
     while not tokens.at_end() and not tokens.at_any(",", ")"):
         if tokens.at_any("PARTITION", "REMOVE"):
             return True
@@ -271,8 +309,12 @@ def _add(tokens: TokenReader, start: int) -> list[Action] | None:
             return None
 
 
-def _added_column(tokens: TokenReader, start: int, column: ColumnDefinition, if_not_exists: bool) -> Action:
-    return Action(_A.ADD_COLUMN, _text(tokens, start), column.name, column=column, if_exists=if_not_exists)
+def _added_column(
+    tokens: TokenReader, start: int, column: ColumnDefinition, if_not_exists: bool
+) -> Action:
+    return Action(
+        _A.ADD_COLUMN, _text(tokens, start), column.name, column=column, if_exists=if_not_exists
+    )
 
 
 def _listed(action: Action | None) -> list[Action] | None:
@@ -308,7 +350,8 @@ def _drop(tokens: TokenReader, start: int) -> Action | None:
 
 
 def _alter(tokens: TokenReader, start: int) -> Action | None:
-    """ALTER [COLUMN] c SET | DROP DEFAULT, SET VISIBLE; ALTER INDEX i VISIBLE; ALTER CHECK c NOT ENFORCED."""
+    """ALTER [COLUMN] c SET | DROP DEFAULT, SET VISIBLE; ALTER INDEX i VISIBLE; ALTER CHECK c NOT
+    ENFORCED."""
     tokens.next()
     if tokens.take_any("INDEX", "KEY"):
         return _rest(tokens, start, _A.INDEX)
@@ -350,7 +393,11 @@ def _rename(tokens: TokenReader, start: int) -> Action | None:
         return Action(_A.RENAME_COLUMN, _text(tokens, start), old, new)
     tokens.take_any("TO", "AS", "=")
     table = tokens.table("")
-    return None if table is None else Action(_A.RENAME_TABLE, _text(tokens, start), ".".join(filter(None, table)))
+    return (
+        None
+        if table is None
+        else Action(_A.RENAME_TABLE, _text(tokens, start), ".".join(filter(None, table)))
+    )
 
 
 def _partition(tokens: TokenReader, start: int) -> Action | None:
@@ -371,14 +418,28 @@ def _partition(tokens: TokenReader, start: int) -> Action | None:
 
 def _at_option(tokens: TokenReader) -> bool:
     token = tokens.peek()
-    if token.key in _OPTIONS or token.key in ("ENGINE", "TYPE", "DEFAULT", "DATA", "INDEX", "CHARACTER", "FORCE"):
+    if token.key in _OPTIONS or token.key in (
+        "ENGINE",
+        "TYPE",
+        "DEFAULT",
+        "DATA",
+        "INDEX",
+        "CHARACTER",
+        "FORCE",
+    ):
         return True
     return token.kind in (TokenKind.WORD, TokenKind.NAME) and tokens.peek(1).key == "="
 
 
 def _option(tokens: TokenReader, start: int) -> Action | None:
-    """One table option, or an action that changes no row: FORCE, ENABLE KEYS, WITH VALIDATION, WAIT n."""
-    if tokens.take("FORCE") or tokens.take("NOWAIT") or tokens.take("ENABLE", "KEYS") or tokens.take("DISABLE", "KEYS"):
+    """One table option, or an action that changes no row: FORCE, ENABLE KEYS, WITH VALIDATION, WAIT
+    n."""
+    if (
+        tokens.take("FORCE")
+        or tokens.take("NOWAIT")
+        or tokens.take("ENABLE", "KEYS")
+        or tokens.take("DISABLE", "KEYS")
+    ):
         return Action(_A.OPTION, _text(tokens, start))
     if tokens.take("WITH", "VALIDATION") or tokens.take("WITHOUT", "VALIDATION"):
         return Action(_A.OPTION, _text(tokens, start))
@@ -391,7 +452,9 @@ def _option(tokens: TokenReader, start: int) -> Action | None:
         word = tokens.next().key
         if word not in ("CHARACTER", "CHARSET", "COLLATE"):
             return None
-    if (word == "CHARACTER" and not tokens.take("SET")) or (word in ("DATA", "INDEX") and not tokens.take("DIRECTORY")):
+    if (word == "CHARACTER" and not tokens.take("SET")) or (
+        word in ("DATA", "INDEX") and not tokens.take("DIRECTORY")
+    ):
         return None
     tokens.take("=")
     if tokens.at("("):

@@ -17,7 +17,12 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.ddl.tokens import Token, TokenKind, TokenReader, respelled
-from cdc_pipeline.schema.ddl.types import bytes_of_text, charset_of_collation, read_type, take_compressed
+from cdc_pipeline.schema.ddl.types import (
+    bytes_of_text,
+    charset_of_collation,
+    read_type,
+    take_compressed,
+)
 
 _NOW: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 
@@ -86,7 +91,12 @@ class ColumnDefinition:
     @property
     def not_null(self) -> bool:
         """Return whether the column cannot be NULL (including keys and SERIAL)."""
-        return self.nullable is False or self.primary_key or self.auto_increment or self.declared == "SERIAL"
+        return (
+            self.nullable is False
+            or self.primary_key
+            or self.auto_increment
+            or self.declared == "SERIAL"
+        )
 
 
 def column_definition(tokens: TokenReader, *, table_charset: str = "") -> ColumnDefinition | None:
@@ -104,7 +114,9 @@ def column_definition(tokens: TokenReader, *, table_charset: str = "") -> Column
     if declared is None:
         return None
     sql_type = "".join(respelled(tokens.sql, tokens.read[start : tokens.index], _without_label))
-    definition = ColumnDefinition(name, sql_type, declared.declared, declared.column, is_char=declared.is_char)
+    definition = ColumnDefinition(
+        name, sql_type, declared.declared, declared.column, is_char=declared.is_char
+    )
     if declared.declared == "SERIAL":
         definition = replace(definition, auto_increment=True, unique=True)
     read = _attributes(tokens, definition)
@@ -113,7 +125,9 @@ def column_definition(tokens: TokenReader, *, table_charset: str = "") -> Column
     column = read.column
     if table_charset and not column.charset:
         column = bytes_of_text(replace(column, charset=table_charset), is_char=read.is_char)
-    return replace(read, column=replace(column, name=name, nullable=not read.not_null, visible=read.visible))
+    return replace(
+        read, column=replace(column, name=name, nullable=not read.not_null, visible=read.visible)
+    )
 
 
 def _attributes(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
@@ -149,7 +163,9 @@ def _attribute(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefin
             return replace(definition, generated=True, stored=True)
         start = tokens.peek().start
         if tokens.skip_group():
-            return replace(definition, generated=True, expression=tokens.sql[start : tokens.peek().start])
+            return replace(
+                definition, generated=True, expression=tokens.sql[start : tokens.peek().start]
+            )
         return None
     if definition.generated and (word := tokens.take_any("VIRTUAL", "STORED", "PERSISTENT")):
         return replace(definition, stored=word != "VIRTUAL")
@@ -194,7 +210,9 @@ def _harmless(tokens: TokenReader) -> bool:
         return tokens.next().kind is TokenKind.NUMBER
     if take_compressed(tokens):
         return True
-    return tokens.take("WITHOUT", "SYSTEM", "VERSIONING") or tokens.take("WITH", "SYSTEM", "VERSIONING")
+    return tokens.take("WITHOUT", "SYSTEM", "VERSIONING") or tokens.take(
+        "WITH", "SYSTEM", "VERSIONING"
+    )
 
 
 def skip_references(tokens: TokenReader) -> bool:
@@ -205,7 +223,11 @@ def skip_references(tokens: TokenReader) -> bool:
     if tokens.take("MATCH"):
         tokens.next()
     while tokens.take("ON", "DELETE") or tokens.take("ON", "UPDATE"):
-        if not (tokens.take("SET", "NULL") or tokens.take("SET", "DEFAULT") or tokens.take("NO", "ACTION")):
+        if not (
+            tokens.take("SET", "NULL")
+            or tokens.take("SET", "DEFAULT")
+            or tokens.take("NO", "ACTION")
+        ):
             tokens.next()
     return True
 
@@ -248,10 +270,37 @@ def _default(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinit
 
 
 _AFTER_DEFAULT: Final = frozenset(
-    {",", ")", "NOT", "NULL", "AUTO_INCREMENT", "PRIMARY", "KEY", "UNIQUE", "COMMENT", "COLLATE", "COLUMN_FORMAT",
-     "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "REFERENCES", "CONSTRAINT", "CHECK", "ON", "VISIBLE",
-     "INVISIBLE", "SRID", "FIRST", "AFTER", "PARTITION", "REMOVE", "WITHOUT", "WITH", "SERIAL"}
-)  # fmt: skip
+    {
+        ",",
+        ")",
+        "NOT",
+        "NULL",
+        "AUTO_INCREMENT",
+        "PRIMARY",
+        "KEY",
+        "UNIQUE",
+        "COMMENT",
+        "COLLATE",
+        "COLUMN_FORMAT",
+        "STORAGE",
+        "ENGINE_ATTRIBUTE",
+        "SECONDARY_ENGINE_ATTRIBUTE",
+        "REFERENCES",
+        "CONSTRAINT",
+        "CHECK",
+        "ON",
+        "VISIBLE",
+        "INVISIBLE",
+        "SRID",
+        "FIRST",
+        "AFTER",
+        "PARTITION",
+        "REMOVE",
+        "WITHOUT",
+        "WITH",
+        "SERIAL",
+    }
+)
 
 
 def _ends_default(tokens: TokenReader) -> bool:
@@ -260,7 +309,8 @@ def _ends_default(tokens: TokenReader) -> bool:
 
 
 def _skip_expression(tokens: TokenReader) -> bool:
-    """Pass over an expression (MariaDB needs no parentheses around one) up to what may follow a default."""
+    """Pass over an expression (MariaDB needs no parentheses around one) up to what may follow a
+    default."""
     if tokens.at("(") and tokens.skip_group() and _ends_default(tokens):
         return True
     while not (tokens.at_end() or tokens.at_any(",", ")")):
@@ -279,7 +329,11 @@ def _read_literal(tokens: TokenReader) -> Literal | None:
     token = tokens.peek()
     if token.key in ("NULL", "TRUE", "FALSE"):
         tokens.next()
-        return Literal(LiteralKind.NULL) if token.key == "NULL" else Literal(LiteralKind.BOOLEAN, token.key)
+        return (
+            Literal(LiteralKind.NULL)
+            if token.key == "NULL"
+            else Literal(LiteralKind.BOOLEAN, token.key)
+        )
     if token.key in ("-", "+") and tokens.peek(1).kind is TokenKind.NUMBER:
         tokens.next()
         sign = "-" if token.key == "-" else ""

@@ -44,7 +44,9 @@ def create_columns(
     """Return columns and primary key of a plain CREATE TABLE; None if its text leaves them
     uncertain."""
     tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
-    if classify_tokens(tokens, default_database).kind is not StatementKind.CREATE_TABLE or not tokens.at("("):
+    if classify_tokens(
+        tokens, default_database
+    ).kind is not StatementKind.CREATE_TABLE or not tokens.at("("):
         return None
     charset = _table_charset(tokens)
     if charset is None:
@@ -75,7 +77,9 @@ def create_columns(
     by_folded_name = {column.name.lower(): column.name for column in columns}
     if not columns or any(name.lower() not in by_folded_name for name in key):
         return None
-    return CreatedTable(tuple(columns), tuple(by_folded_name[name.lower()] for name in key), charset)
+    return CreatedTable(
+        tuple(columns), tuple(by_folded_name[name.lower()] for name in key), charset
+    )
 
 
 def _table_charset(tokens: TokenReader) -> str | None:

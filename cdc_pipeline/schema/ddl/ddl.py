@@ -41,14 +41,29 @@ _PLAIN_VERBS: Final[dict[str, StatementKind]] = {
     "REVOKE": _K.ACCOUNT,
     "FLUSH": _K.MAINTENANCE,
     **dict.fromkeys(
-        ("INSTALL", "UNINSTALL", "LOCK", "UNLOCK", "USE", "PREPARE", "EXECUTE", "DEALLOCATE", "KILL", "SHUTDOWN",
-         "RESTART", "RESET", "PURGE", "CHANGE", "STOP", "CLONE", "HELP", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "CACHE",
+        ("INSTALL", "UNINSTALL", "LOCK", "UNLOCK", "USE", "PREPARE", "EXECUTE", "DEALLOCATE",
+            "KILL", "SHUTDOWN",
+         "RESTART", "RESET", "PURGE", "CHANGE", "STOP", "CLONE", "HELP", "SHOW", "DESCRIBE", "DESC",
+         "EXPLAIN", "CACHE",
          "BACKUP", "GET", "SIGNAL", "RESIGNAL", "HANDLER"),
         _K.ADMIN,
     ),
 }  # fmt: skip
 _DML_VERBS: Final = frozenset(
-    {"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "CALL", "DO", "SELECT", "WITH", "IMPORT", "VALUES", "TABLE"}
+    {
+        "INSERT",
+        "REPLACE",
+        "UPDATE",
+        "DELETE",
+        "LOAD",
+        "CALL",
+        "DO",
+        "SELECT",
+        "WITH",
+        "IMPORT",
+        "VALUES",
+        "TABLE",
+    }
 )
 # Objects of CREATE, ALTER and DROP whose names do not matter here. Longer ones first.
 _OBJECTS: Final[tuple[tuple[tuple[str, ...], StatementKind], ...]] = (
@@ -123,7 +138,7 @@ def classify_tokens(tokens: TokenReader, default_database: str) -> Statement:
     return Statement(_PLAIN_VERBS.get(verb, _K.UNKNOWN), verb)
 
 
-# -- transactions and sessions ----------------------------------------------------------------------------------------
+# -- transactions and sessions ---------------------------------------------------------------------
 
 
 def _set_statement(tokens: TokenReader, database: str) -> Statement:
@@ -139,7 +154,7 @@ def _set_statement(tokens: TokenReader, database: str) -> Statement:
     return Statement(_K.UNKNOWN, "SET STATEMENT")
 
 
-# -- CREATE, ALTER, DROP ----------------------------------------------------------------------------------------------
+# -- CREATE, ALTER, DROP ---------------------------------------------------------------------------
 
 
 def _object(tokens: TokenReader) -> tuple[str, StatementKind] | None:
@@ -150,7 +165,8 @@ def _object(tokens: TokenReader) -> tuple[str, StatementKind] | None:
 
 
 def _skip_modifiers(tokens: TokenReader) -> None:
-    """DEFINER = account, ALGORITHM = word, SQL SECURITY word, AGGREGATE: before views, routines and triggers."""
+    """DEFINER = account, ALGORITHM = word, SQL SECURITY word, AGGREGATE: before views, routines and
+    triggers."""
     while True:
         if tokens.take("DEFINER"):
             tokens.take("=")
@@ -177,7 +193,9 @@ def _create(tokens: TokenReader, database: str) -> Statement:
     if temporary:
         verb += " TEMPORARY"
     if tokens.take("TABLE"):
-        return _create_table(tokens, database, f"{verb} TABLE", temporary=temporary, or_replace=or_replace)
+        return _create_table(
+            tokens, database, f"{verb} TABLE", temporary=temporary, or_replace=or_replace
+        )
     found = _object(tokens)
     if found is not None:
         return Statement(found[1], f"{verb} {found[0]}", temporary=temporary, or_replace=or_replace)
@@ -200,7 +218,9 @@ def _create(tokens: TokenReader, database: str) -> Statement:
     return Statement(_K.UNKNOWN, f"{verb} {tokens.peek().key}".strip())
 
 
-def _create_table(tokens: TokenReader, database: str, verb: str, *, temporary: bool, or_replace: bool) -> Statement:
+def _create_table(
+    tokens: TokenReader, database: str, verb: str, *, temporary: bool, or_replace: bool
+) -> Statement:
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
     table = tokens.table(database)
     if table is None:
@@ -230,12 +250,17 @@ def _has_select(tokens: TokenReader) -> bool:
     first = True
     while not tokens.at_end():
         if tokens.at("("):
-            # A group that opens with a query; "((" is one only in place of the columns, later it may be an expression.
-            if tokens.peek(1).key in ("SELECT", "WITH", "VALUES", "TABLE") or (first and tokens.at("(", "(")):
+            # A group that opens with a query; "((" is one only in place of the columns, later it
+            # may be an expression.
+            if tokens.peek(1).key in ("SELECT", "WITH", "VALUES", "TABLE") or (
+                first and tokens.at("(", "(")
+            ):
                 return True
             if not tokens.skip_group():
                 return False
-        elif tokens.at_any("SELECT", "AS", "VALUES", "TABLE") or (tokens.at("WITH") and not _with_option(tokens)):
+        elif tokens.at_any("SELECT", "AS", "VALUES", "TABLE") or (
+            tokens.at("WITH") and not _with_option(tokens)
+        ):
             return True
         else:
             tokens.next()
@@ -256,12 +281,20 @@ def _index(tokens: TokenReader, database: str, kind: StatementKind, verb: str) -
     table = tokens.table(database) if tokens.take("ON") else None
     if table is None or name is None:
         return Statement(_K.UNKNOWN, verb)
-    return Statement(kind, verb, tables=(table,), index=name, if_exists=if_exists, if_not_exists=if_not_exists)
+    return Statement(
+        kind, verb, tables=(table,), index=name, if_exists=if_exists, if_not_exists=if_not_exists
+    )
 
 
-def _sequence(tokens: TokenReader, database: str, verb: str, *, temporary: bool = False) -> Statement:
+def _sequence(
+    tokens: TokenReader, database: str, verb: str, *, temporary: bool = False
+) -> Statement:
     if_exists = tokens.take("IF", "EXISTS") or tokens.take("IF", "NOT", "EXISTS")
-    tables = _table_list(tokens, database) if verb.startswith("DROP") else _as_tuple(tokens.table(database))
+    tables = (
+        _table_list(tokens, database)
+        if verb.startswith("DROP")
+        else _as_tuple(tokens.table(database))
+    )
     if not tables:
         return Statement(_K.UNKNOWN, verb)
     return Statement(_K.SEQUENCE, verb, tables=tables, temporary=temporary, if_exists=if_exists)
@@ -284,12 +317,22 @@ def _alter(tokens: TokenReader, database: str) -> Statement:
             return Statement(_K.UNKNOWN, "ALTER TABLE")
         _skip_wait(tokens)
         others, renames = _other_tables(tokens, table, database)
-        return Statement(_K.ALTER_TABLE, "ALTER TABLE", (table, *others), renames, if_exists=if_exists, ignore=ignore)
+        return Statement(
+            _K.ALTER_TABLE,
+            "ALTER TABLE",
+            (table, *others),
+            renames,
+            if_exists=if_exists,
+            ignore=ignore,
+        )
     tokens.index = here
     _skip_modifiers(tokens)
     if tokens.take_any("DATABASE", "SCHEMA"):
-        # ALTER DATABASE without a name changes the session's database; the name may look like an option.
-        option = tokens.at_any("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "READ", "ENCRYPTION", "COMMENT", "UPGRADE")
+        # ALTER DATABASE without a name changes the session's database; the name may look like an
+        # option.
+        option = tokens.at_any(
+            "DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "READ", "ENCRYPTION", "COMMENT", "UPGRADE"
+        )
         name = None if option and tokens.peek().kind is TokenKind.WORD else tokens.name()
         return Statement(_K.ALTER_DATABASE, "ALTER DATABASE", database=name or database)
     if tokens.take("SEQUENCE"):
@@ -354,7 +397,9 @@ def _drop(tokens: TokenReader, database: str) -> Statement:
         if_exists = tokens.take("IF", "EXISTS")
         tables = _table_list(tokens, database)
         kind = _K.DROP_TABLE if tables else _K.UNKNOWN
-        return Statement(kind, f"{verb} TABLE", tables=tables, temporary=temporary, if_exists=if_exists)
+        return Statement(
+            kind, f"{verb} TABLE", tables=tables, temporary=temporary, if_exists=if_exists
+        )
     if tokens.take("SEQUENCE"):
         return _sequence(tokens, database, f"{verb} SEQUENCE", temporary=temporary)
     if tokens.take_any("DATABASE", "SCHEMA"):
@@ -430,7 +475,9 @@ def _maintenance(tokens: TokenReader, database: str) -> Statement:
         tables.append(table)
         if not tokens.take(","):
             break
-    return Statement(_K.MAINTENANCE if tables else _K.UNKNOWN, f"{verb} TABLE", tables=tuple(tables))
+    return Statement(
+        _K.MAINTENANCE if tables else _K.UNKNOWN, f"{verb} TABLE", tables=tuple(tables)
+    )
 
 
 def _load(tokens: TokenReader, database: str) -> Statement:

@@ -13,9 +13,20 @@ from typing import Final
 from cdc_pipeline.schema.ddl.statement import TableName
 from cdc_pipeline.schema.ddl.tokens import TokenKind, TokenReader
 
-_PRIORITIES: Final = ("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "CONCURRENT", "LOCAL", "HISTORY")
+_PRIORITIES: Final = (
+    "LOW_PRIORITY",
+    "DELAYED",
+    "HIGH_PRIORITY",
+    "IGNORE",
+    "QUICK",
+    "CONCURRENT",
+    "LOCAL",
+    "HISTORY",
+)
 _JOINS: Final = frozenset({",", "JOIN", "STRAIGHT_JOIN"})
-_ENDS_REFERENCES: Final = frozenset({"SET", "WHERE", "ORDER", "LIMIT", "RETURNING", "USING", "FROM"})
+_ENDS_REFERENCES: Final = frozenset(
+    {"SET", "WHERE", "ORDER", "LIMIT", "RETURNING", "USING", "FROM"}
+)
 
 
 def dml_tables(tokens: TokenReader, default_database: str) -> tuple[TableName, ...]:
@@ -64,7 +75,8 @@ def _delete_tables(tokens: TokenReader, default_database: str) -> tuple[TableNam
     if tokens.take("FROM"):
         tables = _references(tokens, default_database)
         return tables + _references(tokens, default_database) if tokens.take("USING") else tables
-    # DELETE a, b.* FROM references: the names before FROM may be aliases, the references hold the tables themselves.
+    # DELETE a, b.* FROM references: the names before FROM may be aliases, the references hold the
+    # tables themselves.
     while not tokens.at_end() and not tokens.at("FROM"):
         tokens.next()
     return _references(tokens, default_database) if tokens.take("FROM") else ()

@@ -19,7 +19,14 @@ from typing import Final
 
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, Token, TokenKind, respelled, tokenize
+from cdc_pipeline.schema.ddl.tokens import (
+    UNKNOWN_MODES,
+    SqlModes,
+    Token,
+    TokenKind,
+    respelled,
+    tokenize,
+)
 from cdc_pipeline.schema.ddl.types import sized_names
 from cdc_pipeline.text.table_names import table_name
 
@@ -42,9 +49,19 @@ _WITH_TEXT: Final = frozenset(
     }
 )
 # Words other than type names after which numbers in parentheses are sizes.
-_SIZED_WORDS: Final = frozenset({
-    "NUMBER", "PRECISION", "VARCHAR2", "VARYING", "RAW", "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP",
-})  # fmt: skip
+_SIZED_WORDS: Final = frozenset(
+    {
+        "NUMBER",
+        "PRECISION",
+        "VARCHAR2",
+        "VARYING",
+        "RAW",
+        "CURRENT_TIMESTAMP",
+        "NOW",
+        "LOCALTIME",
+        "LOCALTIMESTAMP",
+    }
+)
 # After these a string is a name.
 _NAMED: Final = frozenset({"CHARSET", "SET", "COLLATE", "ENGINE"})
 _OPAQUE: Final = frozenset({TokenKind.STRING, TokenKind.QUOTED, TokenKind.HEX, TokenKind.BITS})
@@ -76,9 +93,14 @@ def published(
 
 
 def without_literals(
-    sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False, max_chars: int = _TEXT_MAX_CHARS
+    sql: str,
+    *,
+    modes: SqlModes = UNKNOWN_MODES,
+    is_mariadb: bool = False,
+    max_chars: int = _TEXT_MAX_CHARS,
 ) -> str | None:
-    """Return a text with `?` in the place of each literal, shortened; None if it cannot be read with certainty."""
+    """Return a text with `?` in the place of each literal, shortened; None if it cannot be read
+    with certainty."""
     sizes = _Sizes()
     breaks_off = False
 
@@ -134,7 +156,9 @@ def needed_later(sql: str, masked: Collection[str], *, modes: SqlModes, is_maria
     tokens = list(tokenize(sql, modes=modes, is_mariadb=is_mariadb))
     if any(token.kind is TokenKind.BAD for token in tokens):
         return published(sql, modes=modes, is_mariadb=is_mariadb)
-    keeps_defaults = not any(token.text.lower() in hidden for token in tokens if token.kind not in _OPAQUE)
+    keeps_defaults = not any(
+        token.text.lower() in hidden for token in tokens if token.kind not in _OPAQUE
+    )
     last, before, in_labels = "", "", False
 
     def spelling(token: Token) -> str | None:

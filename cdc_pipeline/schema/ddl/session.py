@@ -59,7 +59,9 @@ def read_rollback(tokens: TokenReader) -> Statement:
 def read_release(tokens: TokenReader) -> Statement:
     """RELEASE SAVEPOINT name."""
     known = tokens.take("RELEASE", "SAVEPOINT")
-    return Statement(_K.RELEASE_SAVEPOINT if known else _K.UNKNOWN, "RELEASE", name=tokens.name() or "")
+    return Statement(
+        _K.RELEASE_SAVEPOINT if known else _K.UNKNOWN, "RELEASE", name=tokens.name() or ""
+    )
 
 
 def read_xa(tokens: TokenReader) -> Statement:
@@ -76,7 +78,8 @@ def read_savepoint(tokens: TokenReader) -> Statement:
 
 
 def canonical_xid(text: str) -> str:
-    """Canonical text of an xid as a statement writes it: ``'g'``, ``X'67','b'``, ``0x67,0x62,7``; "" if it is none."""
+    """Canonical text of an xid as a statement writes it: ``'g'``, ``X'67','b'``, ``0x67,0x62,7``;
+    "" if it is none."""
     return _xid(TokenReader(text))
 
 
@@ -99,4 +102,8 @@ def _xid(tokens: TokenReader) -> str:
         if not number.isdecimal():
             return ""
         format_id = int(number)
-    return xid_text(format_id, parts[0], parts[1] if len(parts) == 2 else b"") if tokens.at_end() else ""
+    return (
+        xid_text(format_id, parts[0], parts[1] if len(parts) == 2 else b"")
+        if tokens.at_end()
+        else ""
+    )

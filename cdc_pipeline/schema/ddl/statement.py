@@ -44,7 +44,8 @@ class StatementKind(StrEnum):
     XA_PREPARE = "xa_prepare"
     XA_COMMIT = "xa_commit"
     XA_ROLLBACK = "xa_rollback"
-    DML = "dml"  # changes of rows as text; `tables` is empty if the text does not show them (CALL, SELECT f())
+    # changes of rows as text; `tables` is empty if the text does not show them (CALL, SELECT f())
+    DML = "dml"
     UNKNOWN = "unknown"
 
 

@@ -38,7 +38,8 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token. `key` is what grammar compares: the upper-case word or the punctuation mark, "" for all others."""
+    """One token. `key` is what grammar compares: the upper-case word or the punctuation mark, ""
+    for all others."""
 
     kind: TokenKind
     text: str
@@ -81,7 +82,8 @@ class SqlModes:
         explicit_defaults_for_timestamp: bool | None = None,
         time_zone: str = "",
     ) -> SqlModes:
-        """Modes from the QUERY event's Q_SQL_MODE_CODE bits (MySQL `sql/system_variables.h`, MariaDB `sql_class.h`)."""
+        """Modes from the QUERY event's Q_SQL_MODE_CODE bits (MySQL `sql/system_variables.h`,
+        MariaDB `sql_class.h`)."""
         return cls(
             ansi_quotes=bool(sql_mode & 0x4),
             no_backslash_escapes=bool(sql_mode & 0x100000),
@@ -114,20 +116,34 @@ _PATTERN = r"""
 """
 _FLAGS = re.VERBOSE | re.DOTALL
 _ESCAPED: Final = re.compile(
-    _PATTERN % {"name": _NAME_CHARACTERS, "single": r"[^'\\]++|\\.|''", "double": r'[^"\\]++|\\.|""'}, _FLAGS
+    _PATTERN
+    % {"name": _NAME_CHARACTERS, "single": r"[^'\\]++|\\.|''", "double": r'[^"\\]++|\\.|""'},
+    _FLAGS,
 )
 _PLAIN: Final = re.compile(
     _PATTERN % {"name": _NAME_CHARACTERS, "single": r"[^']++|''", "double": r'[^"]++|""'}, _FLAGS
 )
 _ANSI: Final = re.compile(
-    _PATTERN % {"name": _NAME_CHARACTERS, "single": r"[^'\\]++|\\.|''", "double": r'[^"]++|""'}, _FLAGS
+    _PATTERN % {"name": _NAME_CHARACTERS, "single": r"[^'\\]++|\\.|''", "double": r'[^"]++|""'},
+    _FLAGS,
 )
 _BACKSLASH: Final = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPES: Final = {
+    "0": "\0",
+    "b": "\b",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "Z": "\x1a",
+    "%": "\\%",
+    "_": "\\_",
+}
 _SKIPPED = frozenset({"blank", "comment"})
 
 
-def tokenize(sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False) -> Iterator[Token]:
+def tokenize(
+    sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False
+) -> Iterator[Token]:
     """The tokens of a statement, comments left out, without END."""
     if modes.no_backslash_escapes:
         pattern = _PLAIN
@@ -199,12 +215,17 @@ def _unescaped(body: str, modes: SqlModes) -> str:
     return _BACKSLASH.sub(lambda match: _ESCAPES.get(match[1], match[1]), body)
 
 
-def respelled(sql: str, tokens: Iterable[Token], spelling: Callable[[Token], str | None]) -> Iterator[str]:
-    """Yield a text's tokens as they are written, without comments, or as `spelling` says; None leaves one as it is."""
+def respelled(
+    sql: str, tokens: Iterable[Token], spelling: Callable[[Token], str | None]
+) -> Iterator[str]:
+    """Yield a text's tokens as they are written, without comments, or as `spelling` says; None
+    leaves one as it is."""
     end = -1
     for token in tokens:
         spelled = spelling(token)
-        yield (" " if 0 <= end < token.start else "") + (sql[token.start : token.end] if spelled is None else spelled)
+        yield (" " if 0 <= end < token.start else "") + (
+            sql[token.start : token.end] if spelled is None else spelled
+        )
         end = token.end
 
 
@@ -214,7 +235,9 @@ class TokenReader:
     `index` may be kept and set back: tokens once read stay.
     """
 
-    def __init__(self, sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False) -> None:
+    def __init__(
+        self, sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False
+    ) -> None:
         self.sql = sql
         self.modes = modes
         self.is_mariadb = is_mariadb
@@ -267,7 +290,9 @@ class TokenReader:
         """Return whether this is the end of the statement (a closing semicolon counts as the
         end)."""
         token = self.peek()
-        return token.kind is TokenKind.END or (token.key == ";" and self.peek(1).kind is TokenKind.END)
+        return token.kind is TokenKind.END or (
+            token.key == ";" and self.peek(1).kind is TokenKind.END
+        )
 
     def name(self) -> str | None:
         """Pass over a name; None if there is none here."""
@@ -278,7 +303,8 @@ class TokenReader:
         return None
 
     def string(self) -> str | None:
-        """Pass over a string, or None. Adjacent strings are one; an introducer such as _utf8mb4 is dropped."""
+        """Pass over a string, or None. Adjacent strings are one; an introducer such as _utf8mb4 is
+        dropped."""
         here = self.index
         if self.peek().key.startswith("_"):
             self.next()
@@ -328,7 +354,8 @@ class TokenReader:
                     return True
 
     def skip_to_comma(self) -> bool:
-        """Pass over everything up to a comma outside of parentheses, or to the end; False if the text breaks off."""
+        """Pass over everything up to a comma outside of parentheses, or to the end; False if the
+        text breaks off."""
         while not self.at_end() and not self.at(","):
             if self.at("("):
                 if not self.skip_group():

@@ -79,11 +79,14 @@ def _types_by_name(is_mariadb: bool) -> dict[str, tuple[Kind, str]]:
 @cache
 def sized_names() -> frozenset[str]:
     """Return the type names after which numbers in parentheses are sizes."""
-    return frozenset(name.name for spec in TYPES.values() for name in spec.ddl if name.syntax in _SIZED_SYNTAXES)
+    return frozenset(
+        name.name for spec in TYPES.values() for name in spec.ddl if name.syntax in _SIZED_SYNTAXES
+    )
 
 
 def _column(kind: Kind, **sizes: object) -> Column:
-    return replace(Column(name="", kind=kind, wire_type=_NO_WIRE, wire_meta=0, nullable=True), **sizes)  # type: ignore[arg-type]
+    column = Column(name="", kind=kind, wire_type=_NO_WIRE, wire_meta=0, nullable=True)
+    return replace(column, **sizes)  # type: ignore[arg-type]
 
 
 def _numbers(tokens: TokenReader) -> list[int] | None:
@@ -115,16 +118,22 @@ def _oracle_name(tokens: TokenReader, name: str) -> str:
     """MariaDB's sql_mode=ORACLE: its names for MariaDB's types."""
     if name == "NUMBER":
         return "DECIMAL" if tokens.at("(") else "DOUBLE"
-    return {"DATE": "DATETIME", "VARCHAR2": "VARCHAR", "CLOB": "LONGTEXT", "RAW": "VARBINARY", "BLOB": "LONGBLOB"}.get(
-        name, name
-    )
+    return {
+        "DATE": "DATETIME",
+        "VARCHAR2": "VARCHAR",
+        "CLOB": "LONGTEXT",
+        "RAW": "VARBINARY",
+        "BLOB": "LONGBLOB",
+    }.get(name, name)
 
 
 def _integer(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     if _numbers(tokens) is None:
         return None
     unsigned, zerofill = _sign(tokens)
-    return DeclaredType(_column(kind, unsigned=unsigned or name == "SERIAL"), name, zerofill=zerofill)
+    return DeclaredType(
+        _column(kind, unsigned=unsigned or name == "SERIAL"), name, zerofill=zerofill
+    )
 
 
 def _decimal(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
@@ -134,7 +143,9 @@ def _decimal(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     unsigned, zerofill = _sign(tokens)
     precision = (sizes[0] if sizes else 0) or 10
     scale = sizes[1] if len(sizes) == 2 else 0
-    return DeclaredType(_column(kind, unsigned=unsigned, precision=precision, scale=scale), name, zerofill=zerofill)
+    return DeclaredType(
+        _column(kind, unsigned=unsigned, precision=precision, scale=scale), name, zerofill=zerofill
+    )
 
 
 def _real(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
@@ -152,7 +163,11 @@ def _real(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
 
 def _bit(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     sizes = _numbers(tokens)
-    return None if sizes is None else DeclaredType(_column(kind, bits=(sizes[0] if sizes else 0) or 1), name)
+    return (
+        None
+        if sizes is None
+        else DeclaredType(_column(kind, bits=(sizes[0] if sizes else 0) or 1), name)
+    )
 
 
 def _year(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
@@ -181,7 +196,9 @@ def _vector(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     return None if _numbers(tokens) is None else DeclaredType(_column(kind), name)
 
 
-def _char(tokens: TokenReader, name: str, kind: Kind, *, national: bool = False) -> DeclaredType | None:
+def _char(
+    tokens: TokenReader, name: str, kind: Kind, *, national: bool = False
+) -> DeclaredType | None:
     is_char = not tokens.take_any("VARYING", "VARCHAR", "VARCHARACTER")
     return _varchar(tokens, name, kind, national=national, is_char=is_char)
 
@@ -238,7 +255,9 @@ def bytes_of_text(column: Column, *, is_char: bool) -> Column:
     BINARY(n)."""
     if column.kind is not Kind.TEXT or column.charset != "binary":
         return column
-    return replace(column, kind=Kind.BINARY, charset="", pad_bytes=column.char_length_max if is_char else 0)
+    return replace(
+        column, kind=Kind.BINARY, charset="", pad_bytes=column.char_length_max if is_char else 0
+    )
 
 
 def _charset(tokens: TokenReader) -> str:
@@ -253,7 +272,9 @@ def _charset(tokens: TokenReader) -> str:
             charset = "ucs2"
         elif tokens.take("BINARY"):  # the charset's binary collation: still text
             continue
-        elif tokens.take("CHARSET") or tokens.take("CHARACTER", "SET") or tokens.take("CHAR", "SET"):
+        elif (
+            tokens.take("CHARSET") or tokens.take("CHARACTER", "SET") or tokens.take("CHAR", "SET")
+        ):
             charset = (tokens.name_or_string() or "").lower()
         elif tokens.take("COLLATE"):
             collation = tokens.name_or_string() or ""
@@ -291,12 +312,20 @@ def _labelled(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None
 
 def _padded_bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     sizes = _numbers(tokens)
-    return None if sizes is None else DeclaredType(_column(kind, pad_bytes=sizes[0] if sizes else 1), name)
+    return (
+        None
+        if sizes is None
+        else DeclaredType(_column(kind, pad_bytes=sizes[0] if sizes else 1), name)
+    )
 
 
 def _bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     sizes = _numbers(tokens)
-    return None if sizes is None else DeclaredType(_column(kind, char_length_max=sizes[0] if sizes else 0), name)
+    return (
+        None
+        if sizes is None
+        else DeclaredType(_column(kind, char_length_max=sizes[0] if sizes else 0), name)
+    )
 
 
 def _blob(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
@@ -329,6 +358,21 @@ SYNTAXES: Final[dict[str, Callable[[TokenReader, str, Kind], DeclaredType | None
     "blob": _blob,
 }
 _SIZED_SYNTAXES: Final = frozenset(
-    {"integer", "decimal", "real", "bit", "year", "fraction", "vector", "char", "national_char", "varchar",
-     "national_varchar", "text", "padded_bytes", "bytes", "blob"}
-)  # fmt: skip
+    {
+        "integer",
+        "decimal",
+        "real",
+        "bit",
+        "year",
+        "fraction",
+        "vector",
+        "char",
+        "national_char",
+        "varchar",
+        "national_varchar",
+        "text",
+        "padded_bytes",
+        "bytes",
+        "blob",
+    }
+)

@@ -34,7 +34,13 @@ from cdc_pipeline.schema.evolution.statement_context import (
     TableChange,
 )
 from cdc_pipeline.schema.evolution.target_edit import Refused, TargetEdit
-from cdc_pipeline.schema.evolution.value_changes import Effect, ValueChange, is_lossless, keeps_text, value_change
+from cdc_pipeline.schema.evolution.value_changes import (
+    Effect,
+    ValueChange,
+    is_lossless,
+    keeps_text,
+    value_change,
+)
 from cdc_pipeline.schema.generated import GeneratedColumn, looks_the_same
 from cdc_pipeline.schema.history.apply_ddl import (
     LoggedStatement,
@@ -61,18 +67,35 @@ _RECORDED: Final[dict[ActionKind, str]] = {
     _A.PARTITION: "partitions, with every row kept",
 }
 _REFUSED: Final[dict[ActionKind, str]] = {
-    _A.TABLESPACE: "importing or discarding a tablespace replaces all rows of a captured table without row events",
+    _A.TABLESPACE: (
+        "importing or discarding a tablespace replaces all rows of a captured table "
+        "without row events"
+    ),
     _A.VERSIONING: "system versioning adds or removes columns of a captured table",
 }
 _ENGINES_WITHOUT_ROWS: Final = frozenset({"BLACKHOLE", "MEMORY", "HEAP"})
 _COLUMN_ACTIONS: Final = frozenset(
-    {_A.ADD_COLUMN, _A.DROP_COLUMN, _A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.RENAME_COLUMN, _A.ADD_PRIMARY_KEY,
-     _A.DROP_PRIMARY_KEY, _A.CONVERT_CHARSET, _A.PARTITION_ROWS, _A.RENAME_TABLE}
-)  # fmt: skip
+    {
+        _A.ADD_COLUMN,
+        _A.DROP_COLUMN,
+        _A.MODIFY_COLUMN,
+        _A.CHANGE_COLUMN,
+        _A.RENAME_COLUMN,
+        _A.ADD_PRIMARY_KEY,
+        _A.DROP_PRIMARY_KEY,
+        _A.CONVERT_CHARSET,
+        _A.PARTITION_ROWS,
+        _A.RENAME_TABLE,
+    }
+)
 
-_OF_OLD_COLUMNS: Final = frozenset({_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY})
+_OF_OLD_COLUMNS: Final = frozenset(
+    {_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY}
+)
 # Actions that servers perform without copying the table whenever that is possible.
-_IN_PLACE: Final = frozenset({_A.INDEX, _A.UNIQUE_INDEX, _A.COLUMN_VISIBILITY, _A.RENAME_COLUMN, _A.RENAME_TABLE})
+_IN_PLACE: Final = frozenset(
+    {_A.INDEX, _A.UNIQUE_INDEX, _A.COLUMN_VISIBILITY, _A.RENAME_COLUMN, _A.RENAME_TABLE}
+)
 _ALGORITHMS_IN_PLACE: Final = frozenset({"INPLACE", "INSTANT", "NOCOPY"})
 
 
@@ -126,7 +149,9 @@ def read_alteration(
 
 
 class _Alter:
-    def __init__(self, context: StatementContext, statement: Statement, known: KnownTable, *, shadow: bool) -> None:
+    def __init__(
+        self, context: StatementContext, statement: Statement, known: KnownTable, *, shadow: bool
+    ) -> None:
         self._context = context
         self._statement = statement
         self._known = known
@@ -152,14 +177,24 @@ class _Alter:
         try:
             self._apply(reading, edit)
         except Refused as refused:
-            raise self._context.unsupported(refused.what, self._table, next_step=refused.next_step) from None
+            raise self._context.unsupported(
+                refused.what, self._table, next_step=refused.next_step
+            ) from None
         known = edit.result()
-        check_column_names(table_name(*self._table), (column.name for column in known.source.columns))
-        check_column_names(table_name(*self._table), (column.name for column in known.target_columns))
+        check_column_names(
+            table_name(*self._table), (column.name for column in known.source.columns)
+        )
+        check_column_names(
+            table_name(*self._table), (column.name for column in known.target_columns)
+        )
         steps = edit.steps(seq=str(self._context.place.seq))
         change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
-        if known.shared and any(step.kind in ("fill_columns", "check_rows") for step in change.steps):
-            raise self._context.unsupported("a change of values in a target that other tables share", self._table)
+        if known.shared and any(
+            step.kind in ("fill_columns", "check_rows") for step in change.steps
+        ):
+            raise self._context.unsupported(
+                "a change of values in a target that other tables share", self._table
+            )
         reason = "; ".join([*edit.descriptions, *reading.notes]) or "changes nothing"
         return Alteration(change, reason, ", ".join(self._used))
 
@@ -169,12 +204,15 @@ class _Alter:
         self._used[f"{kind}={value}"] = None
         return value
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def _read(self) -> _Reading:
         context, reading = self._context, _Reading()
         actions = alter_actions(
-            context.sql, context.default_database, is_mariadb=context.is_mariadb, modes=context.modes
+            context.sql,
+            context.default_database,
+            is_mariadb=context.is_mariadb,
+            modes=context.modes,
         )
         reading.recomputes = self._shadow or _may_recompute(actions)
         if reading.recomputes or any(action.kind in _OF_OLD_COLUMNS for action in actions):
@@ -191,7 +229,8 @@ class _Alter:
         leaving |= {
             action.name.lower()
             for action in actions
-            if action.kind in (_A.RENAME_COLUMN, _A.CHANGE_COLUMN) and action.name.lower() != action.new_name.lower()
+            if action.kind in (_A.RENAME_COLUMN, _A.CHANGE_COLUMN)
+            and action.name.lower() != action.new_name.lower()
         }
         for action in actions:
             if action.kind in _COLUMN_ACTIONS:
@@ -205,7 +244,9 @@ class _Alter:
         try:
             for action in actions:
                 if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
-                    self._charset = named_charset(action, self._logged, self._database_charset) or self._charset
+                    self._charset = (
+                        named_charset(action, self._logged, self._database_charset) or self._charset
+                    )
         except Uncertain:
             self._charset = ""
 
@@ -222,7 +263,9 @@ class _Alter:
                 if definition.primary_key:
                     reading.key = (definition.name,)
         elif kind is _A.ADD_PRIMARY_KEY:
-            reading.key = key_columns(action.text, modes=self._context.modes, is_mariadb=self._context.is_mariadb)
+            reading.key = key_columns(
+                action.text, modes=self._context.modes, is_mariadb=self._context.is_mariadb
+            )
             if not reading.key:
                 raise self._unreadable(action, "the new primary key cannot be read with certainty")
         elif kind is _A.DROP_PRIMARY_KEY:
@@ -233,7 +276,9 @@ class _Alter:
             reading.partition_rows = True
             if self._use("partition_rows") == "stop":
                 raise self._refused(
-                    action, "partitions of a captured table are added or removed with their rows, without row events"
+                    action,
+                    "partitions of a captured table are added or removed with their rows, "
+                    "without row events",
                 )
             reading.notes["rows that were added or removed with partitions are unknown here"] = None
         elif kind is not _A.RENAME_TABLE:
@@ -248,7 +293,9 @@ class _Alter:
             try:
                 definition, if_exists = changed_definition(action, self._logged)
             except Uncertain:
-                raise self._unreadable(action, "a column's new definition cannot be read with certainty") from None
+                raise self._unreadable(
+                    action, "a column's new definition cannot be read with certainty"
+                ) from None
         if name is None:
             if if_exists or "IF EXISTS" in action.text.upper():
                 reading.notes[f"there is no column {action.name}"] = None
@@ -274,20 +321,28 @@ class _Alter:
             what,
             table=table_name(*self._table),
             got=self._context.published(),
-            next_step="the lake is ahead of the journal: check the start position, or reload the table",
+            next_step="the lake is ahead of the journal: check the start position, or "
+            "reload the table",
         )
 
     def _source_name(self, name: str) -> str | None:
         """Return a source column's name in the recorded spelling."""
-        return next((c.name for c in self._known.source.columns if c.name.lower() == name.lower()), None)
+        return next(
+            (c.name for c in self._known.source.columns if c.name.lower() == name.lower()), None
+        )
 
     def _check_recorded(self, action: Action) -> None:
         if action.kind is _A.UNKNOWN:
-            raise self._unreadable(action, "an ALTER TABLE of a captured table cannot be read with certainty")
+            raise self._unreadable(
+                action, "an ALTER TABLE of a captured table cannot be read with certainty"
+            )
         if action.kind in _REFUSED:
             raise self._refused(action, _REFUSED[action.kind])
         if action.kind is _A.ENGINE and action.name.upper() in _ENGINES_WITHOUT_ROWS:
-            raise self._refused(action, f"engine {action.name} loses the rows of a captured table without row events")
+            raise self._refused(
+                action,
+                f"engine {action.name} loses the rows of a captured table without row events",
+            )
         if action.kind is _A.UNIQUE_INDEX and (self._statement.ignore or self._shadow):
             raise self._refused(
                 action,
@@ -298,14 +353,16 @@ class _Alter:
 
     def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
         context = self._context
-        text = without_literals(action.text, modes=context.modes, is_mariadb=context.is_mariadb, max_chars=200)
+        text = without_literals(
+            action.text, modes=context.modes, is_mariadb=context.is_mariadb, max_chars=200
+        )
         return context.unsupported(what if text is None else f"{what}: {text}", self._table)
 
     def _unreadable(self, action: Action, what: str) -> Exception:
         refused = self._refused(action, what)
         return Unreadable(refused)
 
-    # -- applying -----------------------------------------------------------------------------------------------------
+    # -- applying ----------------------------------------------------------------------------------
 
     def _apply(self, reading: _Reading, edit: TargetEdit) -> None:
         self._check_key(reading, edit)
@@ -328,7 +385,11 @@ class _Alter:
         known = self._known
         for name in reading.key or ():
             self._check_not_null(name, reading, edit)
-        new_key = [reading.renamed.get(name, name).lower() for name in known.source.key if name not in reading.dropped]
+        new_key = [
+            reading.renamed.get(name, name).lower()
+            for name in known.source.key
+            if name not in reading.dropped
+        ]
         if not known.by_key or (reading.key is None and len(new_key) == len(known.source.key)):
             return
         policy = self._use("change_key")
@@ -336,16 +397,25 @@ class _Alter:
         if policy != "stop" and reading.key is not None and sorted(wanted) == sorted(new_key):
             return  # the same columns
         kept = {
-            reading.renamed.get(c.name, c.name).lower() for c in known.source.columns if c.name not in reading.dropped
+            reading.renamed.get(c.name, c.name).lower()
+            for c in known.source.columns
+            if c.name not in reading.dropped
         }
         if not wanted:
             what = "the primary key of a captured table is dropped"
-        elif policy == "apply" and reading.key is not None and set(wanted) <= kept and not self._shadow:
+        elif (
+            policy == "apply"
+            and reading.key is not None
+            and set(wanted) <= kept
+            and not self._shadow
+        ):
             return
         else:
             what = "a captured table gets another primary key"
         raise Refused(
-            what, "reload the table, or set schema_changes.change_key: apply if the new key's columns already exist"
+            what,
+            "reload the table, or set schema_changes.change_key: apply if the new key's "
+            "columns already exist",
         )
 
     def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
@@ -356,7 +426,9 @@ class _Alter:
         if old_name is None or old_name in self._known.source.key:
             return
         old = self._old_column(old_name)
-        if old is None or (old.nullable and not (self._is_strict() and old.kind is not Kind.TIMESTAMP)):
+        if old is None or (
+            old.nullable and not (self._is_strict() and old.kind is not Kind.TIMESTAMP)
+        ):
             edit.check(old_name, "{c} IS NOT NULL", "NULLs were replaced by another value")
 
     def _is_strict(self) -> bool:
@@ -370,11 +442,15 @@ class _Alter:
         for old_name, definition in reading.changed.items():
             old, new = self._old_column(old_name), resolved_column(definition, self._charset)
             if old is None or definition.generated or not looks_the_same(old, new):
-                changed |= dict.fromkeys((old_name.lower(), reading.renamed.get(old_name, old_name).lower()))
+                changed |= dict.fromkeys(
+                    (old_name.lower(), reading.renamed.get(old_name, old_name).lower())
+                )
         if reading.converts:
             changed |= dict.fromkeys(
                 column.name.lower()
-                for column in (self._known.source.columns if self._before is None else self._before.columns)
+                for column in (
+                    self._known.source.columns if self._before is None else self._before.columns
+                )
                 if not isinstance(column, Column) or column.type.has_charset
             )
         if self._generated is None:
@@ -389,9 +465,14 @@ class _Alter:
         for column in self._generated:
             if column.name.lower() in dropped:
                 continue
-            base = next((name for name in (column.name.lower(), *column.bases) if name in changed), None)
+            base = next(
+                (name for name in (column.name.lower(), *column.bases) if name in changed), None
+            )
             if base is not None:
-                raise Refused(f"`{base}` changes, and with it the values of the generated column `{column.name}`")
+                raise Refused(
+                    f"`{base}` changes, and with it the values of the generated column "
+                    f"`{column.name}`"
+                )
             if reading.recomputes and not column.is_steady:
                 raise Refused(
                     f"the server may have recomputed the generated column `{column.name}`, and "
@@ -402,50 +483,75 @@ class _Alter:
     def _drop(self, name: str, edit: TargetEdit) -> None:
         policy = self._use("drop_column")
         if policy == "stop":
-            raise Refused(f"column `{name}` of a captured table is dropped", _setting("drop_column", "keep or apply"))
+            raise Refused(
+                f"column `{name}` of a captured table is dropped",
+                _setting("drop_column", "keep or apply"),
+            )
         edit.drop(name, keep=policy == "keep")
 
     def _rename(self, reading: _Reading, edit: TargetEdit) -> None:
         policy = self._use("rename_column")
         pairs = ", ".join(f"`{old}` to `{new}`" for old, new in reading.renamed.items())
         if policy == "stop":
-            raise Refused(f"columns of a captured table are renamed: {pairs}", _setting("rename_column", "apply"))
+            raise Refused(
+                f"columns of a captured table are renamed: {pairs}",
+                _setting("rename_column", "apply"),
+            )
         if self._shadow:
-            raise Refused(f"a copy into a shadow table may not keep the values of renamed columns: {pairs}")
+            raise Refused(
+                f"a copy into a shadow table may not keep the values of renamed columns: {pairs}"
+            )
         edit.rename(reading.renamed, as_new=policy == "new_column")
 
     def _convert(self, reading: _Reading) -> None:
         if self._use("convert_charset") == "stop":
-            raise Refused("a captured table is converted to another charset", _setting("convert_charset", "record"))
+            raise Refused(
+                "a captured table is converted to another charset",
+                _setting("convert_charset", "record"),
+            )
         if self._charset in ("", "binary"):
-            raise Refused(f"the conversion to charset {self._charset or 'unknown'} cannot be followed")
+            raise Refused(
+                f"the conversion to charset {self._charset or 'unknown'} cannot be followed"
+            )
         lossy = [
             column.name
             for column in (() if self._before is None else self._before.columns)
             if column.type.has_charset and not self._keeps_text(column)
         ]
         if lossy:
-            raise Refused(f"the conversion to {self._charset} may lose characters of {', '.join(lossy)}")
+            raise Refused(
+                f"the conversion to {self._charset} may lose characters of {', '.join(lossy)}"
+            )
         if self._before is None and not is_lossless("utf8mb4", self._charset):
             raise Refused("the columns' charsets before the conversion are unknown")
-        reading.notes[f"the lake stores text as Unicode: the conversion to {self._charset} loses nothing"] = None
+        reading.notes[
+            f"the lake stores text as Unicode: the conversion to {self._charset} loses nothing"
+        ] = None
 
     def _keeps_text(self, column: Column) -> bool:
         """Return whether CONVERT TO keeps a column's values or fails. Labels are converted in
         silence, even in strict mode."""
         if column.type.has_labels:
-            return is_lossless(column.charset, self._charset) or all(label.isascii() for label in column.labels)
+            return is_lossless(column.charset, self._charset) or all(
+                label.isascii() for label in column.labels
+            )
         return keeps_text(column.charset, self._charset, strict=self._is_strict())
 
-    def _retype(self, old_name: str, name: str, definition: ColumnDefinition, edit: TargetEdit) -> None:
+    def _retype(
+        self, old_name: str, name: str, definition: ColumnDefinition, edit: TargetEdit
+    ) -> None:
         column = resolved_column(definition, self._charset)
         definition = replace(definition, column=column)
         new_type = delta_type(column)
         old = self._old_column(old_name)
         if old is None:
-            change = ValueChange(Effect.UNKNOWN, reason=f"the former type of `{old_name}` is unknown")
+            change = ValueChange(
+                Effect.UNKNOWN, reason=f"the former type of `{old_name}` is unknown"
+            )
         else:
-            change = value_change(old, definition, replace(self._context.modes, strict=self._is_strict()))
+            change = value_change(
+                old, definition, replace(self._context.modes, strict=self._is_strict())
+            )
         if change.effect in (Effect.SAME, Effect.RETYPED):
             for condition, reason in change.checks:
                 edit.check(old_name, condition, reason)
@@ -461,13 +567,17 @@ class _Alter:
                     edit.retype(name, new_type)
                 else:
                     edit.descriptions.append(
-                        f"sink.reader_features does not allow {TYPE_WIDENING}: a new column replaces it"
+                        f"sink.reader_features does not allow {TYPE_WIDENING}: a new "
+                        "column replaces it"
                     )
                     edit.rewrite(name, new_type, value)
                 return
             change = replace(change, effect=Effect.REWRITTEN, value=value, checks=())
         policy = self._use("incompatible")
-        way_out = _setting("incompatible", "new_column" + (" or rewrite" if change.effect is Effect.REWRITTEN else ""))
+        way_out = _setting(
+            "incompatible",
+            "new_column" + (" or rewrite" if change.effect is Effect.REWRITTEN else ""),
+        )
         what = f"`{name}` becomes {definition.sql_type}, which rewrites values without row events"
         if change.reason:
             what += f" ({change.reason})"
@@ -507,14 +617,17 @@ class _Alter:
 
 
 def _may_recompute(actions: tuple[Action, ...]) -> bool:
-    """Return whether a server may do this by copying the table, or change a default, which expressions can name."""
+    """Return whether a server may do this by copying the table, or change a default, which
+    expressions can name."""
     algorithms = {
         action.text.upper().replace("=", " ").split()[-1]
         for action in actions
         if action.kind is _A.OPTION and action.text.upper().startswith("ALGORITHM")
     }
     kinds = {action.kind for action in actions}
-    return _A.COLUMN_DEFAULT in kinds or (not algorithms & _ALGORITHMS_IN_PLACE and not kinds <= _IN_PLACE)
+    return _A.COLUMN_DEFAULT in kinds or (
+        not algorithms & _ALGORITHMS_IN_PLACE and not kinds <= _IN_PLACE
+    )
 
 
 def _setting(kind: str, value: str) -> str:

@@ -77,12 +77,17 @@ def _computed(definition: ColumnDefinition, modes: SqlModes) -> str:
         and definition.default is DefaultKind.NONE
         and modes.explicit_defaults_for_timestamp is not True
     ):
-        return "explicit_defaults_for_timestamp decides whether a TIMESTAMP without NULL is nullable; write NULL"
+        return (
+            "explicit_defaults_for_timestamp decides whether a TIMESTAMP without NULL is "
+            "nullable; write NULL"
+        )
     return ""
 
 
 def _unfit(definition: ColumnDefinition, literal: Literal) -> Backfill:
-    return Backfill(refused=f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}")
+    return Backfill(
+        refused=f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,9 @@ class _Default:
     implicit: Callable[[ColumnDefinition], Backfill]
 
 
-def _by_text(write: Callable[[Column, str], str | None]) -> Callable[[ColumnDefinition, Literal, SqlModes], Backfill]:
+def _by_text(
+    write: Callable[[Column, str], str | None],
+) -> Callable[[ColumnDefinition, Literal, SqlModes], Backfill]:
     """Return a writer for constants that are certain only as strings; `write` returns None for an
     uncertain one."""
 
@@ -114,7 +121,9 @@ def _no_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlMode
 
 
 def _other_form(definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> Backfill:
-    return Backfill(refused=f"the server may store a {definition.declared} constant in another form")
+    return Backfill(
+        refused=f"the server may store a {definition.declared} constant in another form"
+    )
 
 
 def _uncertain(definition: ColumnDefinition) -> Backfill:
@@ -126,14 +135,17 @@ def _zero(definition: ColumnDefinition) -> Backfill:
 
 
 def _zero_date(_definition: ColumnDefinition) -> Backfill:
-    return Backfill(refused="NOT NULL without a default gives existing rows the zero date, which Delta cannot hold")
+    return Backfill(
+        refused="NOT NULL without a default gives existing rows the zero date, which "
+        "Delta cannot hold"
+    )
 
 
 def _empty_text(_definition: ColumnDefinition) -> Backfill:
     return Backfill(text_literal(""))
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 def _number_of(literal: Literal) -> Decimal | None:
@@ -205,8 +217,16 @@ def _year(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> B
     zero = (literal.kind is LiteralKind.NUMBER and text == "0") or text == "0000"
     if zero:
         return _number(definition, Decimal(0))
-    if len(text) == 4 and text.isdigit() and literal.kind in (LiteralKind.NUMBER, LiteralKind.STRING):
-        return _number(definition, Decimal(text)) if 1901 <= int(text) <= 2155 else _unfit(definition, literal)
+    if (
+        len(text) == 4
+        and text.isdigit()
+        and literal.kind in (LiteralKind.NUMBER, LiteralKind.STRING)
+    ):
+        return (
+            _number(definition, Decimal(text))
+            if 1901 <= int(text) <= 2155
+            else _unfit(definition, literal)
+        )
     return _unfit(definition, literal)
 
 
@@ -221,7 +241,7 @@ def _bit_constant(definition: ColumnDefinition, literal: Literal, modes: SqlMode
     return _number_constant(definition, literal, modes)
 
 
-# -- dates and times --------------------------------------------------------------------------------------------------
+# -- dates and times -------------------------------------------------------------------------------
 
 
 def _date(_column: Column, text: str) -> str | None:
@@ -271,7 +291,10 @@ def _timestamp(definition: ColumnDefinition, literal: Literal, modes: SqlModes) 
         return _unfit(definition, literal)
     zone = _zone(modes.time_zone)
     if zone is None:
-        return Backfill(refused="a TIMESTAMP constant depends on the session's time zone, which is not a fixed offset")
+        return Backfill(
+            refused="a TIMESTAMP constant depends on the session's time zone, which is "
+            "not a fixed offset"
+        )
     try:
         instant = moment.replace(tzinfo=zone).astimezone(UTC)
     except OverflowError:
@@ -308,7 +331,7 @@ def _time_text(sign: str, clock: str, fraction: str, fraction_digits: int) -> st
     return sign + clock + ("." + fraction.ljust(fraction_digits, "0") if fraction_digits else "")
 
 
-# -- text and bytes ---------------------------------------------------------------------------------------------------
+# -- text and bytes --------------------------------------------------------------------------------
 
 
 def _midnight(definition: ColumnDefinition) -> Backfill:
@@ -346,7 +369,9 @@ def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlM
     else:
         text = _plain_text(literal)
         if text is None or not text.isascii():
-            return Backfill(refused="the bytes of a non-ASCII default depend on the session's charset")
+            return Backfill(
+                refused="the bytes of a non-ASCII default depend on the session's charset"
+            )
         value = text.encode("ascii")
     return Backfill(_bytes(value.ljust(definition.column.pad_bytes, b"\0")))
 
@@ -368,7 +393,9 @@ def _enum(column: Column, text: str) -> str | None:
 
 def _first_label(definition: ColumnDefinition) -> Backfill:
     labels = definition.column.labels
-    return Backfill(text_literal(labels[0])) if labels else Backfill(refused="an ENUM without labels")
+    return (
+        Backfill(text_literal(labels[0])) if labels else Backfill(refused="an ENUM without labels")
+    )
 
 
 def _set(column: Column, text: str) -> str | None:

@@ -68,9 +68,21 @@ __all__ = [
 
 _K = StatementKind
 _SESSION_KINDS: Final = frozenset(
-    {_K.EMPTY, _K.SET, _K.BEGIN, _K.COMMIT, _K.ROLLBACK, _K.SAVEPOINT, _K.RELEASE_SAVEPOINT, _K.ROLLBACK_TO_SAVEPOINT,
-     _K.XA_START, _K.XA_END, _K.XA_COMMIT, _K.XA_ROLLBACK}
-)  # fmt: skip
+    {
+        _K.EMPTY,
+        _K.SET,
+        _K.BEGIN,
+        _K.COMMIT,
+        _K.ROLLBACK,
+        _K.SAVEPOINT,
+        _K.RELEASE_SAVEPOINT,
+        _K.ROLLBACK_TO_SAVEPOINT,
+        _K.XA_START,
+        _K.XA_END,
+        _K.XA_COMMIT,
+        _K.XA_ROLLBACK,
+    }
+)
 _WORD: Final = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
 _QUOTED: Final = re.compile(r"`[^`]+`|\"[^\"]+\"")
 _WORDS_MAX: Final = 300
@@ -83,12 +95,27 @@ _NAMED: Final = {
 }
 # Kinds that change no table's columns or rows, whatever they name.
 _HARMLESS_KINDS: Final = frozenset(
-    {_K.VIEW, _K.TRIGGER, _K.ROUTINE, _K.ACCOUNT, _K.STORAGE, _K.ADMIN, _K.CREATE_DATABASE, _K.ALTER_DATABASE}
+    {
+        _K.VIEW,
+        _K.TRIGGER,
+        _K.ROUTINE,
+        _K.ACCOUNT,
+        _K.STORAGE,
+        _K.ADMIN,
+        _K.CREATE_DATABASE,
+        _K.ALTER_DATABASE,
+    }
 )
 _CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT})
 _ISOLATED: Final = _CREATES | {
-    _K.ALTER_TABLE, _K.DROP_TABLE, _K.RENAME_TABLE, _K.TRUNCATE_TABLE, _K.CREATE_INDEX, _K.DROP_INDEX, _K.DROP_DATABASE,
-}  # fmt: skip
+    _K.ALTER_TABLE,
+    _K.DROP_TABLE,
+    _K.RENAME_TABLE,
+    _K.TRUNCATE_TABLE,
+    _K.CREATE_INDEX,
+    _K.DROP_INDEX,
+    _K.DROP_DATABASE,
+}
 _NEVER_ISOLATED_WORDS: Final = frozenset(
     {
         "BEGIN",
@@ -140,7 +167,16 @@ def decide(
         SchemaError: a column name that Delta cannot hold.
     """
     context = StatementContext(
-        sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset, **options
+        sql,
+        default_database,
+        captured,
+        known,
+        targets_in,
+        is_mariadb,
+        modes,
+        journal,
+        offset,
+        **options,
     )
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     try:
@@ -179,7 +215,9 @@ def _decide(context: StatementContext, statement: Statement) -> Decision:
     if not touched:
         decision = context.decided(statement, "ignored", "not a captured table")
     elif kind in (_K.MAINTENANCE, _K.SEQUENCE):
-        decision = context.decided(statement, "recorded", f"{statement.verb} changes neither columns nor rows")
+        decision = context.decided(
+            statement, "recorded", f"{statement.verb} changes neither columns nor rows"
+        )
     elif kind in _CREATES:
         decision = create(context, statement)
     elif kind is _K.ALTER_TABLE:
@@ -199,7 +237,9 @@ def _unknown(context: StatementContext, statement: Statement) -> Decision:
     """Pass an unclassifiable text if it names neither a captured table nor a database that has
     one."""
     if not _may_reach(context):
-        return context.decided(statement, "ignored", "it cannot be classified, and names no captured table")
+        return context.decided(
+            statement, "ignored", "it cannot be classified, and names no captured table"
+        )
     raise context.unsupported(
         "a statement that cannot be classified may change a captured table",
         None,
@@ -212,7 +252,12 @@ def _may_reach(context: StatementContext) -> bool:
     """Return whether any word of the text, or any two, may name a captured table or its
     database."""
     words = list(dict.fromkeys(_WORD.findall(context.sql.replace("``", "`"))))
-    words += [part for quoted in _QUOTED.findall(context.sql) for part in (quoted[1:-1],) if part not in words]
+    words += [
+        part
+        for quoted in _QUOTED.findall(context.sql)
+        for part in (quoted[1:-1],)
+        if part not in words
+    ]
     if context.targets_in is None or not context.default_database or len(words) > _WORDS_MAX:
         return True
     databases = [context.default_database, *words]
@@ -236,7 +281,7 @@ def _dml(context: StatementContext, statement: Statement) -> Decision:
     )
 
 
-# -- ALTER and indexes ------------------------------------------------------------------------------------------------
+# -- ALTER and indexes -----------------------------------------------------------------------------
 
 
 def _alter(context: StatementContext, statement: Statement) -> Decision:
@@ -252,7 +297,9 @@ def _alter(context: StatementContext, statement: Statement) -> Decision:
             continue
         there = context.known(*other)
         if context.policy_of(other).partition_rows == "stop":
-            raise context.unsupported("rows enter or leave a captured table without row events", other)
+            raise context.unsupported(
+                "rows enter or leave a captured table without row events", other
+            )
         reasons.append(f"rows enter or leave {'.'.join(other)} without row events")
         policy = "partition_rows=keep"
         if there is not None:
@@ -260,15 +307,23 @@ def _alter(context: StatementContext, statement: Statement) -> Decision:
     if known is None:
         if statement.renames:
             return renamed(context, statement)
-        decision = context.decided(statement, "recorded", "; ".join(reasons or [_NO_TARGET]), policy=policy)
+        decision = context.decided(
+            statement, "recorded", "; ".join(reasons or [_NO_TARGET]), policy=policy
+        )
         return replace(decision, changes=tuple(changes))
     try:
         alteration = read_alteration(context, statement, known)
     except (Unreadable, UnsupportedDdlError) as error:
-        if statement.renames and not known.follows and context.policy_of(table).rename_table == "by_name":
+        if (
+            statement.renames
+            and not known.follows
+            and context.policy_of(table).rename_table == "by_name"
+        ):
             # The effect on the rows concerns only the new name, whose target cannot take them over.
             left = renamed(context, statement)
-            return replace(left, changes=tuple(change for change in left.changes if not change.is_carried))
+            return replace(
+                left, changes=tuple(change for change in left.changes if not change.is_carried)
+            )
         if isinstance(error, Unreadable):
             return _by_catalog(context, statement, known, error)
         raise
@@ -304,7 +359,9 @@ _REWRITING: Final = re.compile(r"\b(MODIFY|CHANGE|CONVERT|DROP|IGNORE)\b", re.IG
 _NO_TARGET: Final = "no target yet: its first table map determines its columns"
 
 
-def _by_catalog(context: StatementContext, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
+def _by_catalog(
+    context: StatementContext, statement: Statement, known: KnownTable, unreadable: Unreadable
+) -> Decision:
     """Pass an unreadable ALTER TABLE if the catalog proves that columns and key are unchanged and
     no word of it can change row values."""
     table = statement.tables[0]
@@ -333,7 +390,8 @@ def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
     """Return what determines the values of each column."""
     return {
         c.name: (
-            c.kind, c.unsigned and c.type.has_sign, c.charset, c.labels, c.precision, c.scale, c.fraction_digits,
+            c.kind, c.unsigned and c.type.has_sign, c.charset, c.labels, c.precision, c.scale,
+            c.fraction_digits,
             c.bits, c.pad_bytes, c.nullable and c.name not in schema.key_names,
         )
         for c in schema.columns
@@ -347,7 +405,7 @@ def _index(context: StatementContext, statement: Statement) -> Decision:
     return context.decided(statement, "recorded", "indexes do not exist in the lake")
 
 
-# -- isolation and confirmation ---------------------------------------------------------------------------------------
+# -- isolation and confirmation --------------------------------------------------------------------
 
 
 def is_isolated(
@@ -387,7 +445,10 @@ def confirm(recorded: tuple[TargetColumn, ...], key: tuple[str, ...], schema: Ta
         if name in actual and actual[name] != expected[name]
     ]
     if key != schema.key_names:
-        differences.append(f"the key is ({', '.join(key)}) in the lake and ({', '.join(schema.key_names)}) in the map")
+        differences.append(
+            f"the key is ({', '.join(key)}) in the lake and "
+            f"({', '.join(schema.key_names)}) in the map"
+        )
     if differences:
         raise SchemaError(
             "the table map contradicts the recorded columns: " + "; ".join(differences),
@@ -400,4 +461,6 @@ def confirm(recorded: tuple[TargetColumn, ...], key: tuple[str, ...], schema: Ta
 
 
 def _described(columns: dict[str, str], key: tuple[str, ...]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns.items()) + f"; key ({', '.join(key)})"
+    return (
+        ", ".join(f"{name} {kind}" for name, kind in columns.items()) + f"; key ({', '.join(key)})"
+    )

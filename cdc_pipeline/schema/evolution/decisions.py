@@ -19,7 +19,8 @@ class DdlDecision(BaseModel):
     tables: tuple[str, ...]
     decision: Literal["applied", "recorded", "ignored"]
     reason: str
-    policy: str = ""  # the policies that decided, as ``drop_column=keep``; "" if there was no choice
+    # the policies that decided, as ``drop_column=keep``; "" if there was no choice
+    policy: str = ""
 
 
 class AddedColumn(BaseModel):

@@ -50,5 +50,7 @@ class Shadow(BaseModel):
         if any(statement.place == known.place for known in self.statements if known.place):
             return self  # read again
         if len(self.statements) >= _STATEMENTS_MAX:
-            return self.model_copy(update={"doubt": f"it was altered more than {_STATEMENTS_MAX} times"})
+            return self.model_copy(
+                update={"doubt": f"it was altered more than {_STATEMENTS_MAX} times"}
+            )
         return self.model_copy(update={"statements": (*self.statements, statement)})

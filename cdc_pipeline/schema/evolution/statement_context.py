@@ -21,7 +21,8 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
 
 RELOAD: Final = (
-    "exclude the table (tables.exclude) or reload it: remove its target, and start a capture after this statement"
+    "exclude the table (tables.exclude) or reload it: remove its target, and start a capture "
+    "after this statement"
 )
 
 
@@ -264,14 +265,22 @@ class StatementContext:
     def shadow_statement(self, table: TableName) -> ShadowStatement:
         """Return the statement for the record, to be read again when the shadow replaces
         `table`."""
-        sql = needed_later(self.sql, self.masked(*table), modes=self.modes, is_mariadb=self.is_mariadb)
+        sql = needed_later(
+            self.sql, self.masked(*table), modes=self.modes, is_mariadb=self.is_mariadb
+        )
         place = f"{self.journal}:{self.offset}"
-        return ShadowStatement(sql=sql, database=self.default_database, modes=self.modes, place=place)
+        return ShadowStatement(
+            sql=sql, database=self.default_database, modes=self.modes, place=place
+        )
 
     def published(self, statement: Statement | None = None) -> str:
         """Return what may be shown and kept of the statement."""
         return published(
-            self.sql, self.default_database, modes=self.modes, is_mariadb=self.is_mariadb, statement=statement
+            self.sql,
+            self.default_database,
+            modes=self.modes,
+            is_mariadb=self.is_mariadb,
+            statement=statement,
         )
 
     def decided(
@@ -301,7 +310,9 @@ class StatementContext:
         """Return the captured tables of the statement."""
         return tuple(table for table in statement.tables if self.captured(*table))
 
-    def unsupported(self, what: str, table: TableName | None, next_step: str = RELOAD) -> UnsupportedDdlError:
+    def unsupported(
+        self, what: str, table: TableName | None, next_step: str = RELOAD
+    ) -> UnsupportedDdlError:
         """Return the error for a DDL that cannot be applied, with its log position."""
         return UnsupportedDdlError(
             what,

@@ -49,7 +49,7 @@ _K = StatementKind
 _FROM_MAP: Final = "the target is created from its first table map"
 _CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT})
 
-# -- CREATE -----------------------------------------------------------------------------------------------------------
+# -- CREATE ----------------------------------------------------------------------------------------
 
 
 def create(context: StatementContext, statement: Statement) -> Decision:
@@ -61,7 +61,9 @@ def create(context: StatementContext, statement: Statement) -> Decision:
             return context.decided(statement, "recorded", "the target already exists")
         policy = context.policy_of(table).drop_table
         if not statement.or_replace or policy == "stop":
-            raise context.unsupported("the table is recreated, but its target still has rows of the old one", table)
+            raise context.unsupported(
+                "the table is recreated, but its target still has rows of the old one", table
+            )
     made = _created(context, statement)
     if isinstance(made, str):
         if known is None:
@@ -70,18 +72,26 @@ def create(context: StatementContext, statement: Statement) -> Decision:
         emptied = _emptied(context, table, known, "drop_table")
         change = replace(emptied, known=known.as_gone(), empties=True)
         decision = context.decided(
-            statement, "applied", f"{made}: the target is emptied now, and recreated from its first table map"
+            statement,
+            "applied",
+            f"{made}: the target is emptied now, and recreated from its first table map",
         )
         return replace(decision, changes=(change,))
     if known is None:
-        decision = context.decided(statement, "applied", f"creates the target with {len(made.columns)} columns")
+        decision = context.decided(
+            statement, "applied", f"creates the target with {len(made.columns)} columns"
+        )
         return replace(decision, creates=(made,))
-    decision = context.decided(statement, "applied", f"recreates the target, empty, with {len(made.columns)} columns")
+    decision = context.decided(
+        statement, "applied", f"recreates the target, empty, with {len(made.columns)} columns"
+    )
     return replace(
         decision,
         changes=(
             TableChange(
-                table, KnownTable(RecordedSource(columns=made.columns, key=made.key), name=known.name), replaces=True
+                table,
+                KnownTable(RecordedSource(columns=made.columns, key=made.key), name=known.name),
+                replaces=True,
             ),
         ),
     )
@@ -95,20 +105,26 @@ def _created(context: StatementContext, statement: Statement) -> CreateTarget | 
         if like is None or not like.schema.primary_key:
             return "LIKE another table"
         schema = replace(like.schema, database=table[0], table=table[1])
-        return CreateTarget(table, target_columns(schema), schema.key_names, may_exist=statement.if_not_exists)
+        return CreateTarget(
+            table, target_columns(schema), schema.key_names, may_exist=statement.if_not_exists
+        )
     if statement.kind is _K.CREATE_TABLE_SELECT:
         return "columns from a query"
-    created = create_columns(context.sql, context.default_database, is_mariadb=context.is_mariadb, modes=context.modes)
+    created = create_columns(
+        context.sql, context.default_database, is_mariadb=context.is_mariadb, modes=context.modes
+    )
     if created is None:
         return "its columns cannot be read with certainty"
     check_column_names(table_name(*table), (column.name for column in created.columns))
     if not created.primary_key:
         return "its text has no primary key"
-    columns = tuple(TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns)
+    columns = tuple(
+        TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns
+    )
     return CreateTarget(table, columns, created.primary_key, may_exist=statement.if_not_exists)
 
 
-# -- what removes rows ------------------------------------------------------------------------------------------------
+# -- what removes rows -----------------------------------------------------------------------------
 
 
 def truncated(context: StatementContext, statement: Statement) -> Decision:
@@ -120,7 +136,9 @@ def truncated(context: StatementContext, statement: Statement) -> Decision:
     policy = context.policy_of(table).truncate
     if policy == "stop":
         raise context.unsupported(
-            "TRUNCATE of a captured table", table, next_step="set schema_changes.truncate: apply or keep"
+            "TRUNCATE of a captured table",
+            table,
+            next_step="set schema_changes.truncate: apply or keep",
         )
     used = f"truncate={policy}"
     if policy == "keep":
@@ -132,7 +150,9 @@ def truncated(context: StatementContext, statement: Statement) -> Decision:
     return replace(decision, changes=(_emptied(context, table, known, "truncate"),))
 
 
-def _emptied(context: StatementContext, table: TableName, known: KnownTable, op: str) -> TableChange:
+def _emptied(
+    context: StatementContext, table: TableName, known: KnownTable, op: str
+) -> TableChange:
     if known.shared:
         raise context.unsupported(f"{op} of one of several tables that share a target", table)
     step = RemoveRows(
@@ -152,15 +172,23 @@ def dropped(context: StatementContext, statement: Statement) -> Decision:
 def dropped_database(context: StatementContext, statement: Statement) -> Decision:
     """Treat DROP DATABASE as DROP TABLE of each of its tables."""
     if context.targets_in is None:
-        raise context.unsupported(f"DROP DATABASE `{statement.database}` may remove captured tables", None)
-    tables = tuple((statement.database, name) for name in sorted(context.targets_in(statement.database)))
+        raise context.unsupported(
+            f"DROP DATABASE `{statement.database}` may remove captured tables", None
+        )
+    tables = tuple(
+        (statement.database, name) for name in sorted(context.targets_in(statement.database))
+    )
     if not tables:
-        return context.decided(statement, "ignored", "no captured table has a target in this database")
+        return context.decided(
+            statement, "ignored", "no captured table has a target in this database"
+        )
     decision = _dropped(context, replace(statement, tables=tables), tables)
     return replace(decision, statement=statement)
 
 
-def _dropped(context: StatementContext, statement: Statement, tables: tuple[TableName, ...]) -> Decision:
+def _dropped(
+    context: StatementContext, statement: Statement, tables: tuple[TableName, ...]
+) -> Decision:
     changes: list[TableChange] = []
     used: dict[str, None] = {}
     for table in tables:
@@ -186,16 +214,19 @@ def _dropped(context: StatementContext, statement: Statement, tables: tuple[Tabl
     kept = [table_name(*change.table) for change in changes if not change.steps]
     said = ["all rows are removed"] if applied else []
     said += [f"the target is kept unchanged: {', '.join(kept)}"] if kept else []
-    decision = context.decided(statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used))
+    decision = context.decided(
+        statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used)
+    )
     return replace(decision, changes=tuple(changes))
 
 
-# -- RENAME -----------------------------------------------------------------------------------------------------------
+# -- RENAME ----------------------------------------------------------------------------------------
 
 
 def renamed(context: StatementContext, statement: Statement) -> Decision:
     """Decide about RENAME TABLE and ALTER TABLE ... RENAME."""
-    came_from: dict[TableName, TableName | None] = {}  # final name -> original name, None if nothing is left
+    # final name -> original name, None if nothing is left
+    came_from: dict[TableName, TableName | None] = {}
     for old, new in statement.renames:  # in order: RENAME TABLE a TO b, c TO a
         came_from[new] = came_from.get(old, old)
         came_from[old] = None
@@ -221,15 +252,21 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
         used[f"rename_table={policy}"] = None
         if policy == "stop":
             raise context.unsupported(
-                "a captured table is renamed", table, next_step="set schema_changes.rename_table: by_name"
+                "a captured table is renamed",
+                table,
+                next_step="set schema_changes.rename_table: by_name",
             )
         if policy == "by_name":
             if context.takes_name(new):
                 changes.append(TableChange(table, known, name=new, is_carried=True))
-                said.append(f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}")
+                said.append(
+                    f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}"
+                )
             if arriving is None:
                 changes.append(_left(context, table, known, used))
-                rows = "all rows are removed" if changes[-1].steps else "its target is kept unchanged"
+                rows = (
+                    "all rows are removed" if changes[-1].steps else "its target is kept unchanged"
+                )
                 said.append(f"{table_name(*table)} no longer has a table: {rows}")
             continue
         if policy == "keep":
@@ -238,7 +275,9 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
             continue
         there = context.known(*new) if context.captured(*new) else None
         if there is not None and not there.source.gone and new not in went_to:
-            raise context.unsupported(f"a captured table takes the name {table_name(*new)}, which has a target", table)
+            raise context.unsupported(
+                f"a captured table takes the name {table_name(*new)}, which has a target", table
+            )
         changes.append(TableChange(table, known, name=new))
         said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
     following = {change.name for change in changes if change.name[1] and not change.is_carried}
@@ -252,7 +291,10 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
     )
     brought = {change.table for change in changes if change.is_carried}
     said += [
-        f"{table_name(*arrival.before)} takes the name {table_name(*arrival.name)}, with rows that are unknown here"
+        (
+            f"{table_name(*arrival.before)} takes the name {table_name(*arrival.name)}, with rows "
+            "that are unknown here"
+        )
         for arrival in arrivals
         if arrival.before not in brought
     ]
@@ -266,7 +308,9 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
     return replace(decision, changes=tuple(changes), arrivals=arrivals)
 
 
-def _left(context: StatementContext, table: TableName, known: KnownTable, used: dict[str, None]) -> TableChange:
+def _left(
+    context: StatementContext, table: TableName, known: KnownTable, used: dict[str, None]
+) -> TableChange:
     """Return what a name's target becomes if its table leaves the name and no other takes it: the
     same as after DROP TABLE, except that the policy ``stop`` of DROP TABLE does not stop a
     RENAME."""
@@ -277,11 +321,15 @@ def _left(context: StatementContext, table: TableName, known: KnownTable, used: 
     return replace(_emptied(context, table, known, "drop_table"), known=gone)
 
 
-# -- shadow tables ----------------------------------------------------------------------------------------------------
+# -- shadow tables ---------------------------------------------------------------------------------
 
 
 def _is_shadow_of(context: StatementContext, name: TableName, table: TableName) -> bool:
-    return name[0] == table[0] and not context.captured(*name) and context.shadowed(name[1]) == table[1]
+    return (
+        name[0] == table[0]
+        and not context.captured(*name)
+        and context.shadowed(name[1]) == table[1]
+    )
 
 
 def shadow_changed(context: StatementContext, statement: Statement) -> tuple[ShadowChange, ...]:
@@ -305,12 +353,22 @@ def shadow_changed(context: StatementContext, statement: Statement) -> tuple[Sha
             changes.append(ShadowChange(name, None))
         elif statement.kind is _K.ALTER_TABLE and known is not None:
             changes.append(ShadowChange(name, known.then(context.shadow_statement(table))))
-        elif known is not None and statement.kind is _K.CREATE_INDEX and "UNIQUE" in context.sql.upper():
-            changes.append(ShadowChange(name, known.model_copy(update={"doubt": "it was given a unique index"})))
+        elif (
+            known is not None
+            and statement.kind is _K.CREATE_INDEX
+            and "UNIQUE" in context.sql.upper()
+        ):
+            changes.append(
+                ShadowChange(
+                    name, known.model_copy(update={"doubt": "it was given a unique index"})
+                )
+            )
     return tuple(changes)
 
 
-def _swapped(context: StatementContext, table: TableName, name: TableName, known: KnownTable) -> TableChange:
+def _swapped(
+    context: StatementContext, table: TableName, name: TableName, known: KnownTable
+) -> TableChange:
     """Return what a shadow's statements do to its table's target.
 
     Raises:
@@ -327,7 +385,9 @@ def _swapped(context: StatementContext, table: TableName, name: TableName, known
     elif shadow.doubt:
         why = shadow.doubt
     if shadow is None or why:
-        raise context.unsupported(f"the shadow table {table_name(*name)} replaces a captured table: {why}", table)
+        raise context.unsupported(
+            f"the shadow table {table_name(*name)} replaces a captured table: {why}", table
+        )
     change = TableChange(table, known)
     state = context.before(*table)
     for made in shadow.statements:
@@ -338,13 +398,19 @@ def _swapped(context: StatementContext, table: TableName, name: TableName, known
 
 
 def _as_if_altered(
-    context: StatementContext, table: TableName, made: ShadowStatement, known: KnownTable, state: TableState | None
+    context: StatementContext,
+    table: TableName,
+    made: ShadowStatement,
+    known: KnownTable,
+    state: TableState | None,
 ) -> tuple[TableChange, TableState | None]:
     """Decide about one shadow statement as if it had run on the table; also return the source table
     afterwards."""
     modes, is_mariadb = made.modes, context.is_mariadb
     statement = classify(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
-    inner = replace(context, sql=made.sql, default_database=made.database, modes=modes, before=lambda *_: state)
+    inner = replace(
+        context, sql=made.sql, default_database=made.database, modes=modes, before=lambda *_: state
+    )
     try:
         alteration = read_alteration(inner, replace(statement, tables=(table,)), known, shadow=True)
     except Unreadable as unreadable:
@@ -354,17 +420,25 @@ def _as_if_altered(
         raise
     if state is None:
         return alteration.change, None
-    logged = LoggedStatement(made.sql, made.database, LogPosition(0, 0, 0), is_mariadb=is_mariadb, modes=modes)
+    logged = LoggedStatement(
+        made.sql, made.database, LogPosition(0, 0, 0), is_mariadb=is_mariadb, modes=modes
+    )
     actions = alter_actions(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
-    version = Version(logged.place, Origin.DDL, state.schema, state.charset, generated=state.generated)
+    version = Version(
+        logged.place, Origin.DDL, state.schema, state.charset, generated=state.generated
+    )
     try:
         after = altered(version, actions, logged, state.database_charset)
     except Uncertain:
         return alteration.change, None
-    return alteration.change, TableState(after.schema, after.charset, state.database_charset, after.generated)
+    return alteration.change, TableState(
+        after.schema, after.charset, state.database_charset, after.generated
+    )
 
 
-def _check_path(context: StatementContext, table: TableName, known: KnownTable, change: TableChange) -> None:
+def _check_path(
+    context: StatementContext, table: TableName, known: KnownTable, change: TableChange
+) -> None:
     """Refuse statements that return to earlier columns: the state would not show how far a killed
     batch came."""
     seen = [known.target_columns]
@@ -372,5 +446,7 @@ def _check_path(context: StatementContext, table: TableName, known: KnownTable, 
         columns = reduce(columns_after, (step,), seen[-1])
         if columns != seen[-1]:
             if columns in seen:
-                raise context.unsupported("a shadow table's columns returned to an earlier state", table)
+                raise context.unsupported(
+                    "a shadow table's columns returned to an earlier state", table
+                )
             seen.append(columns)

@@ -65,7 +65,7 @@ class TargetEdit:
         self._defaults: list[str] = []
         self._last: list[DropColumn | RenameColumn] = []
 
-    # -- what comes out -----------------------------------------------------------------------------------------------
+    # -- what comes out ----------------------------------------------------------------------------
 
     def steps(self, *, seq: str = "") -> tuple[Step, ...]:
         """Return all steps, in order.
@@ -74,18 +74,26 @@ class TargetEdit:
             seq: the statement's place in the order of changes.
         """
         values = tuple((name, kind, value) for name, (kind, value) in self._fills.items())
-        fills = (FillColumns(values=values, defaults=tuple(self._defaults), seq=seq),) if values else ()
+        fills = (
+            (FillColumns(values=values, defaults=tuple(self._defaults), seq=seq),) if values else ()
+        )
         return (*self._checks, *self._first, *self._adds, *fills, *self._last)
 
     def result(self) -> KnownTable:
         """Return the target to record afterwards."""
         here = {column.name for column in self.columns}
-        names = tuple((source, name) for source, name in self._names.items() if source in here and source != name)
+        names = tuple(
+            (source, name)
+            for source, name in self._names.items()
+            if source in here and source != name
+        )
         target = reduce(columns_after, self.steps(), self._known.target_columns)
         same = target == tuple(self.columns)
         kept = () if same else target
         update = {"columns": tuple(self.columns), "key": self.key, "names": names}
-        return replace(self._known, source=self._known.source.model_copy(update=update), target=kept)
+        return replace(
+            self._known, source=self._known.source.model_copy(update=update), target=kept
+        )
 
     def _target(self) -> dict[str, TargetColumn]:
         """Return the target's columns before the final renames, by folded name."""
@@ -114,7 +122,7 @@ class TargetEdit:
         self._taken.add(f"{name}__v{number}".lower())
         return f"{name}__v{number}"
 
-    # -- columns come and go ------------------------------------------------------------------------------------------
+    # -- columns come and go -----------------------------------------------------------------------
 
     def drop(self, name: str, *, keep: bool) -> None:
         """Drop a column that the source no longer has."""
@@ -123,7 +131,9 @@ class TargetEdit:
         if keep:
             self.descriptions.append(f"keeps `{target}`, which is NULL in new rows")
         elif COLUMN_MAPPING not in self._features:
-            self.descriptions.append(f"keeps `{target}`: sink.reader_features does not allow {COLUMN_MAPPING}")
+            self.descriptions.append(
+                f"keeps `{target}`: sink.reader_features does not allow {COLUMN_MAPPING}"
+            )
         else:
             self._first.append(DropColumn(name=target))
             self.descriptions.append(f"drops `{target}`")
@@ -136,7 +146,14 @@ class TargetEdit:
         """Add a new source column; `value` is the literal for existing rows."""
         there = self._target().get(name.lower())
         target = name
-        dropped = next((s for s in self._first if isinstance(s, DropColumn) and s.name.lower() == name.lower()), None)
+        dropped = next(
+            (
+                s
+                for s in self._first
+                if isinstance(s, DropColumn) and s.name.lower() == name.lower()
+            ),
+            None,
+        )
         old = next((c for c in self._known.target_columns if c.name.lower() == name.lower()), None)
         if (
             there is None
@@ -181,27 +198,32 @@ class TargetEdit:
     def _fill(self, name: str, delta_type: str, value: str) -> None:
         self._fills[name] = (delta_type, value)
 
-    # -- names --------------------------------------------------------------------------------------------------------
+    # -- names -------------------------------------------------------------------------------------
 
     def rename(self, renamed: Mapping[str, str], *, as_new: bool) -> None:
         """Rename columns, all at once."""
         if not as_new and COLUMN_MAPPING not in self._features:
             self.descriptions.append(
-                f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns become new columns"
+                f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns "
+                "become new columns"
             )
             as_new = True
         moves = {self._name(old): (old, new) for old, new in renamed.items()}
         kinds = {old: self._type(old) for old in renamed}
         for old in renamed:
             self._names.pop(old, None)
-        self.columns = [c.model_copy(update={"name": renamed.get(c.name, c.name)}) for c in self.columns]
+        self.columns = [
+            c.model_copy(update={"name": renamed.get(c.name, c.name)}) for c in self.columns
+        ]
         self.key = tuple(renamed.get(name, name) for name in self.key)
         if as_new:
             for target, (old, new) in moves.items():
                 name = new if new.lower() not in self._taken else self._version(new)
                 self._names[new] = name
                 self._add(name, kinds[old], quoted(target))
-                self.descriptions.append(f"`{name}` takes over the values of `{target}`, which is kept unchanged")
+                self.descriptions.append(
+                    f"`{name}` takes over the values of `{target}`, which is kept unchanged"
+                )
             return
         self._move({target: new for target, (_, new) in moves.items()})
 
@@ -218,8 +240,12 @@ class TargetEdit:
                     aside = self._free(f"{old}__renaming")
                     self._first.append(RenameColumn(name=old, new_name=aside))
                     moves = {aside if name == old else name: to for name, to in moves.items()}
-                elif holder in {self._name(column.name) for column in self.columns if column.name != new}:
-                    raise Refused(f"`{old}` is renamed to `{new}`, the name of another column in the target")
+                elif holder in {
+                    self._name(column.name) for column in self.columns if column.name != new
+                }:
+                    raise Refused(
+                        f"`{old}` is renamed to `{new}`, the name of another column in the target"
+                    )
                 else:
                     aside = self._free(f"{holder}__dropped")
                     self._first.append(RenameColumn(name=holder, new_name=aside))
@@ -230,13 +256,15 @@ class TargetEdit:
             self._first.append(RenameColumn(name=ready, new_name=new))
             self.descriptions.append(f"`{ready}` is renamed to `{new}`")
 
-    # -- types and values ---------------------------------------------------------------------------------------------
+    # -- types and values --------------------------------------------------------------------------
 
     def check(self, name: str, condition: str, reason: str) -> None:
         """Require that all rows satisfy `condition` (``{c}`` is the column), under the column's
         name before the statement."""
         old = quoted(self._known.target_name(name))
-        self._checks.append(CheckRows(condition=condition.replace("{c}", old), reason=f"`{name}`: {reason}"))
+        self._checks.append(
+            CheckRows(condition=condition.replace("{c}", old), reason=f"`{name}`: {reason}")
+        )
         self.descriptions.append(f"existing rows are checked: no row may have changed ({reason})")
 
     def holds(self, name: str, delta_type: str) -> bool:
@@ -259,19 +287,25 @@ class TargetEdit:
             self._first.append(WidenColumn(name=self._name(name), delta_type=common))
             self.descriptions.append(f"`{self._name(name)}` is widened from {there} to {common}")
         else:
-            self.descriptions.append(f"`{self._name(name)}` keeps {there}, which holds {delta_type}")
+            self.descriptions.append(
+                f"`{self._name(name)}` keeps {there}, which holds {delta_type}"
+            )
 
     def rewrite(self, name: str, delta_type: str, value: str) -> None:
         """Convert existing values; `value` is an expression over ``{c}``, the previous column."""
         target, there = self._name(name), self._type(name)
-        before = next((s.name for s in self._first if isinstance(s, RenameColumn) and s.new_name == target), target)
+        before = next(
+            (s.name for s in self._first if isinstance(s, RenameColumn) and s.new_name == target),
+            target,
+        )
         self._set_type(name, delta_type)
         expression = value.replace("{c}", quoted(target))
         if common_type(there, delta_type) == there:
             self._fill(target, there, expression)
         elif COLUMN_MAPPING not in self._features:
             raise Refused(
-                f"`{before}` cannot be converted from {there} to {delta_type} without {COLUMN_MAPPING}",
+                f"`{before}` cannot be converted from {there} to {delta_type} without "
+                f"{COLUMN_MAPPING}",
                 _FEATURES_STEP.format(COLUMN_MAPPING),
             )
         else:
@@ -286,7 +320,12 @@ class TargetEdit:
         self._set_type(name, delta_type)
         self._names[name] = made = self._version(name)
         self._add(made, delta_type, "NULL")
-        self.descriptions.append(f"`{made}` holds the values from now on, and `{target}` the earlier ones")
+        self.descriptions.append(
+            f"`{made}` holds the values from now on, and `{target}` the earlier ones"
+        )
 
     def _set_type(self, name: str, delta_type: str) -> None:
-        self.columns = [c.model_copy(update={"delta_type": delta_type}) if c.name == name else c for c in self.columns]
+        self.columns = [
+            c.model_copy(update={"delta_type": delta_type}) if c.name == name else c
+            for c in self.columns
+        ]

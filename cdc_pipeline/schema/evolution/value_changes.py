@@ -89,7 +89,9 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
     checks = list(found.checks)
     is_timestamp = new.column.kind is Kind.TIMESTAMP
     # Without explicit_defaults_for_timestamp a TIMESTAMP is NOT NULL by itself.
-    may_be_not_null = is_timestamp and new.nullable is None and modes.explicit_defaults_for_timestamp is not True
+    may_be_not_null = (
+        is_timestamp and new.nullable is None and modes.explicit_defaults_for_timestamp is not True
+    )
     gives_values = new.auto_increment or is_timestamp or not modes.strict
     if old.nullable and (new.not_null or may_be_not_null) and gives_values:
         checks.append(("{c} IS NOT NULL", "NULLs were replaced by another value"))
@@ -124,21 +126,43 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     if before.change == "real" and column.kind in (Kind.DOUBLE, old.kind):
         if "," in new.sql_type:
             return _unknown(f"{new.sql_type} rounds")
-        negative = (("{c} >= 0", _NEGATIVE),) if column.unsigned and not (old.unsigned or strict) else ()
+        negative = (
+            (("{c} >= 0", _NEGATIVE),) if column.unsigned and not (old.unsigned or strict) else ()
+        )
         return _same(old, column, *negative)
-    if whole is not None and column.kind is Kind.DOUBLE and "," not in new.sql_type and max(map(abs, whole)) < 2**53:
-        negative = (("{c} >= 0", _NEGATIVE),) if column.unsigned and whole[0] < 0 and not strict else ()
-        return ValueChange(Effect.RETYPED, checks=negative) if delta_type(old) != "boolean" else _unknown(pair)
+    if (
+        whole is not None
+        and column.kind is Kind.DOUBLE
+        and "," not in new.sql_type
+        and max(map(abs, whole)) < 2**53
+    ):
+        negative = (
+            (("{c} >= 0", _NEGATIVE),) if column.unsigned and whole[0] < 0 and not strict else ()
+        )
+        return (
+            ValueChange(Effect.RETYPED, checks=negative)
+            if delta_type(old) != "boolean"
+            else _unknown(pair)
+        )
     if whole is not None and after.change == "text" and not old.unsigned and before.integer_bits:
         return _fits_text(ValueChange(Effect.REWRITTEN, "CAST({c} AS string)"), old, new)
-    if before.change == "text" and not modes.trims_char and after.text_chars_max and not new.is_char:
+    if (
+        before.change == "text"
+        and not modes.trims_char
+        and after.text_chars_max
+        and not new.is_char
+    ):
         return _unknown("with PAD_CHAR_TO_FULL_LENGTH a CHAR is copied with trailing blanks")
     if before.text_chars_max and after.change == "text":
         return _texts(old, new, strict=strict)
     if after.has_labels and not _holds_labels(column, old):
         return _unknown(f"labels that charset {column.charset or 'unknown'} may not hold")
     if before.change == "text" and after.has_labels:
-        return _same(old, column, _in_labels(column.labels)) if column.kind is Kind.ENUM else _unknown(pair)
+        return (
+            _same(old, column, _in_labels(column.labels))
+            if column.kind is Kind.ENUM
+            else _unknown(pair)
+        )
     if is_alike and before.change == "labels":
         return _labels(old, column)
     if is_alike and before.change == "bytes":
@@ -154,7 +178,7 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     return _unknown(f"{pair} converts every value")
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 def _range(column: Column) -> tuple[int, int] | None:
@@ -182,7 +206,11 @@ def _decimals(old: Column, new: Column, *, strict: bool) -> ValueChange:
     if max(old.precision, new.precision) > DECIMAL_DIGITS_MAX:
         if min(old.precision, new.precision) <= DECIMAL_DIGITS_MAX or old.scale != new.scale:
             return _unknown("DECIMAL beyond 38 digits is text in the lake")
-        return _same(old, new) if strict or new.precision >= old.precision else _unknown("digits may have been cut")
+        return (
+            _same(old, new)
+            if strict or new.precision >= old.precision
+            else _unknown("digits may have been cut")
+        )
     checks: list[tuple[str, str]] = []
     if new.unsigned and not (old.unsigned or strict):
         checks.append(("{c} >= 0", _NEGATIVE))
@@ -191,7 +219,9 @@ def _decimals(old: Column, new: Column, *, strict: bool) -> ValueChange:
         checks.append((f"abs({{c}}) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT))
     if new.scale < old.scale:
         if not strict:  # 9.99 becomes 10.0, which DECIMAL(2,1) does not hold
-            checks.append((f"abs(round({{c}}, {new.scale})) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT))
+            checks.append(
+                (f"abs(round({{c}}, {new.scale})) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT)
+            )
         return ValueChange(Effect.REWRITTEN, f"round({{c}}, {new.scale})", tuple(checks))
     return _same(old, new, *checks)
 
@@ -208,7 +238,7 @@ def _integer_to_decimal(new: Column, whole: tuple[int, int], *, strict: bool) ->
     return ValueChange(Effect.RETYPED, checks=(check,))
 
 
-# -- text, labels, bytes, times ---------------------------------------------------------------------------------------
+# -- text, labels, bytes, times --------------------------------------------------------------------
 
 
 def is_lossless(old: str, new: str) -> bool:
@@ -222,7 +252,8 @@ def is_lossless(old: str, new: str) -> bool:
 
 
 def keeps_text(old: str, new: str, *, strict: bool) -> bool:
-    """Return whether the server converts texts of charset `old` to `new` so that they stay the same, or refuses to."""
+    """Return whether the server converts texts of charset `old` to `new` so that they stay the
+    same, or refuses to."""
     return is_lossless(old, new) or (strict and new.lower() not in _BENDING)
 
 
@@ -230,7 +261,10 @@ def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
     before = old.charset if old.type.has_charset else _UNICODE
     is_ascii = old.type.text_chars_max > 0
     if not is_ascii and not keeps_text(before, new.column.charset, strict=strict):
-        return _unknown(f"charset {before or 'unknown'} to {new.column.charset or 'unknown'} may lose characters")
+        return _unknown(
+            f"charset {before or 'unknown'} to {new.column.charset or 'unknown'} "
+            "may lose characters"
+        )
     return _fits_text(ValueChange(Effect.SAME), old, new)
 
 
@@ -245,7 +279,14 @@ def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> Value
         size = _bytes_max(new)
         if new.declared != "LONGTEXT" and not 0 < 4 * longest <= size:
             utf8 = new.column.charset in _AS_SHORT_AS_UTF8
-            checks.append((f"octet_length({text}) <= {size}" if utf8 else f"char_length({text}) <= {size // 4}", cut))
+            checks.append(
+                (
+                    f"octet_length({text}) <= {size}"
+                    if utf8
+                    else f"char_length({text}) <= {size // 4}",
+                    cut,
+                )
+            )
     elif not 0 < longest <= new.column.char_length_max:
         checks.append((f"char_length({text}) <= {new.column.char_length_max}", cut))
     if new.is_char and not old.type.integer_bits:
@@ -277,7 +318,11 @@ def _holds_labels(column: Column, old: Column) -> bool:
     in strict mode."""
     if is_lossless(_UNICODE, column.charset) or all(label.isascii() for label in column.labels):
         return True
-    return old.kind is column.kind and old.charset == column.charset and set(column.labels) <= set(old.labels)
+    return (
+        old.kind is column.kind
+        and old.charset == column.charset
+        and set(column.labels) <= set(old.labels)
+    )
 
 
 def _in_labels(labels: tuple[str, ...]) -> tuple[str, str]:
@@ -296,7 +341,10 @@ def _labels(old: Column, new: Column) -> ValueChange:
     if not removed:
         return ValueChange(Effect.SAME)
     listed = ", ".join(text_literal(label) for label in removed)
-    return ValueChange(Effect.SAME, checks=((f"{{c}} NOT IN ({listed})", "values with a removed label became others"),))
+    return ValueChange(
+        Effect.SAME,
+        checks=((f"{{c}} NOT IN ({listed})", "values with a removed label became others"),),
+    )
 
 
 def _bytes(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
@@ -310,7 +358,10 @@ def _bytes(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
     size = new.column.char_length_max or (_bytes_max(new) if new.declared.endswith("BLOB") else 0)
     if 0 < (old.pad_bytes or old.char_length_max) <= size:
         return ValueChange(Effect.SAME)
-    return ValueChange(Effect.SAME, checks=((f"octet_length({{c}}) <= {size}", "bytes were cut to the new length"),))
+    return ValueChange(
+        Effect.SAME,
+        checks=((f"octet_length({{c}}) <= {size}", "bytes were cut to the new length"),),
+    )
 
 
 def _fractions(old: Column, new: Column) -> ValueChange:
@@ -325,10 +376,12 @@ def _fractions(old: Column, new: Column) -> ValueChange:
         point = "." if before == 0 else ""
         return ValueChange(Effect.REWRITTEN, f"concat({{c}}, '{point}{'0' * (after - before)}')")
     seconds = "date_part('SECOND', {c})"
-    return ValueChange(Effect.SAME, checks=((f"{seconds} = round({seconds}, {after})", "fractions were rounded"),))
+    return ValueChange(
+        Effect.SAME, checks=((f"{seconds} = round({seconds}, {after})", "fractions were rounded"),)
+    )
 
 
-# -- Delta's types ----------------------------------------------------------------------------------------------------
+# -- Delta's types ---------------------------------------------------------------------------------
 
 
 def common_type(target: str, new: str) -> str | None:

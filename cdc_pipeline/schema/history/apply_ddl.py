@@ -38,15 +38,35 @@ _K = StatementKind
 
 # Kinds that change which columns a table has, or its key.
 TOUCHING: Final = frozenset(
-    {_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT, _K.ALTER_TABLE, _K.DROP_TABLE, _K.RENAME_TABLE,
-     _K.CREATE_INDEX, _K.DROP_INDEX, _K.DROP_DATABASE, _K.UNKNOWN}
-)  # fmt: skip
+    {
+        _K.CREATE_TABLE,
+        _K.CREATE_TABLE_LIKE,
+        _K.CREATE_TABLE_SELECT,
+        _K.ALTER_TABLE,
+        _K.DROP_TABLE,
+        _K.RENAME_TABLE,
+        _K.CREATE_INDEX,
+        _K.DROP_INDEX,
+        _K.DROP_DATABASE,
+        _K.UNKNOWN,
+    }
+)
 # All kinds that `apply` reads.
 SCHEMA_KINDS: Final = TOUCHING | {_K.CREATE_DATABASE, _K.ALTER_DATABASE}
 _KEEPS_COLUMNS: Final = frozenset(
-    {_A.INDEX, _A.UNIQUE_INDEX, _A.CONSTRAINT, _A.COLUMN_DEFAULT, _A.ENGINE, _A.ORDER_BY, _A.PARTITION,
-     _A.PARTITION_ROWS, _A.TABLESPACE, _A.RENAME_TABLE}
-)  # fmt: skip
+    {
+        _A.INDEX,
+        _A.UNIQUE_INDEX,
+        _A.CONSTRAINT,
+        _A.COLUMN_DEFAULT,
+        _A.ENGINE,
+        _A.ORDER_BY,
+        _A.PARTITION,
+        _A.PARTITION_ROWS,
+        _A.TABLESPACE,
+        _A.RENAME_TABLE,
+    }
+)
 _CHARSETS: Final = {"utf8": "utf8mb3"}
 
 
@@ -74,9 +94,13 @@ class LoggedStatement:
     time_us: int = -1
 
 
-def apply(history: SchemaHistory, logged: LoggedStatement, captured: Callable[[str, str], bool]) -> None:
+def apply(
+    history: SchemaHistory, logged: LoggedStatement, captured: Callable[[str, str], bool]
+) -> None:
     """Apply a statement to the history: captured tables and the default charset of databases."""
-    statement = classify(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
+    statement = classify(
+        logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes
+    )
     if statement.temporary:
         return
     _Applied(history, logged, statement, captured).run()
@@ -96,7 +120,11 @@ class _Applied:
         self._captured = captured
 
     def run(self) -> None:
-        if self._statement.kind in TOUCHING - {_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT}:
+        if self._statement.kind in TOUCHING - {
+            _K.CREATE_TABLE,
+            _K.CREATE_TABLE_LIKE,
+            _K.CREATE_TABLE_SELECT,
+        }:
             self._doubt_other_case()
         statement, kind = self._statement, self._statement.kind
         if kind in (_K.CREATE_DATABASE, _K.ALTER_DATABASE):
@@ -110,7 +138,9 @@ class _Applied:
                 self._set(name, None, why=DROPPED)
         elif self._logged.error_code and kind in TOUCHING:
             for name in statement.tables:
-                self._set(name, None, why=f"{statement.verb} ended with error {self._logged.error_code}")
+                self._set(
+                    name, None, why=f"{statement.verb} ended with error {self._logged.error_code}"
+                )
         elif kind in (_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT):
             self._create()
         elif kind is _K.ALTER_TABLE:
@@ -121,9 +151,11 @@ class _Applied:
             before = self._before(statement.tables[0])
             if before is not None and before.schema is not None:
                 schema = replace(before.schema, primary_key=())
-                self._set(statement.tables[0], schema, charset=before.charset, generated=before.generated)
+                self._set(
+                    statement.tables[0], schema, charset=before.charset, generated=before.generated
+                )
 
-    # -- versions -----------------------------------------------------------------------------------------------------
+    # -- versions ----------------------------------------------------------------------------------
 
     def _before(self, table: TableName) -> Version | None:
         """Return what holds right before the statement."""
@@ -138,7 +170,9 @@ class _Applied:
             folded = (table[0].lower(), table[1].lower())
             for other in known:
                 if (other[0].lower(), other[1].lower()) == folded:
-                    self._set(other, None, why=f"{self._statement.verb} names it {table[0]}.{table[1]}")
+                    self._set(
+                        other, None, why=f"{self._statement.verb} names it {table[0]}.{table[1]}"
+                    )
 
     def _set(
         self,
@@ -153,7 +187,11 @@ class _Applied:
         if table[1] and not self._captured(*table):
             return
         known = self._history.at(*table, logged.place)
-        if known is not None and known.place == logged.place and (known.schema is not None or schema is None):
+        if (
+            known is not None
+            and known.place == logged.place
+            and (known.schema is not None or schema is None)
+        ):
             return  # seen before, or known from the catalog
         version = Version(logged.place, Origin.DDL, schema, charset, why, logged.time_us, generated)
         self._history.add(*table, version)
@@ -170,7 +208,7 @@ class _Applied:
         if charset:
             self._set((statement.database, ""), None, charset=_CHARSETS.get(charset, charset))
 
-    # -- CREATE -------------------------------------------------------------------------------------------------------
+    # -- CREATE ------------------------------------------------------------------------------------
 
     def _create(self) -> None:
         logged, statement, table = self._logged, self._statement, self._statement.tables[0]
@@ -181,7 +219,11 @@ class _Applied:
         if statement.if_not_exists and (exists or known is None or known.why != DROPPED):
             # Also logged if the table existed before.
             if known is None:
-                self._set(table, None, why="CREATE TABLE IF NOT EXISTS does not show whether the table existed before")
+                self._set(
+                    table,
+                    None,
+                    why="CREATE TABLE IF NOT EXISTS does not show whether the table existed before",
+                )
             return
         if statement.kind is _K.CREATE_TABLE_LIKE:
             like = self._before(statement.reads[0]) if statement.reads else None
@@ -193,19 +235,40 @@ class _Applied:
             return
         created = None
         if statement.kind is _K.CREATE_TABLE:
-            created = create_columns(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
+            created = create_columns(
+                logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes
+            )
         if created is None:
-            self._set(table, None, why=f"the columns of its {statement.verb} cannot be read with certainty")
+            self._set(
+                table,
+                None,
+                why=f"the columns of its {statement.verb} cannot be read with certainty",
+            )
             return
-        charset = _CHARSETS.get(created.charset, created.charset) or self._database_charset(table[0])
+        charset = _CHARSETS.get(created.charset, created.charset) or self._database_charset(
+            table[0]
+        )
         columns = [resolved_column(definition, charset) for definition in created.columns]
-        if doubtful := [column.name for column in columns if not _holds_labels(column, is_mariadb=logged.is_mariadb)]:
-            self._set(table, None, why=f"the charset of {', '.join(doubtful)} lacks characters of its labels")
+        if doubtful := [
+            column.name
+            for column in columns
+            if not _holds_labels(column, is_mariadb=logged.is_mariadb)
+        ]:
+            self._set(
+                table,
+                None,
+                why=f"the charset of {', '.join(doubtful)} lacks characters of its labels",
+            )
             return
         generated = generated_columns(created.columns, columns)
-        self._set(table, _schema(table, columns, created.primary_key), charset=charset, generated=generated)
+        self._set(
+            table,
+            _schema(table, columns, created.primary_key),
+            charset=charset,
+            generated=generated,
+        )
 
-    # -- RENAME, ALTER ------------------------------------------------------------------------------------------------
+    # -- RENAME, ALTER -----------------------------------------------------------------------------
 
     def _rename(self, renames: tuple[tuple[TableName, TableName], ...]) -> None:
         # In order: RENAME TABLE a TO b, c TO a hands names over within one statement.
@@ -220,7 +283,11 @@ class _Applied:
             else:
                 known = self._before(table)
                 if known is not None or any(table == new for _, new in renames):
-                    self._set(table, None, why="the table was renamed from an unknown one, or to another name")
+                    self._set(
+                        table,
+                        None,
+                        why="the table was renamed from an unknown one, or to another name",
+                    )
 
     def _alter(self) -> None:
         logged, statement, table = self._logged, self._statement, self._statement.tables[0]
@@ -232,7 +299,9 @@ class _Applied:
         if known is None or known.schema is None:
             self._rename(statement.renames)
             return
-        actions = alter_actions(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
+        actions = alter_actions(
+            logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes
+        )
         try:
             after = altered(known, actions, logged, self._database_charset(table[0]))
             schema, charset, generated, why = after.schema, after.charset, after.generated, ""
@@ -244,7 +313,11 @@ class _Applied:
             self._set(table, None, why=DROPPED)
             if schema is not None:
                 schema = replace(schema, database=target[0], table=target[1])
-        if (schema, charset, generated) != (known.schema, known.charset, known.generated) or target != table:
+        if (schema, charset, generated) != (
+            known.schema,
+            known.charset,
+            known.generated,
+        ) or target != table:
             self._set(target, schema, charset=charset, why=why, generated=generated)
 
 
@@ -329,7 +402,11 @@ def altered(
                 columns.append(resolved_column(changed[old], charset))
             continue
         kept = _converted(column, charset) if converts and column.type.has_charset else column
-        columns.append(replace(kept, name=renamed.get(old, column.name), visible=visible.get(old, column.visible)))
+        columns.append(
+            replace(
+                kept, name=renamed.get(old, column.name), visible=visible.get(old, column.visible)
+            )
+        )
     for definition in placed:
         _insert_column(columns, definition, charset)
     names = {old: definition.name for old, definition in changed.items()} | renamed
@@ -346,14 +423,17 @@ def altered(
         return AlteredTable(schema, charset, None)
     replaced = dropped | changed.keys()
     stay = [computed for computed in known.generated if computed.name.lower() not in replaced]
-    made = generated_columns([*changed.values(), *(one for one in placed if one not in changed.values())], columns)
+    made = generated_columns(
+        [*changed.values(), *(one for one in placed if one not in changed.values())], columns
+    )
     return AlteredTable(schema, charset, (*renamed_generated(stay, names), *made))
 
 
 def generated_columns(
     definitions: Iterable[ColumnDefinition], columns: Collection[Column]
 ) -> tuple[GeneratedColumn, ...]:
-    """Return the generated ones among definitions of a table's columns; `columns` are all that the table has."""
+    """Return the generated ones among definitions of a table's columns; `columns` are all that the
+    table has."""
     return tuple(
         generated_column(one.name, one.expression, columns, is_stored=one.stored)
         for one in definitions
@@ -362,9 +442,18 @@ def generated_columns(
 
 
 _READ: Final = frozenset(
-    {_A.DROP_COLUMN, _A.RENAME_COLUMN, _A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.ADD_COLUMN, _A.COLUMN_VISIBILITY,
-     _A.DROP_PRIMARY_KEY, _A.OPTION, _A.CONVERT_CHARSET}
-)  # fmt: skip
+    {
+        _A.DROP_COLUMN,
+        _A.RENAME_COLUMN,
+        _A.MODIFY_COLUMN,
+        _A.CHANGE_COLUMN,
+        _A.ADD_COLUMN,
+        _A.COLUMN_VISIBILITY,
+        _A.DROP_PRIMARY_KEY,
+        _A.OPTION,
+        _A.CONVERT_CHARSET,
+    }
+)
 
 
 def _insert_column(columns: list[Column], definition: ColumnDefinition, charset: str) -> None:

@@ -119,7 +119,11 @@ class SchemaHistory:
         later = [version for version in self.versions(database, table) if version.place > place]
         for version in (() if in_force is None else (in_force,)) + tuple(later):
             if version.schema is not None and version.generated is None:
-                self.add(database, table, replace(version, place=max(place, version.place), generated=generated))
+                self.add(
+                    database,
+                    table,
+                    replace(version, place=max(place, version.place), generated=generated),
+                )
 
     def versions(self, database: str, table: str) -> tuple[Version, ...]:
         """Return all versions of a table, oldest first."""
@@ -137,7 +141,9 @@ class SchemaHistory:
 
     def up_to(self, place: LogPosition) -> SchemaHistory:
         """Return the history without versions after `place`; reading will add them again."""
-        return self._rebuilt({key: [v for v in known if v.place <= place] for key, known in self._versions.items()})
+        return self._rebuilt(
+            {key: [v for v in known if v.place <= place] for key, known in self._versions.items()}
+        )
 
     def compacted(self, oldest: LogPosition, *, keep_since_us: int) -> SchemaHistory:
         """Return the history without versions that are no longer needed.
@@ -156,7 +162,12 @@ class SchemaHistory:
                 first -= 1
             rest = known[max(first, 0) :]
             # A table that was dropped before all of that is forgotten.
-            gone = len(rest) == 1 and rest[0].schema is None and rest[0].place <= oldest and rest[0].why == DROPPED
+            gone = (
+                len(rest) == 1
+                and rest[0].schema is None
+                and rest[0].place <= oldest
+                and rest[0].why == DROPPED
+            )
             kept[key] = [] if gone else rest
         return self._rebuilt(kept)
 
@@ -175,12 +186,16 @@ class SchemaHistory:
                     {
                         "place": list(version.place),
                         "origin": version.origin.value,
-                        "schema": None if version.schema is None else json.loads(version.schema.to_json()),
+                        "schema": None
+                        if version.schema is None
+                        else json.loads(version.schema.to_json()),
                         "charset": version.charset,
                         "why": version.why,
                         "time_us": version.time_us,
                         "generated": (
-                            None if version.generated is None else [asdict(column) for column in version.generated]
+                            None
+                            if version.generated is None
+                            else [asdict(column) for column in version.generated]
                         ),
                     }
                     for version in versions
@@ -189,7 +204,9 @@ class SchemaHistory:
             for (database, table), versions in sorted(self._versions.items())
         ]
         begins = [list(place) for place in self.begins.values()]
-        return json.dumps({"format": _FORMAT, "begins": begins, "tables": tables}, ensure_ascii=False)
+        return json.dumps(
+            {"format": _FORMAT, "begins": begins, "tables": tables}, ensure_ascii=False
+        )
 
     @classmethod
     def from_json(cls, text: str) -> SchemaHistory:
@@ -207,7 +224,9 @@ class SchemaHistory:
                 Version(
                     place=LogPosition(*known["place"]),
                     origin=Origin(known["origin"]),
-                    schema=None if known["schema"] is None else TableSchema.from_json(json.dumps(known["schema"])),
+                    schema=None
+                    if known["schema"] is None
+                    else TableSchema.from_json(json.dumps(known["schema"])),
                     charset=known["charset"],
                     why=known["why"],
                     time_us=known["time_us"],

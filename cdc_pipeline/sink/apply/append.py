@@ -50,7 +50,12 @@ def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> 
         return False
     if there.version == _CREATED_VERSION and there.transaction_version < 0:
         return True
-    return target.exact and record.kind in ("batch", "load") and not target.rows_updated and not target.rows_deleted
+    return (
+        target.exact
+        and record.kind in ("batch", "load")
+        and not target.rows_updated
+        and not target.rows_deleted
+    )
 
 
 def append(
@@ -72,19 +77,29 @@ def append(
         commit.commit(app_id=there.app_id, version=version)
         return
     settings.large_batch(sum(file.size_bytes for file in target.files))
-    frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
+    frame = session.read.schema(Layout(target).read_schema()).parquet(
+        *[str(file) for file in files]
+    )
     shaped_view(session, target, frame, "staged")
     session.sql(reduced_sql(session, target, target_table="")).createOrReplaceTempView("reduced")
     columns = [f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.spec.columns)]
     operation = f"CASE WHEN _op = {INSERT} THEN 'insert' ELSE 'update' END AS {OP_COLUMN}"
     rows = session.table("reduced").where(f"_op NOT IN ({DELETE}, {LEAVE})")
-    commit.append(rows.selectExpr(*columns, operation, f"_seq AS {SEQ_COLUMN}", f"_ts AS {TS_COLUMN}"))
+    commit.append(
+        rows.selectExpr(*columns, operation, f"_seq AS {SEQ_COLUMN}", f"_ts AS {TS_COLUMN}")
+    )
     settings.small_batch()
     commit.commit(app_id=there.app_id, version=version)
 
 
 def _without_spark(
-    commit: TableCommit, path: Path, target: RecordedTarget, files: list[Path], there: TableLog, *, codec: str
+    commit: TableCommit,
+    path: Path,
+    target: RecordedTarget,
+    files: list[Path],
+    there: TableLog,
+    *,
+    codec: str,
 ) -> bool:
     """Write the rows of a plain table here and add their files to the commit. Return False, with
     nothing written, if Spark must do it."""
@@ -92,13 +107,16 @@ def _without_spark(
     if types is None or needs_shaping(target) or commit.version != there.version:
         return False
     if not target.rows_updated and not target.rows_deleted:
-        pieces: Iterable[pa.Table] = staged_pieces(files)  # a primary key is not inserted twice without a delete
+        # a primary key is not inserted twice without a delete
+        pieces: Iterable[pa.Table] = staged_pieces(files)
     elif may_reduce_in_memory(target):
         pieces = [last_rows(read_staged(files), Layout(target))]
     else:
         return False
     rows = (mirror_rows(piece, target) for piece in pieces)
     bounded = (*target.spec.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
-    for add in write_data_files(path, rows, types, properties=there.properties, bounded=bounded, codec=codec):
+    for add in write_data_files(
+        path, rows, types, properties=there.properties, bounded=bounded, codec=codec
+    ):
         commit.add_file(add)
     return True

@@ -26,7 +26,10 @@ def lack_of_executors(session: SparkSession) -> str:
         return f"Spark's executors cannot run this package: {error.got}"
     other = sorted(versions - {cdc_pipeline.__version__})
     if other:
-        return f"Spark's executors have cdc_pipeline {', '.join(other)}, the driver has {cdc_pipeline.__version__}"
+        return (
+            f"Spark's executors have cdc_pipeline {', '.join(other)}, the driver has "
+            f"{cdc_pipeline.__version__}"
+        )
     return ""
 
 

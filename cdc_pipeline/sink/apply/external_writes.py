@@ -24,7 +24,13 @@ from cdc_pipeline.errors import LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.sink.delta import table_checks
-from cdc_pipeline.sink.delta.log import TableLog, is_maintenance, is_of_batch, read_commit, read_table_log
+from cdc_pipeline.sink.delta.log import (
+    TableLog,
+    is_maintenance,
+    is_of_batch,
+    read_commit,
+    read_table_log,
+)
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.read.read import old_commits_readable
 from cdc_pipeline.sink.spark.sql import table_at
@@ -63,7 +69,12 @@ def find_external_write(
         found = error
     path, table, app_id = paths.table(name), cut.tables.get(name), cut.cursor.targets[name].app_id
     there = read_table_log(path)
-    if table is None or there is None or there.app_id != app_id or there.version <= table.table_version:
+    if (
+        table is None
+        or there is None
+        or there.app_id != app_id
+        or there.version <= table.table_version
+    ):
         return ExternalWrite(name, found, newest=-1 if there is None else there.version)
     versions: dict[int, str] = {}
     for version in range(table.table_version + 1, there.version + 1):
@@ -83,14 +94,20 @@ def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: 
     """Return whether the batch has restored the table's rows."""
     for version in range(there.version, target.restores, -1):
         commit = read_commit(path, version)
-        if commit is not None and is_of_batch(commit, app_id=target.app_id, batch_number=record.batch_number):
+        if commit is not None and is_of_batch(
+            commit, app_id=target.app_id, batch_number=record.batch_number
+        ):
             return True
     return False
 
 
-def restore(session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
+def restore(
+    session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog
+) -> None:
     """Restore the rows of version `target.restores`, once."""
     if is_restored(path, record, target, there):
         return
     with old_commits_readable(session):
-        session.sql(f"RESTORE TABLE {table_at(path)} TO VERSION AS OF {int(target.restores)}").collect()
+        session.sql(
+            f"RESTORE TABLE {table_at(path)} TO VERSION AS OF {int(target.restores)}"
+        ).collect()

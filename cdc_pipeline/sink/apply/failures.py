@@ -25,7 +25,8 @@ from cdc_pipeline.text.server_messages import said_by
 
 # Spark's names for statements that it rejects, and Delta's for rows that the table rejects.
 _REFUSED: Final = re.compile(
-    r"AnalysisException|ParseException|InvariantViolation|DELTA_VIOLATE_|DELTA_NOT_NULL_CONSTRAINT|CHECK_CONSTRAINT_"
+    r"AnalysisException|ParseException|InvariantViolation|DELTA_VIOLATE_|DELTA_NOT_NULL_CONSTRAINT|"
+    r"CHECK_CONSTRAINT_"
 )
 _MACHINE: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system")
 
@@ -52,7 +53,8 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
             f"batch {batch_number} could not be applied: the table refuses it",
             table=table,
             got=said_by(error),
-            next_step="remove the cause (a constraint that was added to the table), or reload the table",
+            next_step="remove the cause (a constraint that was added to the table), or "
+            "reload the table",
         )
     return MergeError(
         f"batch {batch_number} could not be applied",

@@ -56,7 +56,9 @@ def rows_with_keys(
         return None
     files = [DataFile(unquote(add["path"]), add, read_statistics(add.get("stats"))) for add in adds]
     files = [file for file in files if _can_have(file.statistics, keys)]
-    if len(files) > _LOOKED_FILES_MAX or any(file.rows is None or _is_elsewhere(file.name) for file in files):
+    if len(files) > _LOOKED_FILES_MAX or any(
+        file.rows is None or _is_elsewhere(file.name) for file in files
+    ):
         return None
     if sum(file.rows or 0 for file in files) > _LOOKED_ROWS_MAX:
         return None
@@ -90,7 +92,9 @@ def _is_elsewhere(name: str) -> bool:
 def _can_have(statistics: dict[str, Any], keys: pa.Table) -> bool:
     name = keys.column_names[0]
     low, high = (statistics.get(part, {}).get(name) for part in ("minValues", "maxValues"))
-    if not (pa.types.is_integer(keys.column(name).type) or pa.types.is_string(keys.column(name).type)):
+    if not (
+        pa.types.is_integer(keys.column(name).type) or pa.types.is_string(keys.column(name).type)
+    ):
         return True
     found = pc.min_max(keys.column(name)).as_py()
     if type(low) is not type(found["min"]) or type(high) is not type(found["max"]):
@@ -104,12 +108,16 @@ def _rows_of(file: Path, keys: pa.Table) -> NDArray[np.int64] | None:
     found = [np.zeros(0, np.int64)]
     first = 0
     try:
-        with pq.ParquetFile(storage_of(file).arrow_source(file), coerce_int96_timestamp_unit="us") as opened:
+        with pq.ParquetFile(
+            storage_of(file).arrow_source(file), coerce_int96_timestamp_unit="us"
+        ) as opened:
             if not set(keys.column_names) <= set(opened.schema_arrow.names):
                 return None
             for group in range(opened.num_row_groups):
                 there = opened.read_row_group(group, columns=keys.column_names)
-                found.append(first + _matches(there.select(keys.column_names).cast(keys.schema), keys))
+                found.append(
+                    first + _matches(there.select(keys.column_names).cast(keys.schema), keys)
+                )
                 first += len(there)
     except (OSError, pa.ArrowException):
         return None  # Spark reports what is wrong with it

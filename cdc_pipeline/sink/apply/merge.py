@@ -35,7 +35,12 @@ from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.apply.upsert import suits, upsert
 from cdc_pipeline.sink.delta.log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.delta.table_owner import check_owner
-from cdc_pipeline.sink.delta.transactions import MERGE_STEP, STEPS_PER_BATCH, run_once, transaction_version
+from cdc_pipeline.sink.delta.transactions import (
+    MERGE_STEP,
+    STEPS_PER_BATCH,
+    run_once,
+    transaction_version,
+)
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
@@ -123,16 +128,22 @@ def apply_target(
             return _table(path, target)
         add_rescued_column(session, path, there, target)
         if has_rows and has_steps(target):
-            raise StagingError("a batch has both a change of a target's columns and rows of it", table=target.table)
+            raise StagingError(
+                "a batch has both a change of a target's columns and rows of it", table=target.table
+            )
         run_steps(session, path, record, target, there)
-        if has_rows and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
+        if has_rows and there.transaction_version < transaction_version(
+            record.batch_number, MERGE_STEP
+        ):
             if target.raw_files:
                 # imports the decoder, which a mere look at a target's state must not load
                 from cdc_pipeline.sink.apply.raw_decode import with_decoded
 
                 target = with_rescued_column(with_decoded(session, record, recorded, paths=paths))
                 files = [paths.lake / file.path for file in target.files]
-            _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))
+            _apply_rows(
+                session, path, record, target, there, files, settings=MergeSettings(session, fixed)
+            )
     except CdcError:
         raise
     except Exception as error:

@@ -41,7 +41,9 @@ def may_reduce_in_memory(target: RecordedTarget) -> bool:
     )
 
 
-def plain_types(target: RecordedTarget, there: TableLog, *, codec: str) -> dict[str, pa.DataType] | None:
+def plain_types(
+    target: RecordedTarget, there: TableLog, *, codec: str
+) -> dict[str, pa.DataType] | None:
     """Return the Arrow types of the columns of a plain table by name, our own last; None if its
     files are Spark's to write."""
     if not there.is_plain or codec not in CODECS:
@@ -70,7 +72,12 @@ def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
         for at, column in enumerate(target.spec.columns)
     }
     return pa.table(
-        {**columns, OP_COLUMN: operation, SEQ_COLUMN: staged.column("_seq"), TS_COLUMN: staged.column("_ts")}
+        {
+            **columns,
+            OP_COLUMN: operation,
+            SEQ_COLUMN: staged.column("_seq"),
+            TS_COLUMN: staged.column("_ts"),
+        }
     )
 
 
@@ -91,7 +98,10 @@ def read_staged(files: list[Path]) -> pa.Table:
 
 def _plain(table: pa.Table) -> pa.Table:
     """Return the table without dictionaries, which Spark accepts in no Arrow table."""
-    fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
+    fields = [
+        f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f
+        for f in table.schema
+    ]
     return table.cast(pa.schema(fields))
 
 

@@ -77,7 +77,13 @@ def with_decoded(
 
 
 def _decode(
-    session: SparkSession, target: RecordedTarget, raw: list[str], folder: Path, *, schema: str, epoch: int
+    session: SparkSession,
+    target: RecordedTarget,
+    raw: list[str],
+    folder: Path,
+    *,
+    schema: str,
+    epoch: int,
 ) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -105,7 +111,12 @@ def _decode(
 
 
 def _decoded_batches(
-    batches: Iterator[pa.RecordBatch], *, target: str, source_schema: str, epoch: int, staged_schema: bytes
+    batches: Iterator[pa.RecordBatch],
+    *,
+    target: str,
+    source_schema: str,
+    epoch: int,
+    staged_schema: bytes,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the staged rows of raw events, on an executor."""
     recorded = RecordedTarget.model_validate_json(target)
@@ -126,7 +137,9 @@ def _decoded_batches(
             yield from pa.Table.from_arrays(arrays, schema=wanted).combine_chunks().to_batches()
 
 
-def staged_of(events: pa.Table, target: RecordedTarget, table_schema: TableSchema, *, epoch: int) -> pa.Table | None:
+def staged_of(
+    events: pa.Table, target: RecordedTarget, table_schema: TableSchema, *, epoch: int
+) -> pa.Table | None:
     """Return the staged rows of raw events (rows of `raw_files.SCHEMA`); None if there are no
     events.
 
@@ -200,4 +213,9 @@ def _staged(path: Path, *, lake: Path) -> StagedFile:
         for group in range(metadata.num_row_groups)
         for column in range(metadata.num_columns)
     )
-    return StagedFile(path=path.relative_to(lake).as_posix(), size_bytes=size_bytes, rows=metadata.num_rows, sha256="")
+    return StagedFile(
+        path=path.relative_to(lake).as_posix(),
+        size_bytes=size_bytes,
+        rows=metadata.num_rows,
+        sha256="",
+    )

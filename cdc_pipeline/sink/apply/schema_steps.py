@@ -11,7 +11,8 @@ Rules:
   that needs them.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bo
     return not only_checks or there.properties.get(_CHECKED_PROPERTY) == str(record.batch_number)
 
 
-def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
+def run_steps(
+    session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog
+) -> None:
     """Do the steps that the table does not have yet.
 
     Raises:
@@ -81,7 +84,10 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
     if not steps or are_done(there, record, target):
         return
     frame = session.read.format("delta").load(str(path))
-    present = [TargetColumn(name=field.name, delta_type=field.dataType.simpleString()) for field in frame.schema.fields]
+    present = [
+        TargetColumn(name=field.name, delta_type=field.dataType.simpleString())
+        for field in frame.schema.fields
+    ]
     states = _path(before, steps)
     reached = _reached(states, present)
     if reached is None:
@@ -90,7 +96,8 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
             table=target.table,
             expected=_described(states[-1]),
             got=_described(tuple(present)),
-            next_step="restore the Delta table's columns to those of the last cut, then start the run again",
+            next_step="restore the Delta table's columns to those of the last cut, then "
+            "start the run again",
         )
     begun = reached > 0 or there.transaction_version >= transaction_version(record.batch_number, 1)
     structure = dml = 0
@@ -105,10 +112,18 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
         else:
             structure += 1
             if structure > reached:
-                if MODES[target.spec.mode].rows_are_changes and not _is_changed_before(session, path, step):
+                if MODES[target.spec.mode].rows_are_changes and not _is_changed_before(
+                    session, path, step
+                ):
                     _change(session, path, step, present, within=f"{BEFORE_COLUMN}.")
                 last = states[structure - 1][-1:]
-                _change(session, path, step, present, place=f" AFTER {quoted(last[0].name)}" if last else " FIRST")
+                _change(
+                    session,
+                    path,
+                    step,
+                    present,
+                    place=f" AFTER {quoted(last[0].name)}" if last else " FIRST",
+                )
     if not structure and not dml:
         checked = properties_sql({_CHECKED_PROPERTY: str(record.batch_number)})
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({checked})")
@@ -121,13 +136,22 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
     if not target.add_columns:
         steps_of = target.schema_steps
         if MODES[target.spec.mode].rows_are_changes:
-            made = [_made_of_columns(step) if isinstance(step, FillColumns) else step for step in steps_of]
-            steps_of = tuple(step for step in made if step is not None and not isinstance(step, CheckRows))
+            made = [
+                _made_of_columns(step) if isinstance(step, FillColumns) else step
+                for step in steps_of
+            ]
+            steps_of = tuple(
+                step for step in made if step is not None and not isinstance(step, CheckRows)
+            )
         return target.columns_before, steps_of
     added = {column.name for column in target.add_columns}
-    steps: list[Step] = [AddColumn(name=c.name, delta_type=c.delta_type) for c in target.add_columns]
+    steps: list[Step] = [
+        AddColumn(name=c.name, delta_type=c.delta_type) for c in target.add_columns
+    ]
     values = tuple(
-        (c.name, c.delta_type, c.backfill_sql) for c in target.add_columns if c.backfill_sql.strip().upper() != "NULL"
+        (c.name, c.delta_type, c.backfill_sql)
+        for c in target.add_columns
+        if c.backfill_sql.strip().upper() != "NULL"
     )
     if values:
         steps.append(FillColumns(values=values))
@@ -179,11 +203,17 @@ def _dml_done(there: TableLog, record: BatchRecord, steps: tuple[Step, ...]) -> 
     return not count or there.transaction_version >= transaction_version(record.batch_number, count)
 
 
-# -- one step ---------------------------------------------------------------------------------------------------------
+# -- one step --------------------------------------------------------------------------------------
 
 
 def _change(
-    session: SparkSession, path: Path, step: Step, present: list[TargetColumn], *, within: str = "", place: str = ""
+    session: SparkSession,
+    path: Path,
+    step: Step,
+    present: list[TargetColumn],
+    *,
+    within: str = "",
+    place: str = "",
 ) -> None:
     """Apply one step of structure to the table's columns, or to the fields `within` one
     (``name.``)."""
@@ -209,7 +239,9 @@ def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
     """Return whether a step is already done in the before images, which it changes first: it may be
     repeated."""
     fields = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
-    there = {field.name: field.dataType.simpleString() for field in cast("StructType", fields).fields}
+    there = {
+        field.name: field.dataType.simpleString() for field in cast("StructType", fields).fields
+    }
     if isinstance(step, AddColumn):
         return step.name in there
     if isinstance(step, WidenColumn):
@@ -223,26 +255,36 @@ def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
     name, value = PROPERTIES[feature]
     there = read_table_log(path)
     if there is None or there.properties.get(name) != value:
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
+        session.sql(
+            f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})"
+        )
 
 
 def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -> None:
     if not any(column.delta_type == "timestamp_ntz" for column in present):
         name, value = PROPERTIES["timestampNtz"]
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
+        session.sql(
+            f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})"
+        )
 
 
-def _dml_sql(path: Path, record: BatchRecord, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
+def _dml_sql(
+    path: Path, record: BatchRecord, target: RecordedTarget, step: FillColumns | RemoveRows
+) -> str:
     mode = SINK_MODES[target.spec.mode]
     if isinstance(step, RemoveRows):
         begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
         transaction = step.transaction or begin
-        return mode.truncate_sql(path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction)
+        return mode.truncate_sql(
+            path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction
+        )
     return mode.fill_sql(path, target, step)
 
 
 def _check(session: SparkSession, path: Path, target: RecordedTarget, step: CheckRows) -> None:
-    rows = session.sql(f"SELECT 1 FROM {table_at(path)} WHERE NOT ({step.condition}) LIMIT 1").collect()
+    rows = session.sql(
+        f"SELECT 1 FROM {table_at(path)} WHERE NOT ({step.condition}) LIMIT 1"
+    ).collect()
     if rows:
         raise UnsupportedDdlError(
             f"the source may have rewritten values without row events: {step.reason}",

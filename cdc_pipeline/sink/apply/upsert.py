@@ -30,7 +30,13 @@ from numpy.typing import NDArray
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
-from cdc_pipeline.sink.apply.mirror_rows import last_rows, may_reduce_in_memory, mirror_rows, plain_types, read_staged
+from cdc_pipeline.sink.apply.mirror_rows import (
+    last_rows,
+    may_reduce_in_memory,
+    mirror_rows,
+    plain_types,
+    read_staged,
+)
 from cdc_pipeline.sink.delta.commit import DataFile, TableCommit
 from cdc_pipeline.sink.delta.data_file import CODEC, write_data_files
 from cdc_pipeline.sink.delta.log import TableLog
@@ -38,7 +44,11 @@ from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.shape import needs_shaping
 from cdc_pipeline.sink.modes.tables import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
-from cdc_pipeline.sink.spark.merge_settings import INTERPRETED_BYTES_MAX, INTERPRETED_ROWS_MAX, MergeSettings
+from cdc_pipeline.sink.spark.merge_settings import (
+    INTERPRETED_BYTES_MAX,
+    INTERPRETED_ROWS_MAX,
+    MergeSettings,
+)
 from cdc_pipeline.sink.spark.sql import quoted
 
 if TYPE_CHECKING:
@@ -46,13 +56,18 @@ if TYPE_CHECKING:
 
 # Features that the table's owner may have switched on and that a commit made here does not support.
 _UNKNOWN_PROPERTIES: Final = re.compile(
-    r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|appendOnly|enableIcebergCompat.*|universalFormat.*)"
+    r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|appendOnly|"
+    r"enableIcebergCompat.*|universalFormat.*)"
 )
 
 
 def suits(target: RecordedTarget, there: TableLog) -> bool:
     """Return whether this module may apply the target's rows."""
-    odd = [name for name, value in there.properties.items() if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)]
+    odd = [
+        name
+        for name, value in there.properties.items()
+        if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)
+    ]
     return (
         not needs_shaping(target)
         and (target.spec.shape is None or not target.spec.shape.partition_by)
@@ -100,7 +115,9 @@ def upsert(
         names = pc.unique(found.column("file")).to_pylist()
         data_files = commit.data_files(names)
         if set(names) - data_files.keys() or any(file.rows is None for file in data_files.values()):
-            raise StagingError("files of the table's snapshot are not in its log", table=target.table, got=names)
+            raise StagingError(
+                "files of the table's snapshot are not in its log", table=target.table, got=names
+            )
         lowest = int(pc.min(rows.column("_seq")).as_py())
         if not all(_is_older(file, lowest) for file in data_files.values()):
             settings.interpret(commit.scanned_bytes <= INTERPRETED_BYTES_MAX)
@@ -120,7 +137,13 @@ def upsert(
 
 
 def _without_spark(
-    commit: TableCommit, path: Path, rows: pa.Table, target: RecordedTarget, there: TableLog, *, codec: str
+    commit: TableCommit,
+    path: Path,
+    rows: pa.Table,
+    target: RecordedTarget,
+    there: TableLog,
+    *,
+    codec: str,
 ) -> bool:
     """Look up keys and write rows of a plain table here, and add the result to the commit. Return
     False, with nothing added, if Spark must do it."""
@@ -137,14 +160,24 @@ def _without_spark(
     commit.mark_deleted(found)
     bounded = (*target.spec.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
     for add in write_data_files(
-        path, [mirror_rows(rows, target)], types, properties=there.properties, bounded=bounded, codec=codec
+        path,
+        [mirror_rows(rows, target)],
+        types,
+        properties=there.properties,
+        bounded=bounded,
+        codec=codec,
     ):
         commit.add_file(add)
     return True
 
 
 def _row_locations(
-    session: SparkSession, frame: DataFrame | None, rows: pa.Table, target: RecordedTarget, *, with_seq: bool = False
+    session: SparkSession,
+    frame: DataFrame | None,
+    rows: pa.Table,
+    target: RecordedTarget,
+    *,
+    with_seq: bool = False,
 ) -> pa.Table:
     """Return where the target has the rows' keys, with columns ``_row`` (index in `rows`),
     ``file``, ``index`` (of the row in it), and with `with_seq` ``seq``."""
@@ -159,7 +192,9 @@ def _row_locations(
     wanted: Any = session.createDataFrame(
         keys.rename_columns([*(f"k{at}" for at in range(len(target.spec.key))), "_row"])
     )
-    joined = frame.selectExpr(*there).join(wanted.hint("broadcast"), [f"k{at}" for at in range(len(target.spec.key))])
+    joined = frame.selectExpr(*there).join(
+        wanted.hint("broadcast"), [f"k{at}" for at in range(len(target.spec.key))]
+    )
     names = ["_row", "file", "index", *(["seq"] if with_seq else [])]
     found: pa.Table = joined.select(*names).toArrow()
     return found
@@ -171,11 +206,16 @@ def _is_older(file: DataFile, seq: int) -> bool:
     return isinstance(highest, int) and highest < seq
 
 
-def _by_file(found: pa.Table, files: dict[str, DataFile]) -> list[tuple[DataFile, NDArray[np.int64]]]:
+def _by_file(
+    found: pa.Table, files: dict[str, DataFile]
+) -> list[tuple[DataFile, NDArray[np.int64]]]:
     names = found.column("file").combine_chunks().dictionary_encode()
     codes = names.indices.to_numpy()
     index = found.column("index").to_numpy()
-    return [(files[name], index[codes == code]) for code, name in enumerate(names.dictionary.to_pylist())]
+    return [
+        (files[name], index[codes == code])
+        for code, name in enumerate(names.dictionary.to_pylist())
+    ]
 
 
 def _new_rows(session: SparkSession, rows: pa.Table, target: RecordedTarget) -> Any:

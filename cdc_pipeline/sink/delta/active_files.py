@@ -73,7 +73,11 @@ def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
     try:
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             names = {field.name for field in opened.schema_arrow}
-            if opened.metadata.num_rows > 10 * _FILES_MAX or "add" not in names or "sidecar" in names:
+            if (
+                opened.metadata.num_rows > 10 * _FILES_MAX
+                or "add" not in names
+                or "sidecar" in names
+            ):
                 return None
             rows = opened.read(columns=["add"]).column("add").to_pylist()
     except (OSError, pa.ArrowException) as error:
@@ -89,6 +93,8 @@ def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
         if "stats" not in action:
             return None
         if "deletionVector" in action:
-            action["deletionVector"] = {k: v for k, v in action["deletionVector"].items() if v is not None}
+            action["deletionVector"] = {
+                k: v for k, v in action["deletionVector"].items() if v is not None
+            }
         found[file_name(action)] = action
     return found

@@ -90,7 +90,9 @@ class TableCommit:
         """The log's own words for the table as it is; None if there is none."""
         if self.version < 0:
             return None
-        found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())["metaData"]
+        found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())[
+            "metaData"
+        ]
         return found
 
     def transaction_version(self, app_id: str) -> int:
@@ -119,7 +121,9 @@ class TableCommit:
         if predicate is None:
             files = self._transaction.filterFiles()
         else:
-            whole = DataFrame(self._log.createDataFrame(snapshot, self._sequence([]), False, none), self._session)
+            whole = DataFrame(
+                self._log.createDataFrame(snapshot, self._sequence([]), False, none), self._session
+            )
             condition = whole.filter(predicate)._jdf.queryExecution().analyzed().condition()
             files = self._transaction.filterFiles(self._sequence([condition]), True)
         self.scanned_bytes = sum(files.apply(index).size() for index in range(files.size()))
@@ -132,7 +136,9 @@ class TableCommit:
         from pyspark.sql import DataFrame, functions
 
         listed = DataFrame(self._transaction.snapshot().allFiles().toDF(), self._session)
-        rows = listed.selectExpr("substring_index(path, '/', -1) AS name", "to_json(struct(*)) AS action")
+        rows = listed.selectExpr(
+            "substring_index(path, '/', -1) AS name", "to_json(struct(*)) AS action"
+        )
         found = {}
         for row in rows.where(functions.url_decode("name").isin(names)).collect():
             action = json.loads(row["action"])
@@ -148,7 +154,11 @@ class TableCommit:
         writer: Any = None
         newly = 0
         for file, rows in marked:
-            wide = {**file.action, "stats": json_text({**file.statistics, "tightBounds": False}), "dataChange": True}
+            wide = {
+                **file.action,
+                "stats": json_text({**file.statistics, "tightBounds": False}),
+                "dataChange": True,
+            }
             add = self._action("add", wide)
             bitmap = self._bitmap(bitmap_bytes(rows))
             before = 0
@@ -201,7 +211,9 @@ class TableCommit:
         """Add existing files in the table's folder as they are."""
         now_ms = int(time.time() * 1000)
         for file in files:
-            self._actions.append(self._action("add", {**file, "modificationTime": now_ms, "dataChange": True}))
+            self._actions.append(
+                self._action("add", {**file, "modificationTime": now_ms, "dataChange": True})
+            )
 
     def commit(self, *, app_id: str, version: int, operation: Any = None) -> int:
         """Commit everything under a transaction id and return the table's new version. `operation`
@@ -214,9 +226,11 @@ class TableCommit:
         actions = self._jvm.org.apache.spark.sql.delta.actions
         mark = actions.SetTransaction(app_id, version, now_ms)
         by_hand = getattr(self._delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
-        return int(self._transaction.commit(self._sequence([mark, *self._actions]), operation or by_hand))
+        return int(
+            self._transaction.commit(self._sequence([mark, *self._actions]), operation or by_hand)
+        )
 
-    # -- the JVM's side -----------------------------------------------------------------------------------------------
+    # -- the JVM's side ----------------------------------------------------------------------------
 
     def _none(self) -> Any:
         return self._jvm.scala.Option.empty()
@@ -238,7 +252,9 @@ class TableCommit:
         return self._delta.deletionvectors.RoaringBitmapArray.readFrom(bytearray(content))
 
     def _portable(self) -> Any:
-        formats = getattr(self._delta.deletionvectors, "RoaringBitmapArrayFormat$").__getattr__("MODULE$")
+        formats = getattr(self._delta.deletionvectors, "RoaringBitmapArrayFormat$").__getattr__(
+            "MODULE$"
+        )
         return formats.Portable()
 
     def _bitmap_store(self) -> Any:
@@ -255,6 +271,10 @@ class TableCommit:
         """Return the writer of a new bitmap file, and its name as descriptors hold it."""
         identity = self._jvm.java.util.UUID.randomUUID()
         store = self._bitmap_store()
-        path = store.generateFileNameInTable(store.pathWithFileSystem(self._log.dataPath()), identity, "")
-        descriptors = getattr(self._delta.actions, "DeletionVectorDescriptor$").__getattr__("MODULE$")
+        path = store.generateFileNameInTable(
+            store.pathWithFileSystem(self._log.dataPath()), identity, ""
+        )
+        descriptors = getattr(self._delta.actions, "DeletionVectorDescriptor$").__getattr__(
+            "MODULE$"
+        )
         return store.createWriter(path), str(descriptors.encodeUUID(identity, ""))

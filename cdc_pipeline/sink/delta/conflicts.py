@@ -15,7 +15,12 @@ from typing import Final, ParamSpec, TypeVar
 from cdc_pipeline.errors import ConcurrentWriterError, MergeError
 
 TRIES: Final = 4
-_MARKS: Final = ("DELTA_CONCURRENT_", "ConcurrentModificationException", "DELTA_METADATA_CHANGED", "MetadataChanged")
+_MARKS: Final = (
+    "DELTA_CONCURRENT_",
+    "ConcurrentModificationException",
+    "DELTA_METADATA_CHANGED",
+    "MetadataChanged",
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -36,13 +36,15 @@ import pyarrow.parquet as pq
 from cdc_pipeline.binlog.arrow_types import arrow_of_delta
 from cdc_pipeline.lake.staged_file import CountingFile
 
-CODEC: Final = "zstd"  # level 1: half the CPU and half the bytes of Snappy; every reader of Delta knows it
+# level 1: half the CPU and half the bytes of Snappy; every reader of Delta knows it
+CODEC: Final = "zstd"
 CODECS: Final = frozenset({"zstd", "snappy", "gzip"})
 FILE_BYTES: Final = 256 << 20
 _ROW_GROUP_BYTES: Final = 32 << 20
 _ROW_GROUP_ROWS: Final = 1 << 20
 _SAMPLE_ROWS: Final = 10_000
-_REPEATED_MAX: Final = 0.3  # distinct values among the sampled ones, below which a dictionary saves more than it costs
+# distinct values among the sampled ones, below which a dictionary saves more than it costs
+_REPEATED_MAX: Final = 0.3
 _TEXT_CHARACTERS: Final = 32
 _HIGHEST_CHARACTER: Final = "\U0010ffff"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,7 +95,9 @@ def write_data_files(
     writer: _DataFileWriter | None = None
     try:
         for group in _groups(pieces, schema):
-            writer = writer or _DataFileWriter(folder, schema, group, codec=codec, indexed=indexed, marks=marks)
+            writer = writer or _DataFileWriter(
+                folder, schema, group, codec=codec, indexed=indexed, marks=marks
+            )
             writer.write(group)
             if writer.size_bytes >= FILE_BYTES:
                 added.append(writer.close())
@@ -126,7 +130,14 @@ class _DataFileWriter:
     """One file under way. Its first rows say for which columns a dictionary pays."""
 
     def __init__(
-        self, folder: Path, schema: pa.Schema, first: pa.Table, *, codec: str, indexed: list[str], marks: bool
+        self,
+        folder: Path,
+        schema: pa.Schema,
+        first: pa.Table,
+        *,
+        codec: str,
+        indexed: list[str],
+        marks: bool,
     ) -> None:
         self._name = f"part-00000-{uuid.uuid4()}-c000.{codec}.parquet"
         self._path = folder / self._name
@@ -165,7 +176,11 @@ class _DataFileWriter:
             if found is not None:
                 lows[name], highs[name] = found
         counts = {name: str(bounds.nulls) for name, bounds in self._bounds.items()}
-        parts = {"minValues": _object(lows), "maxValues": _object(highs), "nullCount": _object(counts)}
+        parts = {
+            "minValues": _object(lows),
+            "maxValues": _object(highs),
+            "nullCount": _object(counts),
+        }
         tight = {"tightBounds": "true"} if self._marks else {}
         statistics = _object({"numRecords": str(self._rows), **parts, **tight})
         return {

@@ -35,9 +35,17 @@ def _roaring(values: NDArray[np.int64]) -> bytes:
     keys, first = np.unique(values >> 16, return_index=True)
     sizes = np.diff(np.append(first, len(values)))
     described = np.stack([keys, sizes - 1], axis=1).astype("<u2").tobytes()
-    bodies = [_container(low[begin : begin + size]) for begin, size in zip(first.tolist(), sizes.tolist(), strict=True)]
+    bodies = [
+        _container(low[begin : begin + size])
+        for begin, size in zip(first.tolist(), sizes.tolist(), strict=True)
+    ]
     begins = 8 + 8 * len(keys) + np.cumsum([0, *map(len, bodies[:-1])])
-    return struct.pack("<II", _NO_RUNS, len(keys)) + described + begins.astype("<u4").tobytes() + b"".join(bodies)
+    return (
+        struct.pack("<II", _NO_RUNS, len(keys))
+        + described
+        + begins.astype("<u4").tobytes()
+        + b"".join(bodies)
+    )
 
 
 def _container(low: NDArray[np.uint16]) -> bytes:

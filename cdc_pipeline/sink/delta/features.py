@@ -49,7 +49,9 @@ class Allowed:
         may."""
         return self.features is None or feature not in READER_FEATURES or feature in self.features
 
-    def require(self, feature: str, why: str, *, table: str | None = None, way_out: str = "") -> None:
+    def require(
+        self, feature: str, why: str, *, table: str | None = None, way_out: str = ""
+    ) -> None:
         """Check that a feature is permitted.
 
         Args:
@@ -68,7 +70,8 @@ class Allowed:
             table=table,
             setting=_SETTING,
             expected=f"{feature} among {', '.join(sorted(self.features or ())) or 'no features'}",
-            got=f"tables with {feature} cannot be read by {', '.join(excluded(feature)) or 'readers without it'}",
+            got=f"tables with {feature} cannot be read by "
+            f"{', '.join(excluded(feature)) or 'readers without it'}",
             next_step=f"add {feature} to {_SETTING} if all of your readers support it"
             + (f", or {way_out}" if way_out else ""),
         )

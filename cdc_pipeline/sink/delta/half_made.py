@@ -22,7 +22,8 @@ from cdc_pipeline.lake.storage.storage import storage_of
 
 LOG_FOLDER: Final = "_delta_log"
 
-# Files on their way to another name (a leading dot), checksums, and folders that Delta makes before the first commit.
+# Files on their way to another name (a leading dot), checksums, and folders that Delta makes before
+# the first commit.
 _NO_COMMIT: Final = re.compile(r"\..*|.*\.(crc|tmp)|_commits|_staged_commits|_sidecars")
 _FIRST_COMMIT: Final = f"{0:020d}.json"
 

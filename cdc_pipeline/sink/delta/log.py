@@ -32,7 +32,9 @@ TABLE_PROPERTY: Final = "cdc.table"
 APP_ID_PROPERTY: Final = "cdc.app_id"
 
 # Texts in the exceptions of `deltalake` that mean a failure of the store itself.
-_OF_THE_STORE: Final = re.compile(r"Generic \w+ error|error sending request|timed? ?out|Forbidden|ermissionDenied")
+_OF_THE_STORE: Final = re.compile(
+    r"Generic \w+ error|error sending request|timed? ?out|Forbidden|ermissionDenied"
+)
 
 _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
@@ -97,7 +99,9 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
             version=table.version(),
             app_id=app_id,
             transaction_version=-1 if found is None else int(found),
-            columns={column.name: _ddl_type(column.type.to_json()) for column in table.schema().fields},
+            columns={
+                column.name: _ddl_type(column.type.to_json()) for column in table.schema().fields
+            },
             properties=properties,
             is_plain=is_plain(table),
         )
@@ -189,7 +193,9 @@ def read_commit(path: Path, version: int) -> Commit | None:
         metadata = json.loads(info.get("userMetadata") or "{}")
     except ValueError:
         metadata = {}
-    return Commit(version, str(info.get("operation", "")), metadata if isinstance(metadata, dict) else {})
+    return Commit(
+        version, str(info.get("operation", "")), metadata if isinstance(metadata, dict) else {}
+    )
 
 
 def commit_file(path: Path, version: int) -> Path:

@@ -38,8 +38,9 @@ _WRITER_FEATURES: Final = frozenset(
 )
 _COLUMN_METADATA: Final = frozenset({"comment", "delta.typeChanges"})
 _PROPERTIES: Final = re.compile(
-    r"delta\.(columnMapping\.mode|enableRowTracking|enableChangeDataFeed|constraints\..*|appendOnly"
-    r"|enableIcebergCompat.*|universalFormat.*|dataSkippingStatsColumns|randomizeFilePrefixes|parquet\..*)"
+    r"delta\.(columnMapping\.mode|enableRowTracking|enableChangeDataFeed|constraints\..*|"
+    r"appendOnly|enableIcebergCompat.*|universalFormat.*|dataSkippingStatsColumns|"
+    r"randomizeFilePrefixes|parquet\..*)"
 )
 
 
@@ -57,5 +58,8 @@ def is_plain(table: DeltaTable) -> bool:
         not metadata.partition_columns
         and features <= _WRITER_FEATURES
         and not switched_on
-        and all(field.nullable and set(field.metadata or {}) <= _COLUMN_METADATA for field in table.schema().fields)
+        and all(
+            field.nullable and set(field.metadata or {}) <= _COLUMN_METADATA
+            for field in table.schema().fields
+        )
     )

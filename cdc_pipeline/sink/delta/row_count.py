@@ -29,8 +29,11 @@ from cdc_pipeline.sink.delta.log import commit_file, damaged_log, json_lines, re
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# 00000000000000000010.json; .checkpoint.parquet; .checkpoint.<part>.<parts>.parquet; .checkpoint.<uuid>.json|parquet
-_LOG_NAME: Final = re.compile(r"(?P<version>\d{20})\.(?:json|checkpoint\.(?:(?P<middle>[\w.-]+)\.)?(?:parquet|json))")
+# 00000000000000000010.json; .checkpoint.parquet; .checkpoint.<part>.<parts>.parquet;
+# .checkpoint.<uuid>.json|parquet
+_LOG_NAME: Final = re.compile(
+    r"(?P<version>\d{20})\.(?:json|checkpoint\.(?:(?P<middle>[\w.-]+)\.)?(?:parquet|json))"
+)
 _PART: Final = re.compile(r"(\d{10})\.(\d{10})")
 # Spark writes the count first; statistics of other writers are parsed as JSON.
 _COUNT_FIRST: Final = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d+)\s*[,}]'
@@ -82,7 +85,9 @@ def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ..
     return {tuple(name.split(_NAME_PARTS)) for name in found}
 
 
-def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], set[str], tuple[Path, ...]] | None:
+def _replayed(
+    path: Path, version: int | None
+) -> tuple[dict[str, int | None], set[str], tuple[Path, ...]] | None:
     """Return what the commits after the newest checkpoint at or below `version` say: the files that
     they added and that are active, by name with their rows; all names that they mention; and the
     checkpoint's files."""
@@ -92,7 +97,8 @@ def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], s
     if version < 0 or version > newest:
         return None
     start = max((number for number in checkpoints if number <= version), default=-1)
-    known: dict[str, int | None] = {}  # files by name that commits, or the checkpoint's own JSON, have added
+    # files by name that commits, or the checkpoint's own JSON, have added
+    known: dict[str, int | None] = {}
     touched: set[str] = set()  # names that commits after the checkpoint mention
     for number in range(start + 1, version + 1):
         lines = read_commit_lines(path, number)
@@ -135,7 +141,9 @@ def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
         raise damaged_log(file, error) from None
 
 
-def _apply(actions: Iterator[dict[str, Any]], known: dict[str, int | None], touched: set[str]) -> None:
+def _apply(
+    actions: Iterator[dict[str, Any]], known: dict[str, int | None], touched: set[str]
+) -> None:
     """Apply one commit: drop what it removes from `known`, add what it adds, and put both into
     `touched`."""
     added: dict[str, int | None] = {}
@@ -154,7 +162,12 @@ def file_name(action: dict[str, Any]) -> str:
     """Return the name of a file, its deletion vector included, from an ``add`` or ``remove``
     action."""
     vector = action.get("deletionVector") or {}
-    parts = (action["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset"))
+    parts = (
+        action["path"],
+        vector.get("storageType"),
+        vector.get("pathOrInlineDv"),
+        vector.get("offset"),
+    )
     return _NAME_PARTS.join("" if part is None else str(part) for part in parts)
 
 
@@ -207,15 +220,27 @@ def _parquet_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = ["add.path", "add.stats", "add.stats_parsed.numRecords", "add.deletionVector", "sidecar.path"]
+    columns = [
+        "add.path",
+        "add.stats",
+        "add.stats_parsed.numRecords",
+        "add.deletionVector",
+        "sidecar.path",
+    ]
     try:
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             table = opened.read(columns=columns)
     except (OSError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None
     if "sidecar" in table.column_names:
-        sidecars += [path for path in _field(table["sidecar"].combine_chunks(), "path").to_pylist() if path]
-    return _names_and_rows(table["add"].combine_chunks()) if "add" in table.column_names else _no_files()
+        sidecars += [
+            path for path in _field(table["sidecar"].combine_chunks(), "path").to_pylist() if path
+        ]
+    return (
+        _names_and_rows(table["add"].combine_chunks())
+        if "add" in table.column_names
+        else _no_files()
+    )
 
 
 def _no_files() -> tuple[pa.Array, pa.Array]:
@@ -230,10 +255,14 @@ def _names_and_rows(add: pa.Array) -> tuple[pa.Array, pa.Array]:
 
     add = add.filter(pc.is_valid(_field(add, "path")))
     vector = _field(add, "deletionVector", pa.null())
-    parts = [_field(add, "path"), *(_field(vector, name) for name in ("storageType", "pathOrInlineDv", "offset"))]
+    parts = [
+        _field(add, "path"),
+        *(_field(vector, name) for name in ("storageType", "pathOrInlineDv", "offset")),
+    ]
     texts = [pc.fill_null(pc.cast(part, pa.string()), "") for part in parts]
     counts = pc.coalesce(
-        _counts_of_texts(_field(add, "stats")), _field(_field(add, "stats_parsed", pa.null()), "numRecords", pa.int64())
+        _counts_of_texts(_field(add, "stats")),
+        _field(_field(add, "stats_parsed", pa.null()), "numRecords", pa.int64()),
     )
     deleted = pc.fill_null(_field(vector, "cardinality", pa.int64()), 0)
     return pc.binary_join_element_wise(*texts, _NAME_PARTS), pc.subtract(counts, deleted)
@@ -243,7 +272,9 @@ def _counts_of_texts(statistics: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    counts = pc.cast(pc.struct_field(pc.extract_regex(statistics, _COUNT_FIRST), "rows"), pa.int64())
+    counts = pc.cast(
+        pc.struct_field(pc.extract_regex(statistics, _COUNT_FIRST), "rows"), pa.int64()
+    )
     if counts.null_count == statistics.null_count:
         return counts
     return pa.array([_rows_of_statistics(text) for text in statistics.to_pylist()], pa.int64())
@@ -266,7 +297,9 @@ def _sum_besides(names: pa.Array, counts: pa.Array, left_out: set[str]) -> int |
     import pyarrow.compute as pc
 
     if left_out:
-        counts = counts.filter(pc.invert(pc.is_in(names, value_set=pa.array(sorted(left_out), pa.string()))))
+        counts = counts.filter(
+            pc.invert(pc.is_in(names, value_set=pa.array(sorted(left_out), pa.string())))
+        )
     if counts.null_count:
         return None
     return int(pc.sum(counts, min_count=0).as_py())

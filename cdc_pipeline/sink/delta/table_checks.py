@@ -28,7 +28,9 @@ from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH
 _REQUESTS_AT_A_TIME: Final = 16
 
 
-def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
+def failing_targets(
+    paths: LakePaths, cut: Cut, pending: BatchRecord | None
+) -> dict[str, LakeStateError]:
     """Return the targets of a cut whose Delta tables differ from it, suspended ones included, by
     name."""
 
@@ -56,7 +58,9 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
     Raises:
         LakeStateError: the table is gone, is another one, was set back, or was written by others.
     """
-    if pending is not None and any(made.table == name and made.content is not None for made in pending.targets):
+    if pending is not None and any(
+        made.table == name and made.content is not None for made in pending.targets
+    ):
         return
     path, target = paths.table(name), cut.cursor.targets[name]
     table = cut.tables.get(name)
@@ -92,11 +96,16 @@ def _way_out(source: str, table: str) -> str:
     )
 
 
-def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[int], *, way_out: str) -> None:
+def _check_target(
+    path: Path, name: str, app_id: str, table: CutTable, own: set[int], *, way_out: str
+) -> None:
     there = read_table_log(path)
     if there is None:
         raise LakeStateError(
-            "a table of the last cut is gone", table=name, expected=f"a Delta table in {path}", next_step=way_out
+            "a table of the last cut is gone",
+            table=name,
+            expected=f"a Delta table in {path}",
+            next_step=way_out,
         )
     check_owner(there, name, app_id, path=path)
     if there.version < table.table_version:

@@ -11,16 +11,22 @@ from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, TABLE_PROPERTY, TableLo
 
 def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:
     """Raises:
-    LakeStateError: the table belongs to another source, was created again, or was not made by the pipeline.
+    LakeStateError: the table belongs to another source, was created again, or was not made by the
+    pipeline.
     """
     if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:
         return
     owner = there.properties.get(SOURCE_PROPERTY)
-    of = f"source {owner}, table {there.properties.get(TABLE_PROPERTY)}, {there.app_id}" if owner else "another program"
+    of = (
+        f"source {owner}, table {there.properties.get(TABLE_PROPERTY)}, {there.app_id}"
+        if owner
+        else "another program"
+    )
     raise LakeStateError(
         f"the Delta table in {path} is not the one that was created for this target",
         table=table,
         expected=f"application id {app_id}",
         got=f"a table of {of}",
-        next_step="move that table away and restore the target from a backup, or use a separate lake for this source",
+        next_step="move that table away and restore the target from a backup, or use a separate "
+        "lake for this source",
     )

@@ -32,7 +32,9 @@ def transaction_version(batch_number: int, step: int) -> int:
     return STEPS_PER_BATCH * batch_number + step
 
 
-def run_once(session: SparkSession, statement: str, there: TableLog, record: BatchRecord, *, step: int) -> None:
+def run_once(
+    session: SparkSession, statement: str, there: TableLog, record: BatchRecord, *, step: int
+) -> None:
     """Run a DML statement as one step of a batch, unless the table has it already."""
     version = transaction_version(record.batch_number, step)
     if there.transaction_version >= version:

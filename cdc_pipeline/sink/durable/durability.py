@@ -93,7 +93,10 @@ def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, Cdc
             folders.update((folder, name) for folder in _folders(of, files, lake))
         _collect(waiting, failures)
         # A name is useless before the file that it names is durable.
-        _collect([(name, threads.submit(_sync_folder, folder)) for folder, name in folders.items()], failures)
+        _collect(
+            [(name, threads.submit(_sync_folder, folder)) for folder, name in folders.items()],
+            failures,
+        )
     return failures
 
 
@@ -123,7 +126,9 @@ def new_files(commits: Commits) -> list[NewFile]:
                 found += _change_file(table, action["cdc"], version)
         for name, add in adds.items():
             if name not in removed and not _ELSEWHERE.match(name):
-                found += _files_of_add(table, add, version, is_new=name not in removes, is_newest=name not in marked)
+                found += _files_of_add(
+                    table, add, version, is_new=name not in removes, is_newest=name not in marked
+                )
                 marked.add(name)
         removed |= removes - adds.keys() - marked
     found += _checkpoints(commits)
@@ -141,7 +146,9 @@ def _files_of_add(
     if is_newest and vector.get("storageType") == "u":
         _, file = files_of(table, (add["path"], "u", vector["pathOrInlineDv"]))
         # The bitmap follows four bytes of length; four bytes of checksum follow it.
-        yield NewFile(file, int(vector.get("offset") or 0) + int(vector["sizeInBytes"]) + 8, version)
+        yield NewFile(
+            file, int(vector.get("offset") or 0) + int(vector["sizeInBytes"]) + 8, version
+        )
 
 
 def _change_file(table: Path, change: Mapping[str, Any], version: int) -> Iterator[NewFile]:
@@ -227,9 +234,13 @@ def _collect(waiting: Iterable[tuple[str, Future[None]]], failures: dict[str, Cd
             "a table's new files did not reach the disk",
             table=name,
             got=f"{error.what}: {error.got}" if isinstance(error, CdcError) else _words(error),
-            next_step="check the lake's disk, then start the run again: it applies the batch to this table again",
+            next_step="check the lake's disk, then start the run again: it applies the batch to "
+            "this table again",
         )
 
 
 def _words(error: OSError) -> str:
-    return f"{type(error).__name__}: {error.strerror or error}: {error.filename or 'a file of the table'}"
+    return (
+        f"{type(error).__name__}: {error.strerror or error}: "
+        f"{error.filename or 'a file of the table'}"
+    )

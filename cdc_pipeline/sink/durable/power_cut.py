@@ -47,7 +47,13 @@ from cdc_pipeline.sink.delta.log import (
     read_commit_lines,
 )
 from cdc_pipeline.sink.delta.row_count import active_files, log_files, read_actions
-from cdc_pipeline.sink.durable.durability import LAST_CHECKPOINT, Commits, NewFile, last_checkpoint, new_files
+from cdc_pipeline.sink.durable.durability import (
+    LAST_CHECKPOINT,
+    Commits,
+    NewFile,
+    last_checkpoint,
+    new_files,
+)
 from cdc_pipeline.sink.read.cuts import files_of
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -82,7 +88,8 @@ def distrust(paths: LakePaths) -> None:
 
 
 def undo_unsynced(paths: LakePaths) -> dict[str, int]:
-    """Undo the commits that no cut names and that a power cut may have torn. Only for the holder of the source's lock.
+    """Undo the commits that no cut names and that a power cut may have torn. Only for the holder of
+    the source's lock.
 
     Returns:
         The version that each table was set back to; -1 for a table that is gone.
@@ -94,7 +101,14 @@ def undo_unsynced(paths: LakePaths) -> dict[str, int]:
         return {}
     storage = storage_of(paths.state)
     # Names that the last process gave before it was killed, and could not sync.
-    for folder in (paths.batches, paths.cuts, paths.state, paths.state.parent, paths.lake, paths.lake.parent):
+    for folder in (
+        paths.batches,
+        paths.cuts,
+        paths.state,
+        paths.state.parent,
+        paths.lake,
+        paths.lake.parent,
+    ):
         if os.access(folder, os.R_OK):  # what this account may not list existed before
             storage.make_durable(folder)
     if is_trusted(paths):
@@ -118,21 +132,30 @@ def _mark(paths: LakePaths) -> Path:
     return paths.state / "boot"
 
 
-def _torn(paths: LakePaths, cut: Cut | None, pending: BatchRecord | None) -> Iterator[tuple[str, int]]:
+def _torn(
+    paths: LakePaths, cut: Cut | None, pending: BatchRecord | None
+) -> Iterator[tuple[str, int]]:
     """Yield each table that must be set back, with the version to set it back to."""
     states = cut.cursor.targets if cut is not None else {}
-    versions = {name: table.table_version for name, table in cut.tables.items()} if cut is not None else {}
+    versions = (
+        {name: table.table_version for name, table in cut.tables.items()} if cut is not None else {}
+    )
     targets = {target.table: target for target in pending.targets} if pending is not None else {}
     for name in sorted({*versions, *targets}):
         table, target = paths.table(name), targets.get(name)
-        if name not in versions and (target is None or not (target.create or target.content is not None)):
+        if name not in versions and (
+            target is None or not (target.create or target.content is not None)
+        ):
             continue
         unsure: set[tuple[str, int]] = set()  # application id and batch
         if pending is not None and target is not None:
             unsure.add((target.app_id, pending.batch_number))
         held = states[name].suspended if name in versions else None
         if cut is not None and held is not None:
-            unsure |= {(states[name].app_id, number) for number in range(held.batch_number, cut.batch_number + 1)}
+            unsure |= {
+                (states[name].app_id, number)
+                for number in range(held.batch_number, cut.batch_number + 1)
+            }
         with suppress(CdcError):  # the table is checked when it is used
             first = _first_torn(table, versions.get(name, -1), unsure)
             if first is None and name not in versions and _is_left_over(table):
@@ -145,15 +168,22 @@ def _set_back_cursors(table: Path) -> None:
     """Cut the cursor table back to its last whole commit: a lost cursor is restored from the
     cut."""
     log = table / LOG_FOLDER
-    versions = [int(match[1]) for match in map(_COMMIT.fullmatch, storage_of(log).names(log)) if match]
+    versions = [
+        int(match[1]) for match in map(_COMMIT.fullmatch, storage_of(log).names(log)) if match
+    ]
     if versions:
         with suppress(CdcError):  # reported when it is read
             first = _first_torn(table, min(versions) - 1, (), is_ours=True)
             if first is not None:
-                _set_back(table, first - 1 if first > min(versions) and _is_whole(table, first - 1) else -1)
+                _set_back(
+                    table,
+                    first - 1 if first > min(versions) and _is_whole(table, first - 1) else -1,
+                )
 
 
-def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]], *, is_ours: bool = False) -> int | None:
+def _first_torn(
+    table: Path, named: int, unsure: Collection[tuple[str, int]], *, is_ours: bool = False
+) -> int | None:
     """Return the first commit after the version that a cut names which cannot be relied on; None if
     all can be.
 
@@ -167,9 +197,15 @@ def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]], *,
             commit = _readable(table, version + 1)
         except LakeStateError:
             return version + 1
-        if any(is_of_batch(commit, app_id=app_id, batch_number=number) for app_id, number in unsure):
+        if any(
+            is_of_batch(commit, app_id=app_id, batch_number=number) for app_id, number in unsure
+        ):
             return version + 1
-        if not is_ours and commit.operation not in MAINTENANCE and "cdc_app_id" not in commit.user_metadata:
+        if (
+            not is_ours
+            and commit.operation not in MAINTENANCE
+            and "cdc_app_id" not in commit.user_metadata
+        ):
             return None  # not the pipeline's
         version += 1
     if log_files(table / LOG_FOLDER)[0] > version:
@@ -200,22 +236,37 @@ def _is_there(file: NewFile) -> bool:
 def _is_left_over(table: Path) -> bool:
     """Return whether a folder holds files of a table whose log is gone, and nothing else."""
     files = [file for file in table.rglob("*") if not file.is_dir()] if table.is_dir() else []
-    return not (table / LOG_FOLDER).exists() and bool(files) and all(_WRITTEN.fullmatch(file.name) for file in files)
+    return (
+        not (table / LOG_FOLDER).exists()
+        and bool(files)
+        and all(_WRITTEN.fullmatch(file.name) for file in files)
+    )
 
 
 def _is_whole(table: Path, version: int) -> bool:
     """Return whether a version can be read: its log reaches back, and its files exist."""
     files = active_files(table, version=version)
-    return files is not None and all(file.exists() for name in files for file in files_of(table, name))
+    return files is not None and all(
+        file.exists() for name in files for file in files_of(table, name)
+    )
 
 
 def _drop_torn_checkpoint(table: Path, named: int) -> None:
     """Remove checkpoints after a version if one of them is torn: the commits that they cover still
     exist."""
-    newer = {version: files for version, files in log_files(table / LOG_FOLDER)[1].items() if version > named}
+    newer = {
+        version: files
+        for version, files in log_files(table / LOG_FOLDER)[1].items()
+        if version > named
+    }
     note = table / LOG_FOLDER / LAST_CHECKPOINT
     is_torn = note.exists() and last_checkpoint(table) < 0
-    if is_torn or any(not _is_parquet(file) for files in newer.values() for file in files if file.suffix == ".parquet"):
+    if is_torn or any(
+        not _is_parquet(file)
+        for files in newer.values()
+        for file in files
+        if file.suffix == ".parquet"
+    ):
         note.unlink(missing_ok=True)
         _remove_log(table, named, only_checkpoints=True)
 
@@ -241,7 +292,11 @@ def _set_back(table: Path, version: int) -> None:
 
 def _remove_log(table: Path, version: int, *, only_checkpoints: bool = False) -> None:
     log = table / LOG_FOLDER
-    found = [(match[1], match[0]) for match in map(_LOG_VERSION.fullmatch, storage_of(log).names(log)) if match]
+    found = [
+        (match[1], match[0])
+        for match in map(_LOG_VERSION.fullmatch, storage_of(log).names(log))
+        if match
+    ]
     for at, name in sorted(found, reverse=True):
         if int(at) > version and (".checkpoint." in name or not only_checkpoints):
             (log / name).unlink()

@@ -40,7 +40,11 @@ def retention_properties(config: SinkConfig) -> dict[str, str]:
 
 def differing_properties(config: SinkConfig, properties: Mapping[str, str]) -> dict[str, str]:
     """Return those of `retention_properties` that a table lacks or has with another value."""
-    return {name: text for name, text in retention_properties(config).items() if properties.get(name) != text}
+    return {
+        name: text
+        for name, text in retention_properties(config).items()
+        if properties.get(name) != text
+    }
 
 
 def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
@@ -51,7 +55,9 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
         path, version = paths.table(name), cut.tables[name].table_version
         with suppress(LakeStateError):  # the next run checks the table and suspends it
             named, version = version, _after_maintenance(path, targets[name].app_id, version)
-            if version != named and make_durable({name: Commits(path, named, version)}, lake=paths.lake):
+            if version != named and make_durable(
+                {name: Commits(path, named, version)}, lake=paths.lake
+            ):
                 return named
         return version
 
@@ -70,6 +76,8 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
 
 
 def _after_maintenance(path: Path, app_id: str, version: int) -> int:
-    while (commit := read_commit(path, version + 1)) is not None and is_maintenance(commit, app_id=app_id):
+    while (commit := read_commit(path, version + 1)) is not None and is_maintenance(
+        commit, app_id=app_id
+    ):
         version += 1
     return version

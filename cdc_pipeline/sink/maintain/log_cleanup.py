@@ -23,6 +23,8 @@ def remove_old_log_files(session: SparkSession, table: Path) -> None:
     covers."""
     context: Any = session
     with suppress(Exception):
-        log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(context._jsparkSession, str(table))
+        log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            context._jsparkSession, str(table)
+        )
         defaults = (getattr(log, f"cleanUpExpiredLogs$default${at}")() for at in (2, 3, 4))
         log.cleanUpExpiredLogs(log.unsafeVolatileSnapshot(), *defaults)

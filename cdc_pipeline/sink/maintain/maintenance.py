@@ -39,7 +39,12 @@ from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.conflicts import TRIES, is_conflict
-from cdc_pipeline.sink.delta.log import LOG_FOLDER, maintenance_note, read_commit_lines, read_table_log
+from cdc_pipeline.sink.delta.log import (
+    LOG_FOLDER,
+    maintenance_note,
+    read_commit_lines,
+    read_table_log,
+)
 from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
@@ -164,11 +169,15 @@ def maintain(
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)
         for name in sorted(tables or cut.tables):
-            done = _maintain_table(paths, config, thresholds, cut, name, memory, provider, lock_wait_s)
+            done = _maintain_table(
+                paths, config, thresholds, cut, name, memory, provider, lock_wait_s
+            )
             report.tables.append(done)
             on_table(done)
             # Saved after each table, in case the next one ends the process.
-            replace_file(paths.state / "maintenance.json", memory.model_dump_json(indent=1).encode())
+            replace_file(
+                paths.state / "maintenance.json", memory.model_dump_json(indent=1).encode()
+            )
         report.cuts_removed = prune_cuts(paths, retention=config.cut_retention)
         if config.catalog is not None:
             register_all(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
@@ -196,9 +205,14 @@ def _maintain_table(
     try:
         due = _due(paths, config, thresholds, cut, name, memory)
         done.files, done.small_files = due.shape.files, due.shape.small_files
-        done.size_bytes, done.deleted_share = due.shape.size_bytes, round(due.shape.deleted_share, 4)
+        done.size_bytes, done.deleted_share = (
+            due.shape.size_bytes,
+            round(due.shape.deleted_share, 4),
+        )
         if due.properties or due.optimize or due.vacuum:
-            _work(paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s)
+            _work(
+                paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s
+            )
     except CdcError as error:
         done.skipped, done.failed = f"{type(error).__name__}: {error.what}", True
     done.seconds = round(time.monotonic() - began, 2)
@@ -206,28 +220,44 @@ def _maintain_table(
 
 
 def _due(
-    paths: LakePaths, config: SinkConfig, thresholds: MaintenanceConfig, cut: Cut, name: str, memory: _Memory
+    paths: LakePaths,
+    config: SinkConfig,
+    thresholds: MaintenanceConfig,
+    cut: Cut,
+    name: str,
+    memory: _Memory,
 ) -> _Due:
     path, target = paths.table(name), cut.cursor.targets[name]
     log = read_table_log(path)
     if log is None:
-        raise LakeStateError("a table of the last cut is gone", table=name, expected=f"a Delta table in {path}")
+        raise LakeStateError(
+            "a table of the last cut is gone", table=name, expected=f"a Delta table in {path}"
+        )
     check_owner(log, name, target.app_id, path=path)
     shape = table_shape(path, small_file_bytes=thresholds.small_file_bytes)
     durable = cut.tables[name].table_version
     due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
-    due.optimize = shape.small_files >= thresholds.small_files or shape.deleted_share >= thresholds.deleted_rows
+    due.optimize = (
+        shape.small_files >= thresholds.small_files
+        or shape.deleted_share >= thresholds.deleted_rows
+    )
     now_us = time.time_ns() // 1000
     known = memory.tables.get(name)
     if known is None or known.app_id != target.app_id:
-        known = VacuumState(app_id=target.app_id, applied_batch=target.applied_batch, changed_last_us=now_us)
+        known = VacuumState(
+            app_id=target.app_id, applied_batch=target.applied_batch, changed_last_us=now_us
+        )
     elif known.applied_batch != target.applied_batch:
         known = known.changed(now_us, applied_batch=target.applied_batch)
     memory.tables[name] = known
     due.retention_us = round(config.cut_retention.total_seconds() * 1e6)
-    if known.is_due(now_us, retention_us=due.retention_us, every_us=round(thresholds.vacuum_hours * _HOUR_US)):
+    if known.is_due(
+        now_us, retention_us=due.retention_us, every_us=round(thresholds.vacuum_hours * _HOUR_US)
+    ):
         due.may_list = config.cut_retention >= _FULL_VACUUM_RETENTION_MIN
-        is_full = known.is_full_due(now_us, every_us=round(thresholds.full_vacuum_days * 24 * _HOUR_US))
+        is_full = known.is_full_due(
+            now_us, every_us=round(thresholds.full_vacuum_days * 24 * _HOUR_US)
+        )
         due.vacuum = "full" if is_full and due.may_list else "lite"
     return due
 
@@ -262,7 +292,9 @@ def _work(
             )
 
 
-def _set_properties(paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float) -> None:
+def _set_properties(
+    paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float
+) -> None:
     settings = properties_sql(due.properties)
     with _writer_lock(paths, lock_wait_s):
         session.conf.set(_NOTE, maintenance_note(due.app_id))
@@ -298,8 +330,12 @@ def _wait_for_disk(paths: LakePaths, due: _Due) -> None:
         raise error
 
 
-def _optimize(session: SparkSession, table: str, thresholds: MaintenanceConfig, done: TableMaintenance) -> None:
-    session.conf.set("spark.databricks.delta.optimize.minFileSize", str(thresholds.small_file_bytes))
+def _optimize(
+    session: SparkSession, table: str, thresholds: MaintenanceConfig, done: TableMaintenance
+) -> None:
+    session.conf.set(
+        "spark.databricks.delta.optimize.minFileSize", str(thresholds.small_file_bytes)
+    )
     session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(thresholds.file_bytes))
     for left in reversed(range(TRIES)):
         try:
@@ -309,7 +345,8 @@ def _optimize(session: SparkSession, table: str, thresholds: MaintenanceConfig, 
                 raise
             if not left:
                 done.skipped = (
-                    "not compacted, because a run changed the same files each time; the next maintenance tries again"
+                    "not compacted, because a run changed the same files each time; the next "
+                    "maintenance tries again"
                 )
             continue
         done.optimized = True
@@ -317,7 +354,9 @@ def _optimize(session: SparkSession, table: str, thresholds: MaintenanceConfig, 
         return
 
 
-def _vacuum(paths: LakePaths, session: SparkSession, table: str, due: _Due, done: TableMaintenance) -> None:
+def _vacuum(
+    paths: LakePaths, session: SparkSession, table: str, due: _Due, done: TableMaintenance
+) -> None:
     session.conf.set(*_LISTING_TASKS)
     # Never with a RETAIN clause: its cuts rely on the table's own retention.
     try:

@@ -27,7 +27,12 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage_settings import spark_storage
 from cdc_pipeline.lake.table_facts import put_cut
-from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
+from cdc_pipeline.sink.delta.log import (
+    APP_ID_PROPERTY,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    read_table_log,
+)
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.read.cuts import check_readable, paths_of
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
@@ -95,7 +100,10 @@ def materialize(
                 update={
                     "targets": {
                         name: target.model_copy(
-                            update={"app_id": _app_id(copy, cut, name), "table_version": versions.get(name, -1)}
+                            update={
+                                "app_id": _app_id(copy, cut, name),
+                                "table_version": versions.get(name, -1),
+                            }
                         )
                         for name, target in cut.cursor.targets.items()
                     }
@@ -105,7 +113,9 @@ def materialize(
     )
     if put_cut(copy, made) is None:
         there = state.read_cut(copy, cut.batch_number)
-        tables = {name: table.model_copy(update={"facts": ""}) for name, table in there.tables.items()}
+        tables = {
+            name: table.model_copy(update={"facts": ""}) for name, table in there.tables.items()
+        }
         if there.model_copy(update={"tables": tables}) != made:
             raise _in_the_way(f"{copy.cut(cut.batch_number)} belongs to another copy", "")
     return copy

@@ -47,7 +47,11 @@ class VacuumState(BaseModel):
     def is_due(self, now_us: int, *, retention_us: int, every_us: int) -> bool:
         """Return whether a vacuum may find something, and the last one was long enough ago."""
         first = self.changed_first_us
-        return first is not None and first + retention_us <= now_us and self.vacuum_us + every_us <= now_us
+        return (
+            first is not None
+            and first + retention_us <= now_us
+            and self.vacuum_us + every_us <= now_us
+        )
 
     def is_full_due(self, now_us: int, *, every_us: int) -> bool:
         """Return whether that vacuum is to list the folder. The first vacuum of a table never
@@ -63,4 +67,6 @@ class VacuumState(BaseModel):
             if first is not None and self.changed_first_us == self.changed_last_us:
                 first = self.changed_first_us
         full = now_us if is_full or not self.full_vacuum_us else self.full_vacuum_us
-        return self.model_copy(update={"changed_first_us": first, "vacuum_us": now_us, "full_vacuum_us": full})
+        return self.model_copy(
+            update={"changed_first_us": first, "vacuum_us": now_us, "full_vacuum_us": full}
+        )

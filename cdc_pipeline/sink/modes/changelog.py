@@ -20,7 +20,8 @@ Rules:
   source's rows from there on, and a note reports the gap.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -82,45 +83,70 @@ class Changelog(SinkMode):
     live_rows = None
     staged_images = "cb"
 
-    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+    def own_columns(
+        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+    ) -> tuple[TargetColumn, ...]:
         return _own_columns(columns)
 
-    def stage(self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None) -> StagedRows:
+    def stage(
+        self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
+    ) -> StagedRows:
         assert transactions is not None
         columns = tuple(column.name for column in spec.columns)
         return _expand_changes(rows, columns=columns, transactions=transactions)
 
     def staged_schema(self, target: RecordedTarget) -> str:
-        fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp", "_tx string", "_ordinal bigint"]
+        fields = [
+            "_op tinyint",
+            "_seq decimal(38,0)",
+            "_ts timestamp",
+            "_tx string",
+            "_ordinal bigint",
+        ]
         for image in self.staged_images:
-            fields += [f"{image}{position} {column.delta_type}" for position, column in enumerate(target.spec.columns)]
+            fields += [
+                f"{image}{position} {column.delta_type}"
+                for position, column in enumerate(target.spec.columns)
+            ]
         return ", ".join([*fields, "_absent array<string>", "_before_absent array<string>"])
 
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
         return changes_sql(target, view, staged_columns)
 
     def batch_sql(
-        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+        self,
+        session: SparkSession,
+        path: Path,
+        target: RecordedTarget,
+        files: list[Path],
+        key_facts: KeyFacts | None,
     ) -> str:
         return _append_sql(path, target)
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
         """Fill the before images too."""
-        settings = [*filled_columns(step, live=None), f"{BEFORE_COLUMN} = {_filled_before(target, step)}"]
+        settings = [
+            *filled_columns(step, live=None),
+            f"{BEFORE_COLUMN} = {_filled_before(target, step)}",
+        ]
         return f"UPDATE {table_at(path)} SET {', '.join(settings)}"
 
-    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(
+        self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
+    ) -> str:
         """Add one row for the statement: all columns but our own are NULL."""
         return (
-            f"INSERT INTO {table_at(path)} (_cdc_op, _cdc_seq, _cdc_ts, _cdc_transaction, _cdc_ordinal) VALUES "
-            f"('truncate', {seq_literal(seq)}, timestamp_micros({ts_us}), {text_literal(transaction)}, 0)"
+            f"INSERT INTO {table_at(path)} (_cdc_op, _cdc_seq, _cdc_ts, _cdc_transaction, "
+            f"_cdc_ordinal) VALUES ('truncate', {seq_literal(seq)}, timestamp_micros({ts_us}), "
+            f"{text_literal(transaction)}, 0)"
         )
 
     def replaced_sql(self, rows: ReplacedRows) -> str:
         place, following = rows.place
         read = f"{SEQ_COLUMN} >= {place} AND {SEQ_COLUMN} < {following}"
         added = f"""
-            SELECT {rows.all_columns("s")} FROM loaded AS s LEFT ANTI JOIN there AS t ON t.{SEQ_COLUMN} = s.{SEQ_COLUMN}
+            SELECT {rows.all_columns("s")} FROM loaded AS s LEFT ANTI JOIN there AS t ON
+                t.{SEQ_COLUMN} = s.{SEQ_COLUMN}
             WHERE s.{SEQ_COLUMN} >= {following}"""
         if not rows.content.restarts:
             return f"SELECT {rows.all_columns('t')} FROM there AS t UNION ALL {added}"
@@ -131,7 +157,10 @@ class Changelog(SinkMode):
             TRANSACTION_COLUMN: f"(SELECT max({TRANSACTION_COLUMN}) FROM loaded WHERE {read})",
             ORDINAL_COLUMN: "0L",
         }
-        row = [f"{begin.get(name, f'CAST(NULL AS {rows.types[name]})')} AS {quoted(name)}" for name in rows.names]
+        row = [
+            f"{begin.get(name, f'CAST(NULL AS {rows.types[name]})')} AS {quoted(name)}"
+            for name in rows.names
+        ]
         return f"""
             SELECT {rows.all_columns("t")} FROM there AS t WHERE NOT ({read})
             UNION ALL SELECT {", ".join(row)}
@@ -140,17 +169,24 @@ class Changelog(SinkMode):
 
 
 def _own_columns(columns: tuple[TargetColumn, ...]) -> tuple[TargetColumn, ...]:
-    before = f"struct<{', '.join(f'{quoted(column.name)}: {column.delta_type}' for column in columns)}>"
+    before = (
+        f"struct<{', '.join(f'{quoted(column.name)}: {column.delta_type}' for column in columns)}>"
+    )
     return (
         *CDC_COLUMNS,
         TargetColumn(name=TRANSACTION_COLUMN, delta_type="string"),
         TargetColumn(name=ORDINAL_COLUMN, delta_type="bigint"),
         TargetColumn(name=BEFORE_COLUMN, delta_type=before),
-        *(TargetColumn(name=name, delta_type="array<string>") for name in (ABSENT_COLUMN, BEFORE_ABSENT_COLUMN)),
+        *(
+            TargetColumn(name=name, delta_type="array<string>")
+            for name in (ABSENT_COLUMN, BEFORE_ABSENT_COLUMN)
+        ),
     )
 
 
-def _expand_changes(rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array) -> StagedRows:
+def _expand_changes(
+    rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array
+) -> StagedRows:
     """Return the staged rows of n changes of one table.
 
     Args:
@@ -163,8 +199,13 @@ def _expand_changes(rows: DecodedRows, *, columns: tuple[str, ...], transactions
     check_fit(rows, columns)
     names = rows.schema.column_names
     source = [names.index(name) if name in names else None for name in columns]
-    inserted, updated, deleted = (rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE))
-    before_present, present = bits(rows.before_present, len(names)), bits(rows.after_present, len(names))
+    inserted, updated, deleted = (
+        rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE)
+    )
+    before_present, present = (
+        bits(rows.before_present, len(names)),
+        bits(rows.after_present, len(names)),
+    )
     taken = before_present & ~present & ~inserted[:, np.newaxis]
     plain = filled(rows.after, rows.before, taken)
     absent = before_absent = pa.nulls(len(rows), _NAMES_TYPE)
@@ -201,15 +242,26 @@ def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
     """Return the names without a bit in each row of `present` (n, columns); null if all have
     one."""
     patterns, which = np.unique(present, axis=0, return_inverse=True)
-    listed = [[name for name, there in zip(names, row, strict=True) if not there] or None for row in patterns.tolist()]
+    listed = [
+        [name for name, there in zip(names, row, strict=True) if not there] or None
+        for row in patterns.tolist()
+    ]
     return pa.array(listed, _NAMES_TYPE).take(pa.array(which.reshape(-1)))
 
 
 def _append_sql(path: Path, target: RecordedTarget) -> str:
     """Return the INSERT of the view ``staged``."""
-    names = [quoted(column.name) for column in (*target.spec.columns, *_own_columns(target.spec.columns))]
-    op = "CASE _op " + " ".join(f"WHEN {code} THEN {text_literal(name)}" for code, name in _OPS.items()) + " END"
-    fields = ", ".join(f"{text_literal(column.name)}, b{at}" for at, column in enumerate(target.spec.columns))
+    names = [
+        quoted(column.name) for column in (*target.spec.columns, *_own_columns(target.spec.columns))
+    ]
+    op = (
+        "CASE _op "
+        + " ".join(f"WHEN {code} THEN {text_literal(name)}" for code, name in _OPS.items())
+        + " END"
+    )
+    fields = ", ".join(
+        f"{text_literal(column.name)}, b{at}" for at, column in enumerate(target.spec.columns)
+    )
     before = f"CASE WHEN _op <> {INSERT} THEN named_struct({fields}) END"
     values = [
         *(f"c{position}" for position in range(len(target.spec.columns))),
@@ -221,19 +273,27 @@ def _append_sql(path: Path, target: RecordedTarget) -> str:
         before,
     ]
     values += ["_absent", "_before_absent"]
-    return f"INSERT INTO {table_at(path)} ({', '.join(names)}) SELECT {', '.join(values)} FROM staged"
+    return (
+        f"INSERT INTO {table_at(path)} ({', '.join(names)}) SELECT {', '.join(values)} FROM staged"
+    )
 
 
 def _filled_before(target: RecordedTarget, step: FillColumns) -> str:
     """Return ``_cdc_before`` with the values that a DDL computes from its own fields."""
-    made = {name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})" for name, kind, value in step.values}
+    made = {
+        name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})"
+        for name, kind, value in step.values
+    }
     columns = target.columns_before
     for other in target.schema_steps:
         if isinstance(other, FillColumns):  # the columns at this point of the batch
             break
         columns = columns_after(columns, other)
     names = [column.name for column in columns]
-    fields = ", ".join(f"{text_literal(name)}, {made.get(name, f'{BEFORE_COLUMN}.{quoted(name)}')}" for name in names)
+    fields = ", ".join(
+        f"{text_literal(name)}, {made.get(name, f'{BEFORE_COLUMN}.{quoted(name)}')}"
+        for name in names
+    )
     return f"CASE WHEN {BEFORE_COLUMN} IS NOT NULL THEN named_struct({fields}) END"
 
 

@@ -71,7 +71,8 @@ def check_fit(rows: DecodedRows, columns: tuple[str, ...], key: tuple[str, ...] 
     if rows.invalid:
         first = rows.invalid[0]
         raise StagingError(
-            f"column {names[first.column]} holds a value that must not be staged: {first.reason}", table=table
+            f"column {names[first.column]} holds a value that must not be staged: {first.reason}",
+            table=table,
         )
     if set(names) - set(columns) or not set(key) <= set(names):
         raise StagingError(
@@ -102,7 +103,9 @@ def expand(
     table = rows.schema.full_name
     names = rows.schema.column_names
     source = [names.index(name) if name in names else None for name in columns]
-    inserted, updated, deleted = (rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE))
+    inserted, updated, deleted = (
+        rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE)
+    )
     full = rows.all_present and None not in source
     before, after = rows.before, rows.after
     present = before_present = np.ones((len(rows), len(names)), dtype=np.bool_)
@@ -112,9 +115,15 @@ def expand(
         from_before = before_present & ~present & updated[:, np.newaxis]
         after = filled(after, before, from_before)
         present = present | from_before
-        _check_key(rows, key if not by_values else names, present=present, before_present=before_present)
+        _check_key(
+            rows, key if not by_values else names, present=present, before_present=before_present
+        )
 
-    moved = updated if by_values else updated & _key_differs(before, after, [names.index(name) for name in key])
+    moved = (
+        updated
+        if by_values
+        else updated & _key_differs(before, after, [names.index(name) for name in key])
+    )
     arriving = inserted | updated
     op = np.where(inserted, INSERT, np.where(moved, ARRIVE, UPDATE)).astype(np.int8)
     leaving = deleted | moved
@@ -130,7 +139,9 @@ def expand(
         arrays: dict[str, Any] = {
             "_op": pa.array(ops[chosen]),
             "_seq": seq.filter(mask),
-            "_ts": pa.array(rows.commit_ts_us[chosen].astype(np.int64)).cast(pa.timestamp("us")).cast(TS_TYPE),
+            "_ts": pa.array(rows.commit_ts_us[chosen].astype(np.int64))
+            .cast(pa.timestamp("us"))
+            .cast(TS_TYPE),
         }
         count = int(chosen.sum())
         for position, index in enumerate(source):
@@ -169,7 +180,9 @@ def expand(
 
 def with_after_bit(seq: pa.Array) -> pa.Array:
     """Return the seqs of the after images: set the lowest bit of the raw words."""
-    words = np.frombuffer(seq.buffers()[1], dtype="<u8")[2 * seq.offset : 2 * (seq.offset + len(seq))].copy()
+    words = np.frombuffer(seq.buffers()[1], dtype="<u8")[
+        2 * seq.offset : 2 * (seq.offset + len(seq))
+    ].copy()
     words[::2] |= np.uint64(1)
     return pa.Array.from_buffers(SEQ_TYPE, len(seq), [None, pa.py_buffer(words)])
 
@@ -179,7 +192,9 @@ def bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
     return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)
 
 
-def filled(after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[np.bool_]) -> pa.RecordBatch:
+def filled(
+    after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[np.bool_]
+) -> pa.RecordBatch:
     """Return `after` with the values of `before` wherever `from_before` (n, columns) is set."""
     arrays = [
         pc.if_else(pa.array(from_before[:, index]), before.column(index), after.column(index))
@@ -199,22 +214,38 @@ def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
     if rows.all_present:
         return
     names = rows.schema.column_names
-    present, before_present = bits(rows.after_present, len(names)), bits(rows.before_present, len(names))
+    present, before_present = (
+        bits(rows.after_present, len(names)),
+        bits(rows.before_present, len(names)),
+    )
     updated = (rows.op == changes.UPDATE)[:, np.newaxis]
-    _check_key(rows, key or names, present=present | before_present & updated, before_present=before_present)
+    _check_key(
+        rows,
+        key or names,
+        present=present | before_present & updated,
+        before_present=before_present,
+    )
 
 
-def _key_differs(before: pa.RecordBatch, after: pa.RecordBatch, key: list[int]) -> NDArray[np.bool_]:
+def _key_differs(
+    before: pa.RecordBatch, after: pa.RecordBatch, key: list[int]
+) -> NDArray[np.bool_]:
     differs = np.zeros(before.num_rows, dtype=np.bool_)
     for index in key:
         old, new = before.column(index), after.column(index)
-        same = pc.or_kleene(pc.equal(old, new), pc.and_(old.is_null(), new.is_null())).fill_null(False)
+        same = pc.or_kleene(pc.equal(old, new), pc.and_(old.is_null(), new.is_null())).fill_null(
+            False
+        )
         differs |= ~same.to_numpy(zero_copy_only=False)
     return differs
 
 
 def _check_key(
-    rows: DecodedRows, key: tuple[str, ...], *, present: NDArray[np.bool_], before_present: NDArray[np.bool_]
+    rows: DecodedRows,
+    key: tuple[str, ...],
+    *,
+    present: NDArray[np.bool_],
+    before_present: NDArray[np.bool_],
 ) -> None:
     """Check that every insert and update holds its key, and every update and delete the key by
     which it finds its row."""
@@ -227,7 +258,8 @@ def _check_key(
             "a row image lacks key columns",
             table=rows.schema.full_name,
             expected=f"key columns {', '.join(key)} in every image",
-            got=f"{int(missing.any(axis=1).sum())} changes without {key[int(np.argmax(missing.any(axis=0)))]}",
+            got=f"{int(missing.any(axis=1).sum())} changes without "
+            f"{key[int(np.argmax(missing.any(axis=0)))]}",
             next_step="SET GLOBAL binlog_row_image = 'FULL' at the source, end all older "
             "sessions, and start after them; or give the target's rule another "
             "name, and the primary key as its key",

@@ -18,7 +18,8 @@ Rules:
   of a key never overlap, and closed versions stay.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -41,7 +42,15 @@ from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
 from cdc_pipeline.sink.modes.sink_mode import SinkMode
-from cdc_pipeline.sink.modes.versions import ENDS, THERE, UPSERTS, differs, kept_operation, make_events, operation
+from cdc_pipeline.sink.modes.versions import (
+    ENDS,
+    THERE,
+    UPSERTS,
+    differs,
+    kept_operation,
+    make_events,
+    operation,
+)
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 if TYPE_CHECKING:
@@ -62,16 +71,25 @@ class History(SinkMode):
     live_rows = f"{END_COLUMN} IS NULL"
     seq_columns = (SEQ_COLUMN, END_COLUMN)
 
-    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+    def own_columns(
+        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+    ) -> tuple[TargetColumn, ...]:
         return CDC_COLUMNS + _INTERVAL
 
     def batch_sql(
-        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+        self,
+        session: SparkSession,
+        path: Path,
+        target: RecordedTarget,
+        files: list[Path],
+        key_facts: KeyFacts | None,
     ) -> str:
         assert key_facts is not None
         return _merge_sql(session, path, target, key_facts)
 
-    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(
+        self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
+    ) -> str:
         """End every current version."""
         return (
             f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "
@@ -81,14 +99,20 @@ class History(SinkMode):
     def replaced_sql(self, rows: ReplacedRows) -> str:
         place, following = rows.place
         rows.session.sql(
-            f"SELECT * FROM there WHERE {START_COLUMN} < {place} AND ({END_COLUMN} IS NULL OR {END_COLUMN} >= {place})"
+            f"SELECT * FROM there WHERE {START_COLUMN} < {place} AND ({END_COLUMN} IS NULL OR "
+            f"{END_COLUMN} >= {place})"
         ).createOrReplaceTempView("open")
         begins = f"s.{START_COLUMN} >= {place} AND s.{START_COLUMN} < {following}"
         tracked = _differs_from_there(rows, _tracked(rows))
         all_values = _differs_from_there(rows, _compared(rows))
         goes_on = f"({begins} AND t.{START_COLUMN} IS NOT NULL AND NOT ({tracked}))"
         untouched = f"({goes_on} AND s.{SEQ_COLUMN} = s.{START_COLUMN} AND NOT ({all_values}))"
-        taken = {START_COLUMN: goes_on, OP_COLUMN: untouched, SEQ_COLUMN: untouched, TS_COLUMN: untouched}
+        taken = {
+            START_COLUMN: goes_on,
+            OP_COLUMN: untouched,
+            SEQ_COLUMN: untouched,
+            TS_COLUMN: untouched,
+        }
         ended_rows = [
             f"IF({taken[name]}, t.{quoted(name)}, s.{quoted(name)}) AS {quoted(name)}"
             if name in taken
@@ -102,17 +126,23 @@ class History(SinkMode):
         ends = [f"{ended.get(name, f't.{quoted(name)}')} AS {quoted(name)}" for name in rows.names]
         same = rows.same_key("t")
         return f"""
-            SELECT {rows.all_columns("t")} FROM there AS t WHERE {START_COLUMN} < {place} AND {END_COLUMN} < {place}
+            SELECT {rows.all_columns("t")} FROM there AS t WHERE {START_COLUMN} < {place} AND
+                {END_COLUMN} < {place}
             UNION ALL SELECT {", ".join(ended_rows)} FROM loaded AS s LEFT JOIN open AS t ON {same}
-            UNION ALL SELECT {", ".join(ends)} FROM open AS t LEFT JOIN loaded AS s ON {same} AND {begins}
+            UNION ALL SELECT {", ".join(ends)} FROM open AS t LEFT JOIN loaded AS s ON {same} AND
+                {begins}
                 WHERE s.{START_COLUMN} IS NULL OR {tracked}"""
 
 
-def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
+def _merge_sql(
+    session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts
+) -> str:
     """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
     layout = Layout(target)
     current = f"t.{END_COLUMN} IS NULL AND {key_facts.within}"
-    make_events(session, layout, target_table=table_at(path), where=current, extra={"_start": START_COLUMN})
+    make_events(
+        session, layout, target_table=table_at(path), where=current, extra={"_start": START_COLUMN}
+    )
     session.sql(_versions_sql(layout)).createOrReplaceTempView("versions")
     values = {
         **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.spec.columns)},
@@ -125,11 +155,14 @@ def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_fa
     }
     changed = {**values, OP_COLUMN: kept_operation("s._op")}
     same = [
-        f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in zip(target.spec.key, layout.keys, strict=True)
+        f"t.{quoted(name)} {key_facts.equals} s.{key}"
+        for name, key in zip(target.spec.key, layout.keys, strict=True)
     ]
     return f"""
-        MERGE INTO {table_at(path)} AS t USING versions AS s ON s._is_there AND {" AND ".join([*same, current])}
-        WHEN MATCHED THEN UPDATE SET {", ".join(f"t.{name} = {value}" for name, value in changed.items())}
+        MERGE INTO {table_at(path)} AS t USING versions AS s ON s._is_there AND
+            {" AND ".join([*same, current])}
+        WHEN MATCHED THEN UPDATE SET
+            {", ".join(f"t.{name} = {value}" for name, value in changed.items())}
         WHEN NOT MATCHED AND NOT s._is_there THEN
             INSERT ({", ".join(values)}) VALUES ({", ".join(values.values())})"""
 
@@ -151,14 +184,16 @@ def _versions_sql(layout: Layout) -> str:
     image = f"struct({', '.join(tracked)})" if tracked else "NULL"
     return f"""
         SELECT * FROM (
-            SELECT *, last(CASE WHEN _begins THEN coalesce(_start, _seq) END, true) OVER {so_far} AS _start_at,
+            SELECT *, last(CASE WHEN _begins THEN coalesce(_start, _seq) END, true) OVER {so_far} AS
+                _start_at,
                 last(CASE WHEN _begins THEN _op = {THERE} END, true) OVER {so_far} AS _is_there,
                 lead(_seq) OVER {window} AS _end_at, lead(_ts) OVER {window} AS _end_ts,
                 lead(_op) OVER {window} AS _next, lead(_begins) OVER {window} AS _next_begins
             FROM (
                 SELECT *, _op IN {UPSERTS} AND (_previous IS NULL OR _previous IN {ENDS} OR
                     {differs(tracked, image, "_image_before")}) AS _begins
-                FROM (SELECT *, lag(_op) OVER {window} AS _previous, lag({image}) OVER {window} AS _image_before
+                FROM (SELECT *, lag(_op) OVER {window} AS _previous, lag({image}) OVER {window} AS
+                    _image_before
                     FROM events)))
         WHERE _op IN {UPSERTS} AND (_next IS NULL OR _next IN {ENDS} OR _next_begins)
             AND NOT (_op = {THERE} AND _next IS NULL)"""
@@ -184,6 +219,7 @@ def _differs_from_there(rows: ReplacedRows, names: list[str]) -> str:
     """Return a condition: the rows ``s`` and ``t`` differ in one of these columns."""
     entries = [name for name in names if name != RESCUED_COLUMN] if rows.target.spec.track else []
     pairs = [
-        [comparable(f"{alias}.{quoted(name)}", rows.types[name], names=entries) for alias in "st"] for name in names
+        [comparable(f"{alias}.{quoted(name)}", rows.types[name], names=entries) for alias in "st"]
+        for name in names
     ]
     return " OR ".join(f"NOT ({loaded} <=> {there})" for loaded, there in pairs) or "false"

@@ -14,7 +14,8 @@ from cdc_pipeline.sink.spark.sql import literal_of
 
 
 class KeyFacts:
-    """What the staged files' footers say of the key: whether it can be NULL, and the range of its first column."""
+    """What the staged files' footers say of the key: whether it can be NULL, and the range of its
+    first column."""
 
     def __init__(self, target: RecordedTarget, files: list[Path]) -> None:
         names = [column.name for column in target.spec.columns]
@@ -60,4 +61,8 @@ class KeyFacts:
     def predicate(self) -> str | None:
         """A predicate over the target's columns that every row with one of the keys satisfies; None
         if nothing is known."""
-        return None if self.range is None else f"{quoted(self.first)} BETWEEN {self.range[0]} AND {self.range[1]}"
+        return (
+            None
+            if self.range is None
+            else f"{quoted(self.first)} BETWEEN {self.range[0]} AND {self.range[1]}"
+        )

@@ -8,7 +8,8 @@ Rules:
   row of the same key.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -22,7 +23,13 @@ from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes import row_hash
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, StagedRows, expand
-from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, ROW_NUMBER_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.mode_columns import (
+    CDC_COLUMNS,
+    OP_COLUMN,
+    ROW_NUMBER_COLUMN,
+    SEQ_COLUMN,
+    TS_COLUMN,
+)
 from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.spark.sql import quoted, table_at
@@ -43,21 +50,39 @@ class Mirror(SinkMode):
     live_rows = ""
     is_last_image = True
 
-    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+    def own_columns(
+        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+    ) -> tuple[TargetColumn, ...]:
         return CDC_COLUMNS + (() if key else _KEYLESS)
 
-    def stage(self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None) -> StagedRows:
-        return expand(rows, columns=tuple(column.name for column in spec.columns), key=spec.key, by_values=not spec.key)
+    def stage(
+        self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
+    ) -> StagedRows:
+        return expand(
+            rows,
+            columns=tuple(column.name for column in spec.columns),
+            key=spec.key,
+            by_values=not spec.key,
+        )
 
     def batch_sql(
-        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+        self,
+        session: SparkSession,
+        path: Path,
+        target: RecordedTarget,
+        files: list[Path],
+        key_facts: KeyFacts | None,
     ) -> str:
         if key_facts is None:
             return row_hash.merge_sql(session, path, target, files)
-        session.sql(reduced_sql(session, target, target_table=table_at(path))).createOrReplaceTempView("reduced")
+        session.sql(
+            reduced_sql(session, target, target_table=table_at(path))
+        ).createOrReplaceTempView("reduced")
         return _merge_sql(path, target, key_facts)
 
-    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(
+        self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
+    ) -> str:
         return f"DELETE FROM {table_at(path)}"
 
     def replaced_sql(self, rows: ReplacedRows) -> str:
@@ -85,10 +110,15 @@ def _merge_sql(path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
         if not target.all_present and position in layout.others:
             value = f"CASE WHEN s.p{position} THEN {value} ELSE t.{quoted(column.name)} END"
         updated.append(f"t.{quoted(column.name)} = {value}")
-    updated += [f"t.{OP_COLUMN} = {operation}", f"t.{SEQ_COLUMN} = s._seq", f"t.{TS_COLUMN} = s._ts"]
+    updated += [
+        f"t.{OP_COLUMN} = {operation}",
+        f"t.{SEQ_COLUMN} = s._seq",
+        f"t.{TS_COLUMN} = s._ts",
+    ]
     is_delete = f"s._op IN ({DELETE}, {LEAVE})"
     return f"""
         MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join(condition)}
         WHEN MATCHED AND {is_delete} AND s._seq > t.{SEQ_COLUMN} THEN DELETE
         WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET {", ".join(updated)}
-        WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({", ".join(names)}) VALUES ({", ".join(inserted)})"""
+        WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({", ".join(names)}) VALUES
+            ({", ".join(inserted)})"""

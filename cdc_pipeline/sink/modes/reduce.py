@@ -15,7 +15,8 @@ Rules:
   key, and the value of the target's old row if the key changed.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -56,12 +57,19 @@ class Layout:
     def others(self) -> list[int]:
         """Positions of the columns that are not in the key."""
         key = set(self.target.spec.key)
-        return [position for position, column in enumerate(self.target.spec.columns) if column.name not in key]
+        return [
+            position
+            for position, column in enumerate(self.target.spec.columns)
+            if column.name not in key
+        ]
 
     def read_schema(self) -> str:
         """Return the schema of the staged files as DDL text."""
         fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp"]
-        fields += [f"c{position} {column.delta_type}" for position, column in enumerate(self.target.spec.columns)]
+        fields += [
+            f"c{position} {column.delta_type}"
+            for position, column in enumerate(self.target.spec.columns)
+        ]
         if not self.target.all_present:
             fields += [f"p{position} boolean" for position in range(len(self.target.spec.columns))]
         return ", ".join(fields)
@@ -93,8 +101,8 @@ def last_per_key(view: str, layout: Layout) -> str:
     """Return the row of each key with the highest seq."""
     keys = ", ".join(layout.keys)
     return (
-        f"SELECT * EXCEPT (_rank) FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY _seq DESC) AS _rank "
-        f"FROM {view}) WHERE _rank = 1"
+        f"SELECT * EXCEPT (_rank) FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY "
+        f"_seq DESC) AS _rank FROM {view}) WHERE _rank = 1"
     )
 
 
@@ -131,7 +139,8 @@ def _segmented_sql(layout: Layout) -> str:
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     whole = " AND ".join(_present(position) for position in layout.others) or "true"
     return f"""
-        SELECT *, max(CASE WHEN _previous IS NULL OR _op IN ({INSERT}, {ARRIVE}) OR _previous IN {_ENDS} THEN _seq END)
+        SELECT *, max(CASE WHEN _previous IS NULL OR _op IN ({INSERT}, {ARRIVE}) OR _previous IN
+            {_ENDS} THEN _seq END)
             OVER {window} AS _seg
         FROM (SELECT *, lag(_op) OVER {window} AS _previous, {whole} AS _whole FROM staged)"""
 
@@ -139,7 +148,8 @@ def _segmented_sql(layout: Layout) -> str:
 def _links_sql() -> str:
     return f"""
         SELECT new._seq AS seg, old._seg AS left_seg
-        FROM segmented AS new JOIN segmented AS old ON old._seq = CAST(new._seq - 1 AS decimal(38,0))
+        FROM segmented AS new JOIN segmented AS old ON old._seq = CAST(new._seq - 1 AS
+            decimal(38,0))
         WHERE new._op = {ARRIVE} AND NOT new._whole AND old._op = {LEAVE}"""
 
 
@@ -174,9 +184,14 @@ def _life_rows_sql(layout: Layout, target_table: str) -> str:
         if position in layout.others:
             value = f"lives.c{position}"
             if carries:
-                value = f"CASE WHEN {moved} AND NOT lives.p{position} THEN old.{quoted(name)} ELSE {value} END"
+                value = (
+                    f"CASE WHEN {moved} AND NOT lives.p{position} THEN old.{quoted(name)} "
+                    f"ELSE {value} END"
+                )
             life_columns.append(f"{value} AS c{position}")
-            life_columns.append(f"(lives.p{position} OR NOT {from_target} OR {moved}) AS p{position}")
+            life_columns.append(
+                f"(lives.p{position} OR NOT {from_target} OR {moved}) AS p{position}"
+            )
             leave_columns.append(f"NULL AS c{position}, false AS p{position}")
         else:
             life_columns.append(f"last.c{position} AS c{position}, true AS p{position}")
@@ -184,10 +199,12 @@ def _life_rows_sql(layout: Layout, target_table: str) -> str:
     join = ""
     if carries:
         on = " AND ".join(
-            f"old.{quoted(name)} <=> first.{key}" for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
+            f"old.{quoted(name)} <=> first.{key}"
+            for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
         )
         join = f" LEFT JOIN {target_table} AS old ON {moved} AND {on}"
     return f"""
-        SELECT last._op AS _op, last._seq AS _seq, last._ts AS _ts, {", ".join(life_columns)} FROM lives{join}
+        SELECT last._op AS _op, last._seq AS _seq, last._ts AS _ts, {", ".join(life_columns)} FROM
+            lives{join}
         UNION ALL
         SELECT _op, _seq, _ts, {", ".join(leave_columns)} FROM segmented WHERE _op = {LEAVE}"""

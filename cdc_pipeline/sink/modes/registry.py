@@ -15,5 +15,10 @@ from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.modes.soft_delete import SoftDelete
 
 SINK_MODES: Final[Mapping[Mode, SinkMode]] = MappingProxyType(
-    {"mirror": Mirror(), "soft_delete": SoftDelete(), "history": History(), "changelog": Changelog()}
+    {
+        "mirror": Mirror(),
+        "soft_delete": SoftDelete(),
+        "history": History(),
+        "changelog": Changelog(),
+    }
 )

@@ -7,7 +7,8 @@ that place, and the side table's rows from `next` on come from the log. An old v
 column's new type cannot hold is NULL, and its text is in ``_cdc_rescued``.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -46,9 +47,16 @@ class ReplacedRows:
         own_columns: tuple[TargetColumn, ...],
     ) -> None:
         assert target.content is not None
-        self.session, self.record, self.target, self.content = session, record, target, target.content
+        self.session, self.record, self.target, self.content = (
+            session,
+            record,
+            target,
+            target.content,
+        )
         self.names = [column.name for column in (*target.spec.columns, *own_columns)]
-        self.types = {column.name: column.delta_type for column in (*target.spec.columns, *own_columns)}
+        self.types = {
+            column.name: column.delta_type for column in (*target.spec.columns, *own_columns)
+        }
         self._view("loaded", loaded, carried=set(self.content.carried))
         self._view("there", there, carried=set())
 
@@ -56,7 +64,7 @@ class ReplacedRows:
         """Return a query for the loaded rows, with the columns that only the old rows have."""
         return f"SELECT {self._loaded_columns()} FROM loaded AS s{self._with_carried('there')}"
 
-    # -- the two tables with the target's columns ---------------------------------------------------------------------
+    # -- the two tables with the target's columns --------------------------------------------------
 
     def _view(self, name: str, frame: DataFrame, *, carried: set[str]) -> None:
         """Make the view of a table with the target's columns and types; columns that it lacks are
@@ -71,10 +79,14 @@ class ReplacedRows:
             elif column == BEFORE_COLUMN:
                 values[column] = self._before(field.dataType, quoted(field.name), rescued)
             else:
-                values[column] = self._as(quoted(field.name), field.dataType.simpleString(), kind, column, rescued)
+                values[column] = self._as(
+                    quoted(field.name), field.dataType.simpleString(), kind, column, rescued
+                )
         if rescued:
             stored = values[RESCUED_COLUMN]
-            more = f"map_from_entries(filter(array({', '.join(rescued)}), e -> e.value IS NOT NULL))"
+            more = (
+                f"map_from_entries(filter(array({', '.join(rescued)}), e -> e.value IS NOT NULL))"
+            )
             both = f"map_concat(coalesce({stored}, CAST(map() AS {RESCUED.delta_type})), {more})"
             values[RESCUED_COLUMN] = f"IF(cardinality({more}) = 0, {stored}, {both})"
         frame.createOrReplaceTempView(f"{name}_as_it_is")
@@ -104,7 +116,9 @@ class ReplacedRows:
             inner = f"CAST(NULL AS {column.delta_type})"
             if field is not None:
                 at, name = f"{value}.{quoted(field.name)}", f"{BEFORE_COLUMN}.{column.name}"
-                inner = self._as(at, field.dataType.simpleString(), column.delta_type, name, rescued)
+                inner = self._as(
+                    at, field.dataType.simpleString(), column.delta_type, name, rescued
+                )
             made.append(f"{text_literal(column.name)}, {inner}")
         return f"IF({value} IS NULL, NULL, named_struct({', '.join(made)}))"
 
@@ -124,7 +138,9 @@ class ReplacedRows:
 
     def same_key(self, alias: str) -> str:
         """Return whether a row has the key of the row ``s``."""
-        return " AND ".join(f"{alias}.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.spec.key)
+        return " AND ".join(
+            f"{alias}.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.spec.key
+        )
 
     @property
     def place(self) -> tuple[str, str]:

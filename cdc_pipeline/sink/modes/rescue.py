@@ -54,7 +54,8 @@ def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
     found = {
         value.column
         for value in rows.invalid
-        if value.reason != NULLED and (MODES[mode].keeps_past or value.image == "after" or _is_kept(value, rows))
+        if value.reason != NULLED
+        and (MODES[mode].keeps_past or value.image == "after" or _is_kept(value, rows))
     }
     return {rows.schema.column_names[column] for column in found}
 
@@ -87,17 +88,21 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
     odd = there.any(axis=1) & ~there.all(axis=1) & (rows.op != DELETE)
     if odd.any():
         raise IncompleteRowsError(
-            f"a row image holds only some of the columns whose values were rescued: {', '.join(sorted(known))}",
+            "a row image holds only some of the columns whose values were rescued: "
+            f"{', '.join(sorted(known))}",
             table=rows.schema.full_name,
             setting="binlog_row_image",
-            expected=f"images with all or none of these columns, because {RESCUED_COLUMN} is a single value of the row",
+            expected=f"images with all or none of these columns, because {RESCUED_COLUMN} is a "
+            "single value of the row",
             got=f"{int(odd.sum())} updates with some of them",
             next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and "
             "reload the table; or keep only one such column in a table",
         )
 
 
-def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode = "mirror") -> DecodedRows:
+def with_rescued(
+    rows: DecodedRows, known: Collection[str] | None, *, mode: Mode = "mirror"
+) -> DecodedRows:
     """Return the rows with ``_cdc_rescued`` as their last column, and without invalid values.
 
     Args:
@@ -117,7 +122,9 @@ def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode
     schema = replace(rows.schema, columns=(*rows.schema.columns, _COLUMN))
     texts = [value for value in rows.invalid if value.reason != NULLED]
     before = _maps(rows, [value for value in texts if value.image == "before"])
-    after = _maps(rows, [value for value in texts if value.image == "after" or _is_kept(value, rows)])
+    after = _maps(
+        rows, [value for value in texts if value.image == "after" or _is_kept(value, rows)]
+    )
     before_has: NDArray[np.bool_] | None = None
     after_has: NDArray[np.bool_] | None = None
     if not rows.all_present and known and not MODES[mode].rows_are_changes:
@@ -128,8 +135,12 @@ def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode
         schema=schema,
         before=rows.before.append_column(RESCUED_COLUMN, before),
         after=rows.after.append_column(RESCUED_COLUMN, after),
-        before_present=_with_bit(rows.before_present, rows.op != INSERT, before_has, len(rows.schema.columns)),
-        after_present=_with_bit(rows.after_present, rows.op != DELETE, after_has, len(rows.schema.columns)),
+        before_present=_with_bit(
+            rows.before_present, rows.op != INSERT, before_has, len(rows.schema.columns)
+        ),
+        after_present=_with_bit(
+            rows.after_present, rows.op != DELETE, after_has, len(rows.schema.columns)
+        ),
         invalid=[],
     )
 
@@ -141,7 +152,9 @@ def _is_kept(value: InvalidValue, rows: DecodedRows) -> bool:
     return rows.op[value.row] == UPDATE and not bits[value.column // 8] >> value.column % 8 & 1
 
 
-def _bits(bitmap: NDArray[np.uint8], rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
+def _bits(
+    bitmap: NDArray[np.uint8], rows: DecodedRows, known: Collection[str]
+) -> NDArray[np.bool_]:
     """Return which of the columns an image holds, (n, known); a column that the rows lack is in
     none."""
     names = rows.schema.column_names
@@ -162,7 +175,10 @@ def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
 
 
 def _with_bit(
-    bitmap: NDArray[np.uint8], of_op: NDArray[np.bool_], selected: NDArray[np.bool_] | None, column: int
+    bitmap: NDArray[np.uint8],
+    of_op: NDArray[np.bool_],
+    selected: NDArray[np.bool_] | None,
+    column: int,
 ) -> NDArray[np.uint8]:
     """Return the bitmaps with a bit for one more column."""
     there = of_op if selected is None else of_op & selected
@@ -188,7 +204,7 @@ def _maps(rows: DecodedRows, values: list[InvalidValue]) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(offsets, mask=empty), keys, items, type=_TYPE)
 
 
-# -- the table --------------------------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------------
 
 
 def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
@@ -200,7 +216,9 @@ def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
     return target.with_spec(columns=(*spec.columns, RESCUED))
 
 
-def add_rescued_column(session: SparkSession, path: Path, there: TableLog, target: RecordedTarget) -> None:
+def add_rescued_column(
+    session: SparkSession, path: Path, there: TableLog, target: RecordedTarget
+) -> None:
     """Add the column that the batch is the first to need. Idempotent."""
     if not target.rescues or RESCUED_COLUMN in there.columns:
         return
@@ -208,9 +226,12 @@ def add_rescued_column(session: SparkSession, path: Path, there: TableLog, targe
         before = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
         if RESCUED_COLUMN not in before.fieldNames():  # type: ignore[attr-defined]
             session.sql(
-                f"ALTER TABLE {table_at(path)} ADD COLUMNS ({BEFORE_COLUMN}.{RESCUED_COLUMN} {RESCUED.delta_type})"
+                f"ALTER TABLE {table_at(path)} ADD COLUMNS ({BEFORE_COLUMN}.{RESCUED_COLUMN} "
+                f"{RESCUED.delta_type})"
             )
-    session.sql(f"ALTER TABLE {table_at(path)} ADD COLUMNS ({quoted(RESCUED_COLUMN)} {RESCUED.delta_type})")
+    session.sql(
+        f"ALTER TABLE {table_at(path)} ADD COLUMNS ({quoted(RESCUED_COLUMN)} {RESCUED.delta_type})"
+    )
 
 
 def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> str:

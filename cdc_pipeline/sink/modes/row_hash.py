@@ -14,7 +14,8 @@ Rules:
 - Equal means the same bits: -0.0 is not 0.0.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ _ENDS = f"({DELETE}, {LEAVE})"
 
 def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]) -> str:
     """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
-    staged = {name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names}
+    staged = {
+        name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names
+    }
     if target.spec.shape is not None:
         names = [column.name for column in target.spec.columns]
         staged |= {f"c{names.index(column.name)}" for column in target.spec.shape.computed}
@@ -48,11 +51,13 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: 
     columns = [target.spec.columns[position] for position in at]
     exacts = [exact(f"c{position}", target.spec.columns[position].delta_type) for position in at]
     listed = ", ".join(
-        f"first(c{position}) AS c{position}, {e} AS e{position}" for position, e in zip(at, exacts, strict=True)
+        f"first(c{position}) AS c{position}, {e} AS e{position}"
+        for position, e in zip(at, exacts, strict=True)
     )
     session.sql(f"""
         SELECT {listed}, count_if(_op NOT IN {_ENDS}) - count_if(_op IN {_ENDS}) AS _more,
-            sort_array(collect_list(CASE WHEN _op NOT IN {_ENDS} THEN struct(_seq, _ts, _op) END), false) AS _new
+            sort_array(collect_list(CASE WHEN _op NOT IN {_ENDS} THEN struct(_seq, _ts, _op) END),
+                false) AS _new
         FROM staged GROUP BY {", ".join(exacts)}""").createOrReplaceTempView("net")
     values = [f"c{position}" for position in at]
     same = " AND ".join(
@@ -63,18 +68,25 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: 
     lacking = text_literal(f"{target.table}: the log deletes a row that the table does not hold")
     missing = "_seq IS NOT NULL" if target.partial else f"CAST(raise_error({lacking}) AS boolean)"
     session.sql(f"""
-        SELECT false AS _there, _row._seq AS _seq, 0L AS _number, _row._ts AS _ts, _row._op AS _op, {", ".join(values)}
-        FROM (SELECT *, explode(slice(_new, 1, CAST(_more AS int))) AS _row FROM net WHERE _more > 0)
+        SELECT false AS _there, _row._seq AS _seq, 0L AS _number, _row._ts AS _ts, _row._op AS _op,
+            {", ".join(values)}
+        FROM (SELECT *, explode(slice(_new, 1, CAST(_more AS int))) AS _row FROM net WHERE _more >
+            0)
         UNION ALL
         SELECT true, _seq, _number, NULL, NULL, {", ".join("NULL" for _ in values)} FROM (
-            SELECT *, row_number() OVER ({rank} ORDER BY _seq DESC NULLS LAST, _number DESC) AS _rank,
+            SELECT *, row_number() OVER ({rank} ORDER BY _seq DESC NULLS LAST, _number DESC) AS
+                _rank,
                 count(_seq) OVER ({rank}) AS _found
             FROM (SELECT n.*, t.{SEQ_COLUMN} AS _seq, t.{ROW_NUMBER_COLUMN} AS _number
-                FROM (SELECT * FROM net WHERE _more < 0) AS n LEFT JOIN {table_at(path)} AS t ON {same}))
+                FROM (SELECT * FROM net WHERE _more < 0) AS n LEFT JOIN {table_at(path)} AS t ON
+                    {same}))
         WHERE CASE WHEN _found < - _more THEN {missing} ELSE _rank <= - _more END
         """).createOrReplaceTempView("difference")
     values_of = {
-        **{quoted(column.name): f"s.c{position}" for position, column in zip(at, columns, strict=True)},
+        **{
+            quoted(column.name): f"s.c{position}"
+            for position, column in zip(at, columns, strict=True)
+        },
         OP_COLUMN: operation("s._op"),
         SEQ_COLUMN: "s._seq",
         TS_COLUMN: "s._ts",

@@ -15,7 +15,8 @@ Rules:
   query, is refused before the table is created.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; expressions are the configuration's own
+# Names and literals in the SQL are quoted by `sql`; expressions are the configuration's own.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def needs_shaping(target: RecordedTarget) -> bool:
     return shape is not None and bool(shape.computed or shape.filter)
 
 
-def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str], *, whole_deletes: bool = False) -> str:
+def shaped_sql(
+    target: RecordedTarget, view: str, staged_columns: list[str], *, whole_deletes: bool = False
+) -> str:
     """Return a query for the rows of a view of staged rows, with computed columns and filter; the
     same columns.
 
@@ -55,7 +58,9 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str], *, 
     assert shape is not None
     computed = {column.name: column for column in shape.computed}
     places = {
-        f"c{at}": computed[column.name] for at, column in enumerate(target.spec.columns) if column.name in computed
+        f"c{at}": computed[column.name]
+        for at, column in enumerate(target.spec.columns)
+        if column.name in computed
     }
     # The row itself is one column with a reserved name, so that no source column can be mistaken
     # for one of ours.
@@ -71,10 +76,15 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str], *, 
         value = f"{row}.{name}"
         if name == "_op" and shape.filter:
             passes = f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)"
-            value = f"CASE WHEN {says} THEN IF({passes}, {value}, CAST({DELETE} AS tinyint)) ELSE {value} END"
+            value = (
+                f"CASE WHEN {says} THEN IF({passes}, {value}, CAST({DELETE} AS tinyint)) "
+                f"ELSE {value} END"
+            )
         if name in places:
             column = places[name]
-            value = f"CASE WHEN {says} THEN CAST((\n{column.expression}\n) AS {column.delta_type}) END"
+            value = (
+                f"CASE WHEN {says} THEN CAST((\n{column.expression}\n) AS {column.delta_type}) END"
+            )
         selected.append(f"{value} AS {name}")
     inner = ", ".join([f"struct({', '.join(staged_columns)}) AS {row}", *named])
     return f"SELECT {', '.join(selected)} FROM (SELECT {inner} FROM {view})"
@@ -118,7 +128,9 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
         source = f"SELECT {', '.join([*carried, *named])} FROM ({source})"
         # NULL if there is no such image: then the change is not in it.
         there = f"_cdc_row._op <> {DELETE if image == 'c' else INSERT}"
-        passes = f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)" if shape.filter else "true"
+        passes = (
+            f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)" if shape.filter else "true"
+        )
         made = [f"CASE WHEN {there} THEN {passes} ELSE false END AS _cdc_{image}"]
         for at in numbers:
             column = computed[target.spec.columns[at].name]
@@ -134,13 +146,16 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
         value = f"_cdc_row.{name}"
         if name[:1] in "cb" and name[1:].isdigit():
             image, at = name[0], int(name[1:])
-            value, before = (f"_cdc_{i}{at}" if at in numbers else f"_cdc_row.{i}{at}" for i in (image, "b"))
+            value, before = (
+                f"_cdc_{i}{at}" if at in numbers else f"_cdc_row.{i}{at}" for i in (image, "b")
+            )
             value = f"IF({leaves}, {before}, {value})"
         elif name == "_op":
             ops = f"WHEN _cdc_c AND _cdc_b THEN {UPDATE} WHEN _cdc_c THEN {INSERT} ELSE {DELETE}"
             value = f"CAST(CASE {ops} END AS tinyint)"
         elif name == "_seq":
-            value = f"CAST({value} - IF({leaves}, 1, 0) AS decimal(38,0))"  # of the image before, as any delete
+            # of the image before, as any delete
+            value = f"CAST({value} - IF({leaves}, 1, 0) AS decimal(38,0))"
         elif name == "_absent":
             value = f"IF({leaves}, _cdc_row._before_absent, {value})"
         elif name == "_before_absent":
@@ -158,17 +173,28 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
     if not needs_shaping(target):
         return
     assert target.spec.shape is not None
-    of_source = [c for c in target.spec.columns if c.name not in {made.name for made in target.spec.shape.computed}]
-    listing = ", ".join(f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in of_source)
+    of_source = [
+        c
+        for c in target.spec.columns
+        if c.name not in {made.name for made in target.spec.shape.computed}
+    ]
+    listing = ", ".join(
+        f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in of_source
+    )
     asked = [
-        (f"computed.{c.name}", f"CAST((\n{c.expression}\n) AS {c.delta_type})") for c in target.spec.shape.computed
+        (f"computed.{c.name}", f"CAST((\n{c.expression}\n) AS {c.delta_type})")
+        for c in target.spec.shape.computed
     ]
     if target.spec.shape.filter:
         asked.append(("filter", f"CAST((\n{target.spec.shape.filter}\n) AS boolean)"))
     for setting, expression in asked:
         got = ""
         try:
-            plan = session.sql(f"SELECT {expression} AS v FROM (SELECT {listing})")._jdf.queryExecution().analyzed()
+            plan = (
+                session.sql(f"SELECT {expression} AS v FROM (SELECT {listing})")
+                ._jdf.queryExecution()
+                .analyzed()
+            )
             if not plan.deterministic():
                 got = "Spark: the expression is not deterministic"
             elif plan.subqueriesAll().nonEmpty():
@@ -192,5 +218,7 @@ def placement_sql(target: RecordedTarget) -> str:
     if shape is None or not (shape.partition_by or shape.cluster_by):
         return ""
     names = {column.name.lower(): column.name for column in target.spec.columns}
-    word, placed = ("PARTITIONED", shape.partition_by) if shape.partition_by else ("CLUSTER", shape.cluster_by)
+    word, placed = (
+        ("PARTITIONED", shape.partition_by) if shape.partition_by else ("CLUSTER", shape.cluster_by)
+    )
     return f" {word} BY ({', '.join(quoted(names[name.lower()]) for name in placed)})"

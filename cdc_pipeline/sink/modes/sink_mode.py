@@ -4,7 +4,8 @@ A method makes SQL text or staged rows and commits nothing; the caller commits e
 once, under the batch's id (K2). `sink/modes/registry.py` has one object per mode.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -52,10 +53,14 @@ class SinkMode(ABC):
     is_last_image: bool = False
 
     @abstractmethod
-    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+    def own_columns(
+        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+    ) -> tuple[TargetColumn, ...]:
         """Return the columns that follow the source's own `columns`."""
 
-    def stage(self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None) -> StagedRows:
+    def stage(
+        self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
+    ) -> StagedRows:
         """Make staged rows of n changes of one table.
 
         Args:
@@ -76,20 +81,32 @@ class SinkMode(ABC):
         return shaped_sql(target, view, staged_columns)
 
     def apply_sql(
-        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+        self,
+        session: SparkSession,
+        path: Path,
+        target: RecordedTarget,
+        files: list[Path],
+        key_facts: KeyFacts | None,
     ) -> str:
         """Return the statement that applies staged files to the target; make views in `session`.
 
         Args:
             key_facts: of these files; None if the target has no key.
         """
-        frame = session.read.schema(self.staged_schema(target)).parquet(*[str(file) for file in files])
+        frame = session.read.schema(self.staged_schema(target)).parquet(
+            *[str(file) for file in files]
+        )
         shaped_view(session, target, frame, "staged", shape=self.shaped_sql)
         return self.batch_sql(session, path, target, files, key_facts)
 
     @abstractmethod
     def batch_sql(
-        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+        self,
+        session: SparkSession,
+        path: Path,
+        target: RecordedTarget,
+        files: list[Path],
+        key_facts: KeyFacts | None,
     ) -> str:
         """Return the statement that applies the view ``staged``; otherwise as `apply_sql`."""
 
@@ -101,11 +118,17 @@ class SinkMode(ABC):
         """
         live = self.live_rows
         settings = filled_columns(step, live=live)
-        where = f" WHERE {live}" if live and {name for name, _, _ in step.values} <= set(step.defaults) else ""
+        where = (
+            f" WHERE {live}"
+            if live and {name for name, _, _ in step.values} <= set(step.defaults)
+            else ""
+        )
         return f"UPDATE {table_at(path)} SET {', '.join(settings)}{where}"
 
     @abstractmethod
-    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(
+        self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
+    ) -> str:
         """Return the statement for a TRUNCATE, or a DROP whose target stays.
 
         Args:
@@ -123,7 +146,8 @@ class SinkMode(ABC):
 
 
 def filled_columns(step: FillColumns, *, live: str | None) -> Sequence[str]:
-    """Return the assignments of a fill; defaults go to the rows that `live` picks, if it is given."""
+    """Return the assignments of a fill; defaults go to the rows that `live` picks, if it is
+    given."""
     settings = []
     for name, kind, value in step.values:
         made = f"CAST({value} AS {kind})"

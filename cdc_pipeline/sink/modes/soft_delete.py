@@ -10,7 +10,8 @@ Rules:
   other live rows are marked as deleted at the place where the load ends.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -24,7 +25,13 @@ from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, StagedRows, expand
-from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, DELETED_COLUMN, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.mode_columns import (
+    CDC_COLUMNS,
+    DELETED_COLUMN,
+    OP_COLUMN,
+    SEQ_COLUMN,
+    TS_COLUMN,
+)
 from cdc_pipeline.sink.modes.reduce import Layout, last_per_key, reduced_sql
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.shape import shaped_sql
@@ -46,22 +53,38 @@ class SoftDelete(SinkMode):
 
     live_rows = f"NOT {DELETED_COLUMN}"
 
-    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+    def own_columns(
+        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+    ) -> tuple[TargetColumn, ...]:
         return CDC_COLUMNS + _DELETED
 
-    def stage(self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None) -> StagedRows:
-        return expand(rows, columns=tuple(column.name for column in spec.columns), key=spec.key, before_values=True)
+    def stage(
+        self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
+    ) -> StagedRows:
+        return expand(
+            rows,
+            columns=tuple(column.name for column in spec.columns),
+            key=spec.key,
+            before_values=True,
+        )
 
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
         return shaped_sql(target, view, staged_columns, whole_deletes=True)
 
     def batch_sql(
-        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+        self,
+        session: SparkSession,
+        path: Path,
+        target: RecordedTarget,
+        files: list[Path],
+        key_facts: KeyFacts | None,
     ) -> str:
         assert key_facts is not None
         return _merge_sql(session, path, target, key_facts)
 
-    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(
+        self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
+    ) -> str:
         """Mark every row as deleted."""
         return (
             f"UPDATE {table_at(path)} SET {DELETED_COLUMN} = true, {OP_COLUMN} = 'delete', "
@@ -86,10 +109,13 @@ class SoftDelete(SinkMode):
         ]
         return f"""
             {rows.loaded_sql()}
-            UNION ALL SELECT {", ".join(gone)} FROM there AS t LEFT ANTI JOIN loaded AS s ON {rows.same_key("t")}"""
+            UNION ALL SELECT {", ".join(gone)} FROM there AS t
+                LEFT ANTI JOIN loaded AS s ON {rows.same_key("t")}"""
 
 
-def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
+def _merge_sql(
+    session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts
+) -> str:
     """Return the MERGE of the view ``staged`` into the target; make further views in `session`."""
     layout, within = Layout(target), key_facts.within
     if target.all_present:
@@ -107,7 +133,8 @@ def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_fa
         DELETED_COLUMN: gone,
     }
     same = [
-        f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in zip(target.spec.key, layout.keys, strict=True)
+        f"t.{quoted(name)} {key_facts.equals} s.{key}"
+        for name, key in zip(target.spec.key, layout.keys, strict=True)
     ]
     return f"""
         MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join([*same, within])}

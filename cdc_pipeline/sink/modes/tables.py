@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING
 
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.delta.half_made import clear_half_made
-from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
+from cdc_pipeline.sink.delta.log import (
+    APP_ID_PROPERTY,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    read_table_log,
+)
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
@@ -66,12 +71,16 @@ def create_table(
         APP_ID_PROPERTY: target.app_id,
     }
     check_expressions(session, target)
-    columns = [*target.spec.columns, *SINK_MODES[target.spec.mode].own_columns(target.spec.columns, target.spec.key)]
+    columns = [
+        *target.spec.columns,
+        *SINK_MODES[target.spec.mode].own_columns(target.spec.columns, target.spec.key),
+    ]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
     settings = properties_sql(properties)
     if not replaced:
         session.sql(
-            f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} TBLPROPERTIES ({settings})"
+            f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} "
+            f"TBLPROPERTIES ({settings})"
         )
         return
     # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes
@@ -79,8 +88,13 @@ def create_table(
     assert there is not None
     has_ntz = "timestamp_ntz" in there.columns.values()
     if not has_ntz and any("timestamp_ntz" in column.delta_type for column in columns):
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
-    nothing = ", ".join(f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in columns)
+        session.sql(
+            f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES "
+            "('delta.feature.timestampNtz' = 'supported')"
+        )
+    nothing = ", ".join(
+        f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in columns
+    )
     empty = session.sql(f"SELECT {nothing} WHERE false")
     empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
     session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({settings})")

@@ -11,7 +11,8 @@ Rules:
   last present value.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -61,15 +62,18 @@ def make_events(
     staged += [f"NULL AS {name}" for name in extra]
     keys = ", ".join(layout.keys)
     same_key = " AND ".join(
-        f"t.{quoted(name)} <=> s.{key}" for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
+        f"t.{quoted(name)} <=> s.{key}"
+        for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
     )
     session.sql(f"""
         SELECT * EXCEPT (_there) FROM (
-            SELECT *, max(CASE WHEN _op = {THERE} THEN _seq END) OVER (PARTITION BY {keys}) AS _there FROM (
+            SELECT *, max(CASE WHEN _op = {THERE} THEN _seq END) OVER (PARTITION BY {keys}) AS
+                _there FROM (
                 SELECT {", ".join(staged)} FROM staged
                 UNION ALL
                 SELECT {", ".join(there)} FROM {target_table} AS t
-                LEFT SEMI JOIN (SELECT DISTINCT {keys} FROM staged) AS s ON {same_key} WHERE {where}))
+                LEFT SEMI JOIN (SELECT DISTINCT {keys} FROM staged) AS s ON {same_key} WHERE
+                    {where}))
         WHERE _op = {THERE} OR _there IS NULL OR _seq > _there""").createOrReplaceTempView("events")
     if partial:
         _fill(session, layout, columns=[*columns, *extra])
@@ -87,14 +91,20 @@ def operation(op: str) -> str:
 
 def kept_operation(op: str) -> str:
     """Return what `operation` does; for the target's own row, the operation that it has."""
-    return f"CASE WHEN {op} = {THERE} THEN t.{OP_COLUMN} WHEN {op} = {INSERT} THEN 'insert' ELSE 'update' END"
+    return (
+        f"CASE WHEN {op} = {THERE} THEN t.{OP_COLUMN} WHEN {op} = {INSERT} THEN 'insert' "
+        "ELSE 'update' END"
+    )
 
 
 def _fill(session: SparkSession, layout: Layout, *, columns: list[str]) -> None:
     """Replace the view ``events`` by one whose images are complete."""
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     whole = " AND ".join(f"p{position}" for position in layout.others) or "true"
-    first = f"_previous IS NULL OR _previous = {THERE} OR _op IN ({INSERT}, {ARRIVE}) OR _previous IN {ENDS}"
+    first = (
+        f"_previous IS NULL OR _previous = {THERE} OR _op IN ({INSERT}, {ARRIVE}) OR "
+        f"_previous IN {ENDS}"
+    )
     # The target's row belongs to the segment that changes it.
     session.sql(f"""
         SELECT *,
@@ -107,7 +117,8 @@ def _fill(session: SparkSession, layout: Layout, *, columns: list[str]) -> None:
     if layout.target.partial_key_updates:
         links = session.sql(f"""
             SELECT new._seq AS seg, old._seg AS left_seg
-            FROM segments AS new JOIN segments AS old ON old._seq = CAST(new._seq - 1 AS decimal(38,0))
+            FROM segments AS new JOIN segments AS old ON old._seq = CAST(new._seq - 1 AS
+                decimal(38,0))
             WHERE new._op = {ARRIVE} AND NOT new._whole AND old._op = {LEAVE}""").toArrow()
         roots: Any = session.createDataFrame(life_roots(links))
         roots.createOrReplaceTempView("roots")
@@ -117,7 +128,10 @@ def _fill(session: SparkSession, layout: Layout, *, columns: list[str]) -> None:
     listed = [
         name
         if name in key or not name.startswith("c")
-        else f"last(CASE WHEN p{name[1:]} THEN struct({name} AS v) END, true) OVER {over}.v AS {name}"
+        else (
+            f"last(CASE WHEN p{name[1:]} THEN struct({name} AS v) END, true) OVER "
+            f"{over}.v AS {name}"
+        )
         for name in columns
     ]
     session.sql(f"""

@@ -46,7 +46,8 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
         name = quoted(view) if schema is None else f"{quoted(schema)}.{quoted(view)}"
         version = cut.tables[table].table_version
         statements.append(
-            f"CREATE OR REPLACE {kind} {name} AS SELECT * FROM {table_at(paths.table(table))} VERSION AS OF {version}"  # noqa: S608
+            f"CREATE OR REPLACE {kind} {name} AS SELECT * FROM {table_at(paths.table(table))} "  # noqa: S608
+            f"VERSION AS OF {version}"
         )
     return statements
 
@@ -62,4 +63,7 @@ def view_names(tables: list[str]) -> dict[str, str]:
     is_one = len({schema for schema, _ in parts.values()}) == 1
     names = {name: catalog_safe(parts[name][1] if is_one else name) for name in tables}
     times = Counter(name.lower() for name in names.values())
-    return {table: name if times[name.lower()] == 1 else unique_name(name, table) for table, name in names.items()}
+    return {
+        table: name if times[name.lower()] == 1 else unique_name(name, table)
+        for table, name in names.items()
+    }

@@ -82,7 +82,9 @@ class CutSummary(BaseModel):
             epoch=cut.cursor.epoch,
             tables=len(cut.tables),
             row_changes=sum(table.row_changes for table in cut.tables.values()),
-            suspended={name: str(held.position) for name, held in sorted(cut.cursor.suspended.items())},
+            suspended={
+                name: str(held.position) for name, held in sorted(cut.cursor.suspended.items())
+            },
         )
 
 
@@ -107,7 +109,9 @@ def paths_of(lake: str | Path, source: str) -> LakePaths:
         check_lake_path(str(lake))
         return LakePaths(opened(lake), source)
     except ValueError as error:
-        raise CutNotFoundError(str(error), got=lake, next_step="name the lake's folder or URL") from None
+        raise CutNotFoundError(
+            str(error), got=lake, next_step="name the lake's folder or URL"
+        ) from None
 
 
 def source_of(lake: str | Path, table: str) -> str:
@@ -121,10 +125,12 @@ def source_of(lake: str | Path, table: str) -> str:
     if there is not None and SOURCE_PROPERTY in there.properties:
         return there.properties[SOURCE_PROPERTY]
     raise TableNotInCutError(
-        f"{paths.table(table)} is " + ("no Delta table" if there is None else "not a table of this program"),
+        f"{paths.table(table)} is "
+        + ("no Delta table" if there is None else "not a table of this program"),
         table=table,
         expected=f"a table with the property {SOURCE_PROPERTY}",
-        next_step="name a table of the lake as schema.table; `cdc-pipeline cuts show SOURCE` lists them",
+        next_step="name a table of the lake as schema.table; `cdc-pipeline cuts show "
+        "SOURCE` lists them",
     )
 
 
@@ -167,7 +173,7 @@ def list_cuts(lake: str | Path, source: str) -> list[CutSummary]:
     return found
 
 
-# -- which cut ------------------------------------------------------------------------------------------------------
+# -- which cut -------------------------------------------------------------------------------------
 
 
 def parse_as_of(text: str) -> int | datetime | str:
@@ -208,7 +214,12 @@ def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
         raise _bad_as_of(as_of)
     if isinstance(as_of, int):
         if as_of not in numbers:
-            raise _not_found(paths, f"there is no cut {as_of}", f"{numbers[0]} to {numbers[-1]}", as_of < numbers[0])
+            raise _not_found(
+                paths,
+                f"there is no cut {as_of}",
+                f"{numbers[0]} to {numbers[-1]}",
+                as_of < numbers[0],
+            )
         return state.read_cut(paths, as_of)
     if isinstance(as_of, datetime):
         return _at_time(paths, _with_zone(as_of))
@@ -233,8 +244,12 @@ def _at_time(paths: LakePaths, moment: datetime) -> Cut:
     if found is not None:
         return found
     if first_us < 0:
-        raise _not_found(paths, "the cuts have no times of the source", "a cut's number or a GTID set", False)
-    raise _not_found(paths, f"no cut is as old as {moment.isoformat()}", f"{time_of(first_us)} or later", True)
+        raise _not_found(
+            paths, "the cuts have no times of the source", "a cut's number or a GTID set", False
+        )
+    raise _not_found(
+        paths, f"no cut is as old as {moment.isoformat()}", f"{time_of(first_us)} or later", True
+    )
 
 
 def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
@@ -253,7 +268,10 @@ def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
             return cut
     if asked is None or newest is None:
         raise _not_found(
-            paths, "the cuts have no GTIDs, because the source does not use them", "a cut or a time", False
+            paths,
+            "the cuts have no GTIDs, because the source does not use them",
+            "a cut or a time",
+            False,
         )
     raise _not_found(
         paths,
@@ -278,7 +296,9 @@ def _no_cuts(paths: LakePaths) -> CutNotFoundError:
     there = sources_of(paths.lake)
     return CutNotFoundError(
         f"the lake {paths.lake} has no cut of source {paths.source}",
-        expected=f"one of the sources {', '.join(there)}" if there else "a source that was captured once",
+        expected=f"one of the sources {', '.join(there)}"
+        if there
+        else "a source that was captured once",
         next_step="name another source or lake, or capture the source first",
     )
 
@@ -287,22 +307,29 @@ def _not_found(paths: LakePaths, what: str, expected: str, is_too_old: bool) -> 
     return CutNotFoundError(
         what,
         expected=expected,
-        next_step="older cuts are removed after sink.cut_retention; a materialized copy keeps one for longer"
+        next_step=(
+            "older cuts are removed after sink.cut_retention; a materialized copy "
+            "keeps one for longer"
+        )
         if is_too_old
-        else f"`cdc-pipeline cuts list {paths.source}` lists the existing cuts; a run captures what is newer",
+        else (
+            f"`cdc-pipeline cuts list {paths.source}` lists the existing cuts; a run "
+            "captures what is newer"
+        ),
     )
 
 
 def _bad_as_of(got: object) -> CutNotFoundError:
     return CutNotFoundError(
         "as_of cannot be understood",
-        expected="a cut's number, a time with a zone such as 2026-01-31T08:00:00+00:00, or a GTID set",
+        expected="a cut's number, a time with a zone such as "
+        "2026-01-31T08:00:00+00:00, or a GTID set",
         got=got,
         next_step="give one of these, or omit as_of to read the newest cut",
     )
 
 
-# -- a table of a cut -----------------------------------------------------------------------------------------------
+# -- a table of a cut ------------------------------------------------------------------------------
 
 
 def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
@@ -321,7 +348,8 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
             f"{held.position}, the cut at {cut.cursor.position}",
             table=table,
             got=f"{held.error}: {held.what}",
-            next_step=f"read it at its own position with allow_suspended=True; or repair it: {way_out(table, held)}",
+            next_step="read it at its own position with allow_suspended=True; or repair it: "
+            f"{way_out(table, held)}",
         )
     there = cut.tables.get(table)
     if there is None:
@@ -329,7 +357,8 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
             f"cut {cut.batch_number} does not have this table",
             table=table,
             expected=f"one of {', '.join(list(cut.tables)[:20]) or 'none: the cut is empty'}",
-            next_step="name a table of the lake as schema.table; one that was captured later is in later cuts",
+            next_step="name a table of the lake as schema.table; one that was captured later "
+            "is in later cuts",
         )
     return there.table_version
 
@@ -345,9 +374,12 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
     path, version = paths.table(table), cut.tables[table].table_version
     there = read_table_log(path)
     target = cut.cursor.targets[table]
-    if there is None or (there.app_id != target.app_id and not _was_at(path, version, target.app_id)):
+    if there is None or (
+        there.app_id != target.app_id and not _was_at(path, version, target.app_id)
+    ):
         raise TableNotInCutError(
-            f"the table that cut {cut.batch_number} names is gone" + ("" if there is None else ": it was recreated"),
+            f"the table that cut {cut.batch_number} names is gone"
+            + ("" if there is None else ": it was recreated"),
             table=table,
             expected=f"application id {target.app_id} in {path}",
             got="no table" if there is None else f"application id {there.app_id}",
@@ -386,14 +418,18 @@ def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
         yield path / vector[:-20] / f"deletion_vector_{_uuid_of(vector[-20:])}.bin"
 
 
-_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85: Final = (
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+)
 
 
 def _uuid_of(text: str) -> str:
     import uuid
 
     words = [text[at : at + 5] for at in range(0, 20, 5)]
-    numbers = [sum(_Z85.index(c) * 85 ** (4 - place) for place, c in enumerate(word)) for word in words]
+    numbers = [
+        sum(_Z85.index(c) * 85 ** (4 - place) for place, c in enumerate(word)) for word in words
+    ]
     return str(uuid.UUID(bytes=b"".join(number.to_bytes(4, "big") for number in numbers)))
 
 
@@ -402,5 +438,6 @@ def _removed(table: str, cut: Cut, why: str) -> TableNotInCutError:
         f"the version of cut {cut.batch_number} was removed: {why}",
         table=table,
         expected=f"Delta version {cut.tables[table].table_version} with its log and files",
-        next_step="read a later cut; to keep cuts for longer, raise sink.cut_retention, or materialize them",
+        next_step="read a later cut; to keep cuts for longer, raise sink.cut_retention, or "
+        "materialize them",
     )

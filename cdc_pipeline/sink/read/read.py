@@ -13,14 +13,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cdc_pipeline.sink.read.cuts import AsOf, check_readable, find_cut, paths_of, source_of, version_in
+from cdc_pipeline.sink.read.cuts import (
+    AsOf,
+    check_readable,
+    find_cut,
+    paths_of,
+    source_of,
+    version_in,
+)
 
 if TYPE_CHECKING:
     # The package itself uses these names too, since it may not import Spark.
     from pyspark.sql import DataFrame as DataFrame
     from pyspark.sql import SparkSession as SparkSession
 
-REFUSE_OLD_COMMITS: Final = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+REFUSE_OLD_COMMITS: Final = (
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+)
 
 
 def read(
@@ -43,7 +52,8 @@ def read(
 
 @contextmanager
 def old_commits_readable(spark: SparkSession) -> Iterator[None]:
-    """Let the session resolve versions that were committed longer ago than their table's retention."""
+    """Let the session resolve versions that were committed longer ago than their table's
+    retention."""
     before = spark.conf.get(REFUSE_OLD_COMMITS, None)
     spark.conf.set(REFUSE_OLD_COMMITS, "false")
     try:

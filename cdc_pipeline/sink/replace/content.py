@@ -44,7 +44,9 @@ class Replacement:
     notes: tuple[Note, ...] = ()
 
 
-def content_of(side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+def content_of(
+    side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
+) -> RecordedContent:
     """Return the content of a side table at a cut.
 
     Args:
@@ -124,12 +126,18 @@ def replacement(
     alike = (old.mode, old.key) == (spec.mode, spec.key)
     keeps = alike and mode.keeps_past and not is_whole
     if not alike and MODES[old.mode].keeps_past:
-        text = f"the target was a {old.mode} by {', '.join(old.key) or 'no key'}: none of its rows is kept"
+        text = (
+            f"the target was a {old.mode} by {', '.join(old.key) or 'no key'}: none of "
+            "its rows is kept"
+        )
         notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
     kept = _kept_columns(name, spec, old)
     carries = keeps or (alike and not is_keyless_mirror(spec.mode, spec.key))
     if kept and not carries:
-        text = f"columns that the source has dropped were removed: {', '.join(column.name for column in kept)}"
+        text = (
+            "columns that the source has dropped were removed: "
+            f"{', '.join(column.name for column in kept)}"
+        )
         notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
         kept = ()
     if kept:
@@ -161,7 +169,9 @@ def _kept_columns(name: str, spec: TargetSpec, before: TargetSpec) -> tuple[Targ
         gone |= {names.get(column.name, column.name).lower() for column in source.columns}
     for shape in (before.shape, spec.shape):
         if shape is not None:
-            gone |= {column.name.lower() for column in shape.computed} | {shape.shard_column.lower()}
+            gone |= {column.name.lower() for column in shape.computed} | {
+                shape.shard_column.lower()
+            }
     return tuple(column for column in before.columns if column.name.lower() not in gone)
 
 
@@ -170,7 +180,9 @@ def _rescued(target: Target, before: CutTable) -> tuple[str, ...] | None:
     have another type now."""
     types = {column.name: column.delta_type for column in before.spec.columns}
     changed = {
-        column.name for column in target.spec.columns if types.get(column.name, column.delta_type) != column.delta_type
+        column.name
+        for column in target.spec.columns
+        if types.get(column.name, column.delta_type) != column.delta_type
     }
     if target.rescued is None and not before.rescues and not changed:
         return None
@@ -186,7 +198,9 @@ def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
     side, folder = paths.lake / content.path, paths.table(table)
     files = active_files(side, version=content.version) or set()
     named = {at for name in active_files(folder) or () for at in files_of(folder, name)}
-    left = {folder / at.relative_to(side).as_posix() for name in files for at in files_of(side, name)} - named
+    left = {
+        folder / at.relative_to(side).as_posix() for name in files for at in files_of(side, name)
+    } - named
     there = [at for at in left if storage_of(at).exists(at)]
     for at in there:
         at.unlink()

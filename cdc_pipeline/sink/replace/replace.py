@@ -71,11 +71,14 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9._=/-]+")
 _CLUSTERING: Final = "delta.clustering"
 # Features that a table's owner may have switched on and that only Delta's own writer supports.
 _WRITTEN_BY_DELTA: Final = re.compile(
-    r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|enableIcebergCompat.*|universalFormat.*)"
+    r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|enableIcebergCompat.*|"
+    r"universalFormat.*)"
 )
 
 
-def is_replaced(there: TableLog | None, record: BatchRecord, target: RecordedTarget, *, path: Path) -> bool:
+def is_replaced(
+    there: TableLog | None, record: BatchRecord, target: RecordedTarget, *, path: Path
+) -> bool:
     """Return whether the target already has the content.
 
     Raises:
@@ -126,7 +129,9 @@ def replace_content(
     meanwhile = {other.app_id for other in record.targets if paths.table(other.table) == folder}
     side = SideTable(session, folder, target, app_ids={target.content.app_id, *meanwhile})
     commit = ContentCommit(session, path)
-    if commit.metadata is not None and mapping_mode(commit.metadata) == "none" != mapping_mode(side.metadata):
+    if commit.metadata is not None and mapping_mode(commit.metadata) == "none" != mapping_mode(
+        side.metadata
+    ):
         _map_columns(session, path)  # Delta does not start it in a commit that replaces a table
         commit = ContentCommit(session, path)
     old = commit.metadata
@@ -173,7 +178,9 @@ def _map_columns(session: SparkSession, path: Path) -> None:
     session.conf.set(_NOTE, maintenance_note(there.app_id if there is not None else ""))
     try:
         name, value = PROPERTIES["columnMapping"]
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
+        session.sql(
+            f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})"
+        )
     finally:
         session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
 
@@ -194,7 +201,9 @@ def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any
     if old is not None and _keeps_anything(target):
         return "rows or values of the old table are kept"
     for metadata in (side.metadata, old or {}):
-        odd = [name for name, value in metadata.get("configuration", {}).items() if _is_on(name, value)]
+        odd = [
+            name for name, value in metadata.get("configuration", {}).items() if _is_on(name, value)
+        ]
         if odd:
             return f"only Delta's own writer maintains {', '.join(sorted(odd))}"
         if mapping_mode(metadata) == "id":
@@ -225,7 +234,9 @@ def _identity(file: Mapping[str, Any]) -> tuple[str, str, str, int]:
 
 def _is_relative(file: dict[str, Any]) -> bool:
     vector = file.get("deletionVector") or {}
-    return not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]*:", file["path"]) and vector.get("storageType", "i") in ("u", "i")
+    return not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]*:", file["path"]) and vector.get(
+        "storageType", "i"
+    ) in ("u", "i")
 
 
 class SideTable:
@@ -240,7 +251,9 @@ class SideTable:
         StagingError: it does not exist, or is not as recorded.
     """
 
-    def __init__(self, session: SparkSession, path: Path, target: RecordedTarget, *, app_ids: Collection[str]) -> None:
+    def __init__(
+        self, session: SparkSession, path: Path, target: RecordedTarget, *, app_ids: Collection[str]
+    ) -> None:
         """Read the side table; `app_ids` are those that its table may have by now. The recorded
         version is always the content's own."""
         context: Any = session
@@ -249,14 +262,20 @@ class SideTable:
         self._session, self._path, self._content, self._table = session, path, content, target.table
         there = read_table_log(path)
         if there is None or there.app_id not in app_ids or there.version < content.version:
-            raise self._differs("no table" if there is None else f"version {there.version} of {there.app_id}")
-        log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(context._jsparkSession, str(path))
+            raise self._differs(
+                "no table" if there is None else f"version {there.version} of {there.app_id}"
+            )
+        log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            context._jsparkSession, str(path)
+        )
         self.snapshot = log.getSnapshotAt(
             content.version,
             *(getattr(log, f"getSnapshotAt$default${at}")() for at in (2, 3, 4)),
         )
         self.metadata: dict[str, Any] = json.loads(self.snapshot.metadata().json())["metaData"]
-        self.files: list[dict[str, Any]] = [json.loads(add.json())["add"] for add in self.snapshot.allFiles().collect()]
+        self.files: list[dict[str, Any]] = [
+            json.loads(add.json())["add"] for add in self.snapshot.allFiles().collect()
+        ]
         self.size_bytes = sum(int(file["size"]) for file in self.files)
         found = (len(self.files), self.size_bytes)
         if content.files >= 0 and found != (content.files, content.size_bytes):
@@ -280,7 +299,9 @@ class SideTable:
             for number, at in enumerate(self._files_of(file)):
                 try:
                     if not number and at.stat().st_size != int(file["size"]):
-                        raise self._differs(f"{at} of {at.stat().st_size} bytes instead of {file['size']}")
+                        raise self._differs(
+                            f"{at} of {at.stat().st_size} bytes instead of {file['size']}"
+                        )
                     to = folder / at.relative_to(self._path).as_posix()
                     storage.share(at, to)
                 except FileNotFoundError:
@@ -293,13 +314,22 @@ class SideTable:
         with ThreadPoolExecutor(_NAMES_AT_A_TIME, "adopt") as threads:
             folders = set[Path]().union(*threads.map(give, self.files))
         if not is_object(folder):
-            made = {parent for at in folders for parent in (at, *at.parents) if parent.is_relative_to(folder)}
+            made = {
+                parent
+                for at in folders
+                for parent in (at, *at.parents)
+                if parent.is_relative_to(folder)
+            }
             storage.make_durable(*sorted(made, key=str, reverse=True), folder.parent)
 
     def _check_folder(self, folder: Path) -> None:
         """Check that a folder without a table holds only names that an earlier try gave."""
         if read_table_log(folder) is None:
-            ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
+            ours = {
+                at.relative_to(self._path).parts[0]
+                for file in self.files
+                for at in self._files_of(file)
+            }
             clear_half_made(folder, table=self._table, known=ours)
 
     def frame(self) -> DataFrame:
@@ -309,7 +339,11 @@ class SideTable:
 
     def _files_of(self, file: dict[str, Any]) -> list[Path]:
         vector = file.get("deletionVector") or {}
-        name = (file["path"], str(vector.get("storageType", "")), str(vector.get("pathOrInlineDv", "")))
+        name = (
+            file["path"],
+            str(vector.get("storageType", "")),
+            str(vector.get("pathOrInlineDv", "")),
+        )
         return list(files_of(self._path, name))
 
     def _differs(self, got: str) -> StagingError:
@@ -331,7 +365,9 @@ class ContentCommit(TableCommit):
         context: Any = session
         # Cached state of a folder may be that of a table that was moved away since.
         log = context._jvm.org.apache.spark.sql.delta.DeltaLog
-        log.invalidateCache(context._jsparkSession, context._jvm.org.apache.hadoop.fs.Path(str(path)))
+        log.invalidateCache(
+            context._jsparkSession, context._jvm.org.apache.hadoop.fs.Path(str(path))
+        )
         super().__init__(session, path)
         self._path = path
 
@@ -351,13 +387,19 @@ class ContentCommit(TableCommit):
         wanted = self._transaction.protocol().merge(self._sequence([side.snapshot.protocol()]))
         if not wanted.equals(self._transaction.protocol()):
             self._transaction.updateProtocol(wanted)
-        domains = {str(domain.domain()): domain for domain in self._each(side.snapshot.domainMetadata())}
+        domains = {
+            str(domain.domain()): domain for domain in self._each(side.snapshot.domainMetadata())
+        }
         if _CLUSTERING in domains:
             self._actions.append(domains[_CLUSTERING])
         elif self.version >= 0:
             for domain in self._each(there.domainMetadata()):
                 if str(domain.domain()) == _CLUSTERING:
-                    gone = {"domain": _CLUSTERING, "configuration": domain.configuration(), "removed": True}
+                    gone = {
+                        "domain": _CLUSTERING,
+                        "configuration": domain.configuration(),
+                        "removed": True,
+                    }
                     self._actions.append(self._action("domainMetadata", gone))
 
     def remove_all(self, *, but: Sequence[dict[str, Any]] = ()) -> set[tuple[str, str, str, int]]:

@@ -64,14 +64,20 @@ def replaced_metadata(
     made.pop("name", None)
     made.pop("description", None)
     if old is not None:
-        made |= {name: old[name] for name in ("id", "name", "description", "createdTime") if old.get(name) is not None}
+        made |= {
+            name: old[name]
+            for name in ("id", "name", "description", "createdTime")
+            if old.get(name) is not None
+        }
         before = json.loads(old["schemaString"])
         _keep_comments(schema, before)
         mapped = _mode(side.get("configuration", {})) != "none"
         if mapped or _mode(kept) != "none":
             ids = [_id_max(kept), _id_max(configuration), *_ids(before), *_ids(schema)]
             configuration[_MAPPING_MODE] = (configuration if mapped else kept)[_MAPPING_MODE]
-            configuration[_MAPPING_ID_MAX] = str(_map_columns(schema, max(ids), are_named=not mapped))
+            configuration[_MAPPING_ID_MAX] = str(
+                _map_columns(schema, max(ids), are_named=not mapped)
+            )
     made["schemaString"] = json.dumps(schema)
     made["configuration"] = configuration
     return made
@@ -123,7 +129,9 @@ def _written(side: dict[str, Any], rows: dict[str, Any]) -> dict[str, Any]:
     def field_of(row: dict[str, Any]) -> dict[str, Any]:
         there = known.get(row["name"])
         plain = {**row, "nullable": True, "metadata": {}}
-        return there if there is not None and _plain(there["type"]) == _plain(row["type"]) else plain
+        return (
+            there if there is not None and _plain(there["type"]) == _plain(row["type"]) else plain
+        )
 
     return {**side, "fields": [field_of(row) for row in rows["fields"]]}
 
@@ -132,13 +140,17 @@ def _plain(kind: Any) -> Any:
     """Return a type without the metadata of its fields."""
     if not isinstance(kind, dict):
         return kind
-    inner = {name: _plain(kind[name]) for name in ("elementType", "keyType", "valueType") if name in kind}
+    inner = {
+        name: _plain(kind[name]) for name in ("elementType", "keyType", "valueType") if name in kind
+    }
     fields = [(field["name"], _plain(field["type"])) for field in kind.get("fields", ())]
     return {"type": kind["type"], **inner, "fields": fields}
 
 
 def _keep_comments(schema: dict[str, Any], before: dict[str, Any]) -> None:
-    said = {field["name"].lower(): field.get("metadata", {}).get(_COMMENT) for field in before["fields"]}
+    said = {
+        field["name"].lower(): field.get("metadata", {}).get(_COMMENT) for field in before["fields"]
+    }
     for field in schema["fields"]:
         comment = said.get(field["name"].lower())
         if comment is not None and _COMMENT not in field.get("metadata", {}):

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def replaced_rows(
-    session: SparkSession, record: BatchRecord, target: RecordedTarget, loaded: DataFrame, there: DataFrame
+    session: SparkSession,
+    record: BatchRecord,
+    target: RecordedTarget,
+    loaded: DataFrame,
+    there: DataFrame,
 ) -> DataFrame:
     """Return all rows of the target after the batch, in the table's order of columns."""
     target, mode = with_rescued_column(target), SINK_MODES[target.spec.mode]

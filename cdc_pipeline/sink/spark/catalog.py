@@ -45,7 +45,9 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
     """
     database, name = _catalog_name(config, table)
     there = _registered(session, paths, table, database, name)
-    if there != _plain_location(str(paths.table(table))) and there.startswith(_plain_location(str(paths.lake)) + "/"):
+    if there != _plain_location(str(paths.table(table))) and there.startswith(
+        _plain_location(str(paths.lake)) + "/"
+    ):
         name = unique_name(name, table)
         there = _registered(session, paths, table, database, name)
     if there != _plain_location(str(paths.table(table))):
@@ -60,7 +62,9 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
         )
 
 
-def register_all(session: SparkSession, paths: LakePaths, config: CatalogConfig, tables: Iterable[str]) -> None:
+def register_all(
+    session: SparkSession, paths: LakePaths, config: CatalogConfig, tables: Iterable[str]
+) -> None:
     """Register tables, each regardless of failures of the others.
 
     Raises:
@@ -81,7 +85,9 @@ def check_answers(session: SparkSession) -> None:
     session.sql("SHOW DATABASES").collect()
 
 
-def _registered(session: SparkSession, paths: LakePaths, table: str, database: str, name: str) -> str:
+def _registered(
+    session: SparkSession, paths: LakePaths, table: str, database: str, name: str
+) -> str:
     """Register a table under a name that the catalog does not have yet; return the location that
     the name then has."""
     whole = f"{quoted(database)}.{quoted(name)}"
@@ -89,14 +95,17 @@ def _registered(session: SparkSession, paths: LakePaths, table: str, database: s
         session.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(database)}").collect()
         location = text_literal(str(paths.table(table)))
         session.sql(f"CREATE TABLE IF NOT EXISTS {whole} USING delta LOCATION {location}").collect()
-        return _plain_location(str(session.sql(f"DESCRIBE DETAIL {whole}").collect()[0]["location"]))
+        return _plain_location(
+            str(session.sql(f"DESCRIBE DETAIL {whole}").collect()[0]["location"])
+        )
     except Exception as error:
         raise CatalogError(
             f"the table cannot be registered as {whole}",
             table=table,
             setting="sink.catalog",
             got=said_by(error),
-            next_step="repair the catalog that sink.spark.settings names, or remove sink.catalog from the file",
+            next_step="repair the catalog that sink.spark.settings names, or remove "
+            "sink.catalog from the file",
         ) from None
 
 

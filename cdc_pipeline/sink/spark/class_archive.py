@@ -65,7 +65,9 @@ def archive_path() -> Path:
     # place.
     jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     times = "\n".join(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars)
-    key = hashlib.sha256(said + names.encode() + times.encode() + pyspark.__version__.encode()).hexdigest()[:16]
+    key = hashlib.sha256(
+        said + names.encode() + times.encode() + pyspark.__version__.encode()
+    ).hexdigest()[:16]
     return cache_folder() / "java" / f"classes-{key}.jsa"
 
 
@@ -102,20 +104,27 @@ def _train(folder: Path) -> None:
     provider = SparkProvider(SparkConfig())
     session: Any = provider.session()
     table = f"delta.`{folder / 'table'}`"
-    columns = "id BIGINT, name STRING, amount DECIMAL(12,2), at TIMESTAMP, day DATE, _cdc_seq DECIMAL(38,0)"
-    session.sql(f"CREATE TABLE {table} ({columns}) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    columns = (
+        "id BIGINT, name STRING, amount DECIMAL(12,2), at TIMESTAMP, day DATE, "
+        "_cdc_seq DECIMAL(38,0)"
+    )
+    session.sql(
+        f"CREATE TABLE {table} ({columns}) USING delta TBLPROPERTIES "
+        "('delta.enableDeletionVectors' = 'true')"
+    )
     rows = (
-        "SELECT id, concat('n', id) AS name, CAST(id AS DECIMAL(12,2)) AS amount, current_timestamp() AS at,"
-        " current_date() AS day, CAST(id AS DECIMAL(38,0)) AS _cdc_seq FROM range({})"
+        "SELECT id, concat('n', id) AS name, CAST(id AS DECIMAL(12,2)) AS amount, "
+        "current_timestamp() AS at, current_date() AS day, CAST(id AS DECIMAL(38,0)) AS "
+        "_cdc_seq FROM range({})"
     )
     for number, count in enumerate((100, 300)):
         staged = str(folder / f"staged-{number}")
         session.sql(rows.format(count)).write.parquet(staged)
         session.read.parquet(staged).createOrReplaceTempView("staged")
         session.sql(
-            f"MERGE INTO {table} t USING staged s ON t.id = s.id"
-            " WHEN MATCHED AND s.id % 7 = 0 THEN DELETE WHEN MATCHED AND t._cdc_seq <= s._cdc_seq THEN UPDATE SET *"
-            " WHEN NOT MATCHED THEN INSERT *"
+            f"MERGE INTO {table} t USING staged s ON t.id = s.id WHEN MATCHED AND s.id % 7 = 0 "
+            "THEN DELETE WHEN MATCHED AND t._cdc_seq <= s._cdc_seq THEN UPDATE SET * WHEN NOT "
+            "MATCHED THEN INSERT *"
         ).collect()
     session.sql(f"ALTER TABLE {table} ADD COLUMN more INT").collect()
     session.sql(f"UPDATE {table} SET more = 1").collect()  # noqa: S608 - a folder of our own

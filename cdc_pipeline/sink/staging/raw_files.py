@@ -48,8 +48,8 @@ SCHEMA: Final = pa.schema(
 )
 # The same for Spark.
 READ_SCHEMA: Final = (
-    "journal string, format string, offset bigint, next_offset bigint, tx_offset bigint, commit_ts_us bigint, "
-    "tx_ordinal int, parent int, event_type smallint, event binary"
+    "journal string, format string, offset bigint, next_offset bigint, tx_offset bigint, "
+    "commit_ts_us bigint, tx_ordinal int, parent int, event_type smallint, event binary"
 )
 _TAIL_BYTES: Final = 64  # zeros after the last event
 
@@ -75,7 +75,8 @@ class RawRows:
 
 @dataclass
 class RawParts:
-    """Raw files of one target in a batch under way, one per schema version and epoch; `rows` counts their changes."""
+    """Raw files of one target in a batch under way, one per schema version and epoch; `rows` counts
+    their changes."""
 
     closed: list[RawFile] = field(default_factory=list)
     rows: int = 0
@@ -97,13 +98,17 @@ class RawParts:
         """Finish the files and make them durable."""
         for (schema, epoch), writer in self._writers.items():
             file = writer.close(lake=lake)
-            self.closed.append(RawFile(**file.model_dump(), source_schema=schema.to_json(), epoch=epoch))
+            self.closed.append(
+                RawFile(**file.model_dump(), source_schema=schema.to_json(), epoch=epoch)
+            )
         self._writers.clear()
 
 
 def raw_events(pieces: list[RowsSelection]) -> pa.Table:
     """Return the events of some selections as rows of SCHEMA, in their order."""
-    return pa.concat_tables([_of_piece(piece) for piece in pieces]) if pieces else SCHEMA.empty_table()
+    return (
+        pa.concat_tables([_of_piece(piece) for piece in pieces]) if pieces else SCHEMA.empty_table()
+    )
 
 
 def _of_piece(piece: RowsSelection) -> pa.Table:
@@ -119,7 +124,9 @@ def _of_piece(piece: RowsSelection) -> pa.Table:
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
     spans = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), max(2 * count - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(chunk.data)]
+        pa.large_binary(),
+        max(2 * count - 1, 0),
+        [None, pa.py_buffer(bounds), pa.py_buffer(chunk.data)],
     )
     journal, text = pa.scalar(chunk.journal), pa.scalar(json.dumps(asdict(chunk.journal_format)))
     columns = [pa.repeat(journal, count), pa.repeat(text, count)]
@@ -133,7 +140,9 @@ def selections(events: pa.Table) -> Iterator[RowsSelection]:
     """Yield the events of some rows of SCHEMA (the event as any binary type), as the row decoder
     takes them."""
     events = events.combine_chunks()
-    journals, formats = (events.column(name).combine_chunks().dictionary_encode() for name in ("journal", "format"))
+    journals, formats = (
+        events.column(name).combine_chunks().dictionary_encode() for name in ("journal", "format")
+    )
     codes = np.stack([part.indices.to_numpy() for part in (journals, formats)])
     cuts = np.flatnonzero((codes[:, 1:] != codes[:, :-1]).any(axis=0)) + 1
     for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(events)], strict=True):
@@ -148,7 +157,9 @@ def selections(events: pa.Table) -> Iterator[RowsSelection]:
 
 def _chunk(events: pa.Table, *, journal: str, journal_format: JournalFormat) -> Chunk:
     array = events.column("event").cast(pa.large_binary()).combine_chunks()
-    bounds = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    bounds = np.frombuffer(array.buffers()[1], np.int64)[
+        array.offset : array.offset + len(array) + 1
+    ]
     size_bytes = int(bounds[-1] - bounds[0])
     data = np.zeros(size_bytes + _TAIL_BYTES, np.uint8)
     data[:size_bytes] = np.frombuffer(array.buffers()[2], np.uint8)[bounds[0] : bounds[-1]]

@@ -39,7 +39,11 @@ class StagedPart:
 
     @property
     def staged_rows(self) -> int:
-        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
+        return (
+            sum(file.rows for file in self.closed)
+            + (self.writer.rows if self.writer else 0)
+            + self.raw.rows
+        )
 
     def count(self, staged: StagedRows) -> None:
         """Add the counts of rows that were staged."""

@@ -41,7 +41,13 @@ from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
+from cdc_pipeline.sink.modes.rescue import (
+    RESCUED,
+    counted,
+    rows_counted,
+    undone_counts,
+    with_rescued,
+)
 from cdc_pipeline.sink.staging.fitting import fitted
 from cdc_pipeline.sink.staging.raw_files import SCHEMA as RAW_SCHEMA
 from cdc_pipeline.sink.staging.raw_files import RawRows
@@ -55,12 +61,15 @@ _QUARANTINE: Final = "quarantine of "  # no target's name has a space before its
 class StagedBatch:
     """Batch `number` of a source, from its first row to its record. Not thread-safe."""
 
-    def __init__(self, number: int, *, paths: LakePaths, check_lock: Callable[[], None], part: str = "") -> None:
+    def __init__(
+        self, number: int, *, paths: LakePaths, check_lock: Callable[[], None], part: str = ""
+    ) -> None:
         """Begin a batch.
 
         Args:
             check_lock: raises if the source is no longer locked (K16).
-            part: names a separate folder in the batch's own, if several processes stage parts of it.
+            part: names a separate folder in the batch's own, if several processes stage parts of
+                it.
         """
         self.number = number
         self._paths = paths
@@ -72,7 +81,7 @@ class StagedBatch:
         remove_tree(self._folder)
         storage_of(self._folder).make_folder(self._folder)
 
-    # -- what the batch holds -----------------------------------------------------------------------------------------
+    # -- what the batch holds ----------------------------------------------------------------------
 
     @property
     def has_open(self) -> bool:
@@ -82,7 +91,9 @@ class StagedBatch:
     @property
     def has_work(self) -> bool:
         """Whether the batch changes any target (open pieces do not count)."""
-        return any(t.create or t.changed or t.content or t.part.staged_rows for t in self._targets.values())
+        return any(
+            t.create or t.changed or t.content or t.part.staged_rows for t in self._targets.values()
+        )
 
     @property
     def staged_bytes(self) -> int:
@@ -96,22 +107,28 @@ class StagedBatch:
         return sum(part.staged_rows for part in self._parts())
 
     def _parts(self) -> list[StagedPart]:
-        return [part for t in self._targets.values() for part in (t.part, t.open) if part is not None]
+        return [
+            part for t in self._targets.values() for part in (t.part, t.open) if part is not None
+        ]
 
-    # -- filling it ---------------------------------------------------------------------------------------------------
+    # -- filling it --------------------------------------------------------------------------------
 
     def create(self, target: Target) -> None:
         """Let the batch create the target's table."""
         self._staged(target).create = True
 
-    def change(self, target: Target, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]) -> None:
+    def change(
+        self, target: Target, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]
+    ) -> None:
         """Let a DDL change the target, or its record; `target.spec` is as it is after that.
 
         Raises:
             StagingError: the batch has rows of this target, or another change of it.
         """
         there = self._targets.get(target.name)
-        if there is not None and (there.part.staged_rows or there.open is not None or there.changed):
+        if there is not None and (
+            there.part.staged_rows or there.open is not None or there.changed
+        ):
             raise StagingError(
                 "a target is changed in a batch that has rows of the same table",
                 table=target.name,
@@ -135,8 +152,12 @@ class StagedBatch:
             StagingError: the batch does something else to this target.
         """
         if target.name in self._targets:
-            raise StagingError("a target is replaced in a batch that also changes it", table=target.name)
-        self._targets[target.name] = StagedTarget(target, content=content, before=before, steps=steps)
+            raise StagingError(
+                "a target is replaced in a batch that also changes it", table=target.name
+            )
+        self._targets[target.name] = StagedTarget(
+            target, content=content, before=before, steps=steps
+        )
 
     def restore(self, target: Target, version: int) -> None:
         """Let the batch restore the rows of an earlier Delta version of the target, and do nothing
@@ -179,8 +200,11 @@ class StagedBatch:
             raise StagingError(
                 "rows arrive when they cannot be staged",
                 table=target.name,
-                expected="DDL in a batch of its own, and an open transaction closed or dropped before the next one",
-                got="rows after a DDL" if staged.changed else "complete transactions while one is open",
+                expected="DDL in a batch of its own, and an open transaction closed or dropped "
+                "before the next one",
+                got="rows after a DDL"
+                if staged.changed
+                else "complete transactions while one is open",
             )
         source = spec.sources.get(rows.schema.full_name)
         if source is not None:
@@ -201,7 +225,8 @@ class StagedBatch:
         self._check_lock()
 
     def add_raw(self, rows: RawRows, target: Target) -> None:
-        """Stage rows events that executors will decode (`sink/apply/raw_decode.py`); every image is whole.
+        """Stage rows events that executors will decode (`sink/apply/raw_decode.py`); every image is
+        whole.
 
         Raises:
             StagingError, SinkError: as `add`.
@@ -269,7 +294,7 @@ class StagedBatch:
                     (self._paths.lake / file.path).unlink()
                 target.open = None
 
-    # -- recording it -------------------------------------------------------------------------------------------------
+    # -- recording it ------------------------------------------------------------------------------
 
     def record(self, head: BatchRecord, *, is_part: bool = False) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be
@@ -288,8 +313,10 @@ class StagedBatch:
         if self.has_open or self._recorded or numbers != {self.number}:
             raise StagingError(
                 f"batch {self.number} cannot be recorded",
-                expected=f"no open transaction, not recorded before, a cursor of batch {self.number}",
-                got=f"open: {self.has_open}, recorded: {self._recorded}, cursor of {head.cursor_after.batch_number}",
+                expected="no open transaction, not recorded before, a cursor of "
+                f"batch {self.number}",
+                got=f"open: {self.has_open}, recorded: {self._recorded}, cursor of "
+                f"{head.cursor_after.batch_number}",
             )
         targets: list[RecordedTarget] = []
         quarantine: list[QuarantineFile] = []
@@ -299,12 +326,18 @@ class StagedBatch:
             part.raw.close(lake=self._paths.lake)
             if name.startswith(_QUARANTINE):
                 source = name.removeprefix(_QUARANTINE)
-                quarantine += (QuarantineFile(**file.model_dump(), table=source) for file in part.closed)
-            elif staged.create or staged.changed or staged.content or part.closed or part.raw.closed:
+                quarantine += (
+                    QuarantineFile(**file.model_dump(), table=source) for file in part.closed
+                )
+            elif (
+                staged.create or staged.changed or staged.content or part.closed or part.raw.closed
+            ):
                 targets.append(_recorded(staged))
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
-        record = head.model_copy(update={"targets": tuple(targets), "quarantine": tuple(quarantine)})
+        record = head.model_copy(
+            update={"targets": tuple(targets), "quarantine": tuple(quarantine)}
+        )
         return record if is_part else self.put(record)
 
     def put(self, record: BatchRecord) -> BatchRecord:
@@ -320,7 +353,8 @@ class StagedBatch:
                 f"another writer has recorded batch {self.number}",
                 expected="one writer per source",
                 got=str(self._paths.batch(self.number)),
-                next_step="make sure that only one host runs this source on this lake, then start the run again",
+                next_step="make sure that only one host runs this source on this lake, then "
+                "start the run again",
             )
         self._recorded = True
         reach("after_record")
@@ -331,9 +365,12 @@ class StagedBatch:
         staged = self._targets.setdefault(target.name, StagedTarget(target))
         before, spec = staged.target, target.spec
         if (target.state.app_id, spec.key) != (before.state.app_id, before.spec.key) or (
-            spec.columns != before.spec.columns and staged.part.staged_rows + (staged.open is not None)
+            spec.columns != before.spec.columns
+            and staged.part.staged_rows + (staged.open is not None)
         ):
-            raise StagingError("a target changes within a batch", table=target.name, expected=before.spec, got=spec)
+            raise StagingError(
+                "a target changes within a batch", table=target.name, expected=before.spec, got=spec
+            )
         staged.target = target
         return staged
 
@@ -352,7 +389,9 @@ class StagedBatch:
         except OSError as error:
             raise self._cannot_stage(staged.target, error) from error
 
-    def _undo(self, staged: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+    def _undo(
+        self, staged: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]
+    ) -> None:
         """Rewrite the file at `part.closed[at]` without the rows that were undone, row group by row
         group."""
         writer: StagedFileWriter | None = None
@@ -361,7 +400,9 @@ class StagedBatch:
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group)
                 gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
-                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(staged.target.spec.columns)}")
+                _uncount(
+                    part, rows.filter(pa.array(gone)), rescued=f"c{len(staged.target.spec.columns)}"
+                )
                 removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
                 if not gone.all():
                     writer = writer or self._writer(staged, rows.schema)
@@ -426,7 +467,9 @@ def _recorded(staged: StagedTarget) -> RecordedTarget:
         partial_key_updates=part.partial_key_updates,
         rows_gone=part.gone,
         rescues=target.rescued is not None,
-        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(target.rescued or ())})},
+        rescued={
+            name: part.rescued[name] for name in sorted({*part.rescued, *(target.rescued or ())})
+        },
         rescued_rows=part.rescued_rows,
         content=content,
         restores=staged.restores,

@@ -13,7 +13,8 @@ Rules:
 - An image that lacks a column makes a sum uncertain: such a table is not compared.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -51,22 +52,28 @@ def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
     keys = [quoted(name) for name in sides.key]
     moved = " AND ".join(f"{BEFORE_COLUMN}.{key} <=> {key}" for key in keys)
     nulls = ", ".join(
-        f"{f'{BEFORE_COLUMN}.{quoted(sides.target.spec.columns[at].name)}' if at in sides.key_positions else 'NULL'}"
+        f"{BEFORE_COLUMN}.{quoted(sides.target.spec.columns[at].name)}"
+        if at in sides.key_positions
+        else "NULL"
         for at in sides.positions
     )
     rank = f"PARTITION BY {', '.join(f'c{at}' for at in sides.key_positions)} ORDER BY _seq DESC"
     values = ", ".join(f"c{at}" for at in sides.positions)
     return f"""
         SELECT {values}, _seq, _absent FROM (SELECT *, row_number() OVER ({rank}) AS _rank FROM (
-            SELECT {compared}, {SEQ_COLUMN} AS _seq, {ABSENT_COLUMN} AS _absent, {OP_COLUMN} = 'delete' AS _gone FROM {view}
+            SELECT {compared}, {SEQ_COLUMN} AS _seq, {ABSENT_COLUMN} AS _absent, {OP_COLUMN} =
+                'delete' AS _gone FROM {view}
             WHERE {OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {since} AND {of_shard}
             UNION ALL
             SELECT {nulls}, CAST({SEQ_COLUMN} - 1 AS {SEQ_TYPE}), NULL, true FROM {view}
-            WHERE {OP_COLUMN} = 'update' AND {SEQ_COLUMN} > {since} AND NOT ({moved}) AND {of_shard}))
+            WHERE {OP_COLUMN} = 'update' AND {SEQ_COLUMN} > {since} AND NOT ({moved}) AND
+                {of_shard}))
         WHERE _rank = 1 AND NOT _gone"""
 
 
-def sum_of_changes(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
+def sum_of_changes(
+    session: SparkSession, sides: Sides, view: str, frame: Any, *, of_shard: str
+) -> str:
     """Return a query for all rows that changes add or remove, with ``_weight``.
 
     Raises:
@@ -78,21 +85,26 @@ def sum_of_changes(session: SparkSession, sides: Sides, view: str, frame: Any, *
         f"coalesce(arrays_overlap({absent}, array({names})), false)"
         for absent in (ABSENT_COLUMN, f"IF({OP_COLUMN} = 'update', {BEFORE_ABSENT_COLUMN}, NULL)")
     )
-    untold = session.sql(f"SELECT count(*) FROM {view} WHERE {counted} AND ({lacking})").collect()[0][0]
+    untold = session.sql(f"SELECT count(*) FROM {view} WHERE {counted} AND ({lacking})").collect()[
+        0
+    ][0]
     if untold:
         raise UntoldChangesError(
-            f"{untold:,} changes of a table without a key have images that lack columns: their sum is unknown",
+            f"{untold:,} changes of a table without a key have images that lack columns: "
+            "their sum is unknown",
             table=sides.target.table,
             setting="binlog_row_image",
             expected="complete images (FULL)",
-            next_step="SET GLOBAL binlog_row_image = 'FULL', then reload the table, which starts its changes again",
+            next_step="SET GLOBAL binlog_row_image = 'FULL', then reload the table, which starts "
+            "its changes again",
         )
     change = f"{SEQ_COLUMN} AS _seq, CAST(NULL AS array<string>) AS _absent"
     weight = f"IF({OP_COLUMN} = 'delete', -1, 1)"
     return f"""
         SELECT {_after(sides, frame)}, {change}, {weight} AS _weight FROM {view} WHERE {counted}
         UNION ALL
-        SELECT {_before(sides, frame)}, {change}, -1 FROM {view} WHERE {counted} AND {OP_COLUMN} = 'update'"""
+        SELECT {_before(sides, frame)}, {change}, -1 FROM {view} WHERE {counted} AND {OP_COLUMN} =
+            'update'"""
 
 
 def _since(view: str) -> str:
@@ -104,7 +116,9 @@ def _after(sides: Sides, frame: Any) -> str:
 
 
 def _before(sides: Sides, frame: Any) -> str:
-    return _compared_columns(sides, f"{BEFORE_COLUMN}.", frame.schema[BEFORE_COLUMN].dataType.fieldNames())
+    return _compared_columns(
+        sides, f"{BEFORE_COLUMN}.", frame.schema[BEFORE_COLUMN].dataType.fieldNames()
+    )
 
 
 def _compared_columns(sides: Sides, within: str, there: list[str]) -> str:
@@ -114,10 +128,16 @@ def _compared_columns(sides: Sides, within: str, there: list[str]) -> str:
     for at in sides.positions:
         column = sides.target.spec.columns[at]
         # One of our columns that no batch has needed yet.
-        value = f"{within}{quoted(column.name)}" if column.name in there else f"CAST(NULL AS {column.delta_type})"
+        value = (
+            f"{within}{quoted(column.name)}"
+            if column.name in there
+            else f"CAST(NULL AS {column.delta_type})"
+        )
         if column.name in defaults:
             one = defaults[column.name]
             earlier = f"{SEQ_COLUMN} < {seq_literal(int(one.seq))}"
-            value = f"IF({earlier} AND {value} IS NULL, CAST({one.value} AS {one.delta_type}), {value})"
+            value = (
+                f"IF({earlier} AND {value} IS NULL, CAST({one.value} AS {one.delta_type}), {value})"
+            )
         made.append(f"{value} AS c{at}")
     return ", ".join(made)

@@ -1,6 +1,7 @@
 """Check one Delta table by its own rows: duplicate keys, versions of a history."""
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def duplicate_keys(spark: SparkSession, path: Path, version: int, *, mode: Mode, key: Sequence[str]) -> int:
+def duplicate_keys(
+    spark: SparkSession, path: Path, version: int, *, mode: Mode, key: Sequence[str]
+) -> int:
     """Return how many keys occur in more than one row, among rows that represent a row of the
     source; 0 for a changelog."""
     live = SINK_MODES[mode].live_rows
@@ -27,12 +30,15 @@ def duplicate_keys(spark: SparkSession, path: Path, version: int, *, mode: Mode,
         return 0
     listed = ", ".join(map(quoted, key))
     rows = _session(spark, path, version).sql(
-        f"SELECT count(*) FROM (SELECT 1 FROM lake_rows WHERE {live or 'true'} GROUP BY {listed} HAVING count(*) > 1)"
+        f"SELECT count(*) FROM (SELECT 1 FROM lake_rows WHERE {live or 'true'} GROUP BY {listed} "
+        "HAVING count(*) > 1)"
     )
     return int(rows.collect()[0][0])
 
 
-def history_intervals(spark: SparkSession, path: Path, version: int, *, key: Sequence[str]) -> dict[str, int]:
+def history_intervals(
+    spark: SparkSession, path: Path, version: int, *, key: Sequence[str]
+) -> dict[str, int]:
     """Return counts: versions, keys, overlaps (versions that end after the next begins, or before
     they begin), not_ended (current versions that another follows), gaps (versions that end before
     the next begins)."""

@@ -12,7 +12,8 @@ Rules:
 - Each row of the lake is compared once: a key that the lake has twice is a separate difference.
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -154,18 +155,31 @@ def compare(
 
 def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path]) -> int:
     """Leave rows with these keys out of the lake's side; return how many they are."""
-    session.sql(_exact_keys(session, sides, unread, "unread_keys")).createOrReplaceTempView("unread")
-    rows: Any = session.sql(f"SELECT count(*) FROM side_lake AS s LEFT SEMI JOIN unread AS o ON {_same(sides)}")
-    others = session.sql(f"SELECT s.* FROM side_lake AS s LEFT ANTI JOIN unread AS o ON {_same(sides)}")
+    session.sql(_exact_keys(session, sides, unread, "unread_keys")).createOrReplaceTempView(
+        "unread"
+    )
+    rows: Any = session.sql(
+        f"SELECT count(*) FROM side_lake AS s LEFT SEMI JOIN unread AS o ON {_same(sides)}"
+    )
+    others = session.sql(
+        f"SELECT s.* FROM side_lake AS s LEFT ANTI JOIN unread AS o ON {_same(sides)}"
+    )
     others.createOrReplaceTempView("side_lake")
     return int(rows.collect()[0][0])
 
 
 def _exact_keys(session: SparkSession, sides: Sides, files: Sequence[Path], view: str) -> str:
     """Return the keys of some files (``k0 ...``) as they are compared."""
-    schema = ", ".join(f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True))
-    session.read.schema(schema).parquet(*[str(file) for file in files]).createOrReplaceTempView(view)
-    exact = [f"{sides.exact(k, at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
+    schema = ", ".join(
+        f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True)
+    )
+    session.read.schema(schema).parquet(*[str(file) for file in files]).createOrReplaceTempView(
+        view
+    )
+    exact = [
+        f"{sides.exact(k, at)} AS {k}"
+        for k, at in zip(sides.keys, sides.key_positions, strict=True)
+    ]
     return f"SELECT {', '.join(exact)} FROM {view}"
 
 
@@ -181,7 +195,10 @@ def _compare(
 ) -> ComparisonResult:
     sides_in = {"side_source": "side_source", "side_lake": "side_lake"}
     if wanted is not None:
-        raw = [f"{sides.exact(f'c{at}', at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
+        raw = [
+            f"{sides.exact(f'c{at}', at)} AS {k}"
+            for k, at in zip(sides.keys, sides.key_positions, strict=True)
+        ]
         kinds = ", ".join(text_literal(kind) for kind in wanted.kinds)
         session.read.parquet(str(wanted.folder)).createOrReplaceTempView("wanted_rows")
         session.sql(f"SELECT DISTINCT {', '.join(raw)} FROM wanted_rows WHERE _kind IN ({kinds})"
@@ -191,20 +208,27 @@ def _compare(
                         ).createOrReplaceTempView(f"{side}_wanted")  # fmt: skip
             sides_in[side] = f"{side}_wanted"
     if sampled:
-        session.sql(f"SELECT s.* FROM {sides_in['side_lake']} AS s LEFT SEMI JOIN {sides_in['side_source']} AS o "
-                    f"ON {_same(sides)}").createOrReplaceTempView("side_lake_sampled")  # fmt: skip
+        session.sql(
+            f"SELECT s.* FROM {sides_in['side_lake']} AS s LEFT SEMI JOIN "
+            f"{sides_in['side_source']} AS o ON {_same(sides)}"
+        ).createOrReplaceTempView("side_lake_sampled")
         sides_in["side_lake"] = "side_lake_sampled"
     all_sides = dict(sides_in)
     if not changed.is_empty:
-        session.sql(_changed_sql(session, sides, changed, all_sides["side_lake"])).createOrReplaceTempView("changed")
+        session.sql(
+            _changed_sql(session, sides, changed, all_sides["side_lake"])
+        ).createOrReplaceTempView("changed")
         for side, rows in all_sides.items():
-            session.sql(f"SELECT s.* FROM {rows} AS s LEFT ANTI JOIN changed AS o ON {_same(sides)}"
-                        ).createOrReplaceTempView(f"{side}_still")  # fmt: skip
+            session.sql(
+                f"SELECT s.* FROM {rows} AS s LEFT ANTI JOIN changed AS o ON {_same(sides)}"
+            ).createOrReplaceTempView(f"{side}_still")
             sides_in[side] = f"{side}_still"
     rows_source = rows_lake = 0
     parts: list[int] = []
     differing: list[int] = []
-    for row in session.sql(_buckets_sql(sides, sides_in["side_source"], sides_in["side_lake"])).collect():
+    for row in session.sql(
+        _buckets_sql(sides, sides_in["side_source"], sides_in["side_lake"])
+    ).collect():
         rows_source += row["_source"]
         rows_lake += row["_lake"]
         parts.append(row["_bucket"])
@@ -215,7 +239,9 @@ def _compare(
         differing = parts
     queries = []
     if differing:
-        queries.append(_differences_sql(sides, sides_in["side_source"], sides_in["side_lake"], differing))
+        queries.append(
+            _differences_sql(sides, sides_in["side_source"], sides_in["side_lake"], differing)
+        )
     if not changed.is_empty:
         queries.append(_left_out_sql(sides, all_sides))
     if not queries:
@@ -252,13 +278,15 @@ def _buckets_sql(sides: Sides, source: str, lake: str) -> str:
     def side(view: str) -> str:
         weight = " * _weight" if sides.is_sum else ""
         sums = ", ".join(
-            f"sum(CAST({value} AS decimal(20,0)){weight}) AS {name}" for name, value in (("_a", first), ("_b", second))
+            f"sum(CAST({value} AS decimal(20,0)){weight}) AS {name}"
+            for name, value in (("_a", first), ("_b", second))
         )
         return f"(SELECT _bucket, {_count(sides)} AS _rows, {sums} FROM {view} GROUP BY _bucket)"
 
     return f"""
         SELECT coalesce(s._bucket, l._bucket) AS _bucket, coalesce(s._rows, 0) AS _source,
-            coalesce(l._rows, 0) AS _lake, s._rows <=> l._rows AND s._a <=> l._a AND s._b <=> l._b AS _same
+            coalesce(l._rows, 0) AS _lake, s._rows <=> l._rows AND s._a <=> l._a AND s._b <=> l._b
+                AS _same
         FROM {side(source)} AS s FULL OUTER JOIN {side(lake)} AS l ON s._bucket = l._bucket"""
 
 
@@ -282,24 +310,35 @@ def _differences_sql(sides: Sides, source: str, lake: str, buckets: Collection[i
         if MODES[sides.target.spec.mode].rows_are_changes:
             test = f"({test} AND NOT coalesce(array_contains(o._absent, {name}), false))"
         differing.append(f"IF({test}, {name}, NULL)")
-    columns = f"array_compact(array({', '.join(differing)}))" if differing else "CAST(array() AS array<string>)"
+    columns = (
+        f"array_compact(array({', '.join(differing)}))"
+        if differing
+        else "CAST(array() AS array<string>)"
+    )
     more = "coalesce(s._n, 0) - coalesce(o._n, 0)"
     if sides.key:
         kind = (
-            "CASE WHEN o._n IS NULL THEN 'missing' WHEN s._n IS NULL THEN 'extra' WHEN s._n > 1 THEN 'ambiguous' "
-            "WHEN o._n > 1 THEN 'duplicate' WHEN size(_columns) > 0 THEN 'different' END"
+            "CASE WHEN o._n IS NULL THEN 'missing' WHEN s._n IS NULL THEN 'extra' WHEN s._n > 1 "
+            "THEN 'ambiguous' WHEN o._n > 1 THEN 'duplicate' WHEN size(_columns) > 0 "
+            "THEN 'different' END"
         )
     else:
         kind = f"CASE WHEN {more} > 0 THEN 'missing' WHEN {more} < 0 THEN 'extra' END"
     both = f"IF(s._n IS NULL OR o._n IS NULL, CAST(array() AS array<string>), {columns})"
-    chosen = ", ".join(f"IF(_in_source, _source_row.c{at}, _lake_row.c{at}) AS c{at}" for at in sides.positions)
+    chosen = ", ".join(
+        f"IF(_in_source, _source_row.c{at}, _lake_row.c{at}) AS c{at}" for at in sides.positions
+    )
     joined = f"""
         SELECT *, {kind.replace("o._n", "_on").replace("s._n", "_sn")} AS _kind FROM (
             SELECT s._n AS _sn, o._n AS _on, s._n IS NOT NULL AS _in_source, s._row AS _source_row,
-                o._row AS _lake_row, {both} AS _columns, CAST({more} AS bigint) AS _more, o._seq AS _lake_seq
+                o._row AS _lake_row, {both} AS _columns, CAST({more} AS bigint) AS _more, o._seq AS
+                    _lake_seq
             FROM {side(source)} AS s FULL OUTER JOIN {side(lake)} AS o ON {_same(sides)})"""
     joined = joined.replace("coalesce(_sn, 0) - coalesce(_on, 0)", "_more")
-    return f"SELECT _kind, _columns, _more, _lake_seq, {chosen} FROM ({joined}) WHERE _kind IS NOT NULL"
+    return (
+        f"SELECT _kind, _columns, _more, _lake_seq, {chosen} FROM ({joined}) WHERE "
+        "_kind IS NOT NULL"
+    )
 
 
 def _left_out_sql(sides: Sides, views: Mapping[str, str]) -> str:
@@ -311,12 +350,15 @@ def _left_out_sql(sides: Sides, views: Mapping[str, str]) -> str:
         for view in views.values()
     )
     values = ", ".join(
-        f"first(c{at}) AS c{at}" if at in positions else f"CAST(NULL AS {sides.type_of(at)}) AS c{at}"
+        f"first(c{at}) AS c{at}"
+        if at in positions
+        else f"CAST(NULL AS {sides.type_of(at)}) AS c{at}"
         for at in sides.positions
     )
     return (
-        "SELECT 'left_out' AS _kind, CAST(array() AS array<string>) AS _columns, CAST(0 AS bigint) AS _more, "
-        f"CAST(NULL AS decimal(38,0)) AS _lake_seq, {values} FROM ({union}) GROUP BY {', '.join(sides.keys)}"
+        "SELECT 'left_out' AS _kind, CAST(array() AS array<string>) AS _columns, CAST(0 AS bigint) "
+        f"AS _more, CAST(NULL AS decimal(38,0)) AS _lake_seq, {values} FROM ({union}) GROUP BY "
+        f"{', '.join(sides.keys)}"
     )
 
 
@@ -336,15 +378,25 @@ def read_differences(
     parts: list[pa.Table] = []
     room = limit
     for part in _parts(found.folder, ["_kind", "_columns", "_more", "_lake_seq", *listed]):
-        wanted = part.filter(pc.is_in(part.column("_kind"), value_set=pa.array(sorted(kinds)))).slice(0, room)
+        wanted = part.filter(
+            pc.is_in(part.column("_kind"), value_set=pa.array(sorted(kinds)))
+        ).slice(0, room)
         parts.append(wanted)
         room -= len(wanted)
         if not room:
             break
     rows = pa.concat_tables(parts)
-    order = [name for name in ("_kind", *(f"c{at}" for at in sides.key_positions)) if name in rows.column_names]
+    order = [
+        name
+        for name in ("_kind", *(f"c{at}" for at in sides.key_positions))
+        if name in rows.column_names
+    ]
     kinds_of = {name: rows.schema.field(name).type for name in order}
-    sortable = [n for n, kind in kinds_of.items() if not (pa.types.is_nested(kind) or pa.types.is_boolean(kind))]
+    sortable = [
+        n
+        for n, kind in kinds_of.items()
+        if not (pa.types.is_nested(kind) or pa.types.is_boolean(kind))
+    ]
     return rows.sort_by([(name, "ascending") for name in sortable])
 
 
@@ -359,14 +411,18 @@ def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
                     yield file.read_row_group(group, columns=list(columns)).select(columns)
 
 
-def count_strays(spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]) -> int:
+def count_strays(
+    spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]
+) -> int:
     """Return how many rows of a merged table have a shard column with none of `values`."""
     session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
     listed = ", ".join(text_literal(value) for value in sorted(values))
     name = quoted(column)
-    rows = session.sql(f"SELECT count(*) FROM lake_rows WHERE {name} IS NULL OR {name} NOT IN ({listed})").collect()
+    rows = session.sql(
+        f"SELECT count(*) FROM lake_rows WHERE {name} IS NULL OR {name} NOT IN ({listed})"
+    ).collect()
     return int(rows[0][0])
 
 
@@ -379,5 +435,9 @@ def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> in
     ends = SINK_MODES[sides.target.spec.mode].seq_columns
     within = f"BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
     listed = ", ".join(f"max({name}) FILTER (WHERE {name} {within})" for name in ends)
-    found = [int(value) for value in session.sql(f"SELECT {listed} FROM lake_rows").collect()[0] if value is not None]
+    found = [
+        int(value)
+        for value in session.sql(f"SELECT {listed} FROM lake_rows").collect()[0]
+        if value is not None
+    ]
     return max(found, default=None)

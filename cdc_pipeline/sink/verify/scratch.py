@@ -55,7 +55,10 @@ def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
             raise
         remove_tree(root)
         stack.callback(remove_tree, root)
-        scratch = Scratch(root / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}", paths.lake)
+        scratch = Scratch(
+            root / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}",
+            paths.lake,
+        )
         scratch.folder.mkdir(parents=True)
         yield scratch
 
@@ -120,7 +123,9 @@ class Scratch:
         Args:
             key: names of the target's columns that identify rows in the comparison.
         """
-        positions = [[column.name for column in target.spec.columns].index(column) for column in key]
+        positions = [
+            [column.name for column in target.spec.columns].index(column) for column in key
+        ]
         images = SINK_MODES[target.spec.mode].staged_images
         for staged in target.files:
             path = self.lake / staged.path
@@ -132,7 +137,9 @@ class Scratch:
                         continue
                     for group in range(file.num_row_groups):
                         keys: Any = file.read_row_group(group, columns=columns).select(columns)
-                        self.add_table(name, keys.rename_columns([f"k{at}" for at in range(len(key))]))
+                        self.add_table(
+                            name, keys.rename_columns([f"k{at}" for at in range(len(key))])
+                        )
 
 
 class ScratchRows:

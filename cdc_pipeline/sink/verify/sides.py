@@ -17,7 +17,8 @@ Rules:
   (`sink/verify/changes.py`).
 """
 
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -107,7 +108,9 @@ class Sides:
         return exact(column, self.type_of(position))
 
 
-def make_sides(session: SparkSession, sides: Sides, source_files: Sequence[Path], *, buckets: int) -> None:
+def make_sides(
+    session: SparkSession, sides: Sides, source_files: Sequence[Path], *, buckets: int
+) -> None:
     """Make the views ``side_source`` and ``side_lake``."""
     if sides.source_version is None:
         source = _from_files(session, sides, source_files)
@@ -129,8 +132,8 @@ def _from_files(session: SparkSession, sides: Sides, files: Sequence[Path]) -> s
     shaped_view(session, plain, frame, "staged_source")
     values = ", ".join(f"c{at}" for at in sides.positions)
     return (
-        f"SELECT {values}, CAST(NULL AS decimal(38,0)) AS _seq, CAST(NULL AS array<string>) AS _absent, 1 AS _weight "
-        f"FROM staged_source WHERE _op = {INSERT}"
+        f"SELECT {values}, CAST(NULL AS decimal(38,0)) AS _seq, CAST(NULL AS array<string>) AS "
+        f"_absent, 1 AS _weight FROM staged_source WHERE _op = {INSERT}"
     )
 
 
@@ -155,7 +158,10 @@ def checksums(sides: Sides) -> tuple[str, str]:
 
 
 def _side(sides: Sides, rows: str, buckets: int) -> str:
-    keys = [f"{sides.exact(f'c{at}', at)} AS {key}" for key, at in zip(sides.keys, sides.key_positions, strict=True)]
+    keys = [
+        f"{sides.exact(f'c{at}', at)} AS {key}"
+        for key, at in zip(sides.keys, sides.key_positions, strict=True)
+    ]
     values = [f"{sides.exact(f'c{at}', at)} AS v{at}" for at in sides.value_positions]
     marked = ", ".join(f"{key} IS NULL, {key}" for key in sides.keys)
     return (
@@ -177,10 +183,16 @@ def _named(sides: Sides, there: Sequence[str]) -> list[str]:
 
 
 def _of_shard(sides: Sides) -> str:
-    return f"{quoted(sides.shard[0])} = {text_literal(sides.shard[1])}" if sides.shard is not None else "true"
+    return (
+        f"{quoted(sides.shard[0])} = {text_literal(sides.shard[1])}"
+        if sides.shard is not None
+        else "true"
+    )
 
 
 def _live(sides: Sides, view: str, there: Sequence[str], of_shard: str) -> str:
     live = SINK_MODES[sides.target.spec.mode].live_rows or "true"
-    listed = ", ".join([*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"])
+    listed = ", ".join(
+        [*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"]
+    )
     return f"SELECT {listed}, 1 AS _weight FROM {view} WHERE {live} AND {of_shard}"

@@ -68,7 +68,9 @@ class ArchiveSource:
             JournalMissingError, SourceError, BinlogError: there is no readable journal.
         """
         head = self._head(self._files()[0])
-        return ServerIdentity(flavor_of(head), head.journal_format.server_id, address=str(self.directory))
+        return ServerIdentity(
+            flavor_of(head), head.journal_format.server_id, address=str(self.directory)
+        )
 
     @property
     def uses_gtids(self) -> bool:
@@ -112,14 +114,20 @@ class ArchiveSource:
     def earliest_position(self) -> Position:
         file = self._files()[0]
         head = self._head(file)
-        return Position(file.name, 4, gtid_set=preceding_set(head), journal_created_s=head.journal_format.created_s)
+        return Position(
+            file.name,
+            4,
+            gtid_set=preceding_set(head),
+            journal_created_s=head.journal_format.created_s,
+        )
 
     def validate_position(self, position: Position) -> None:
         file = self._file(position.journal)
         head = self._head(file)
         if position.journal_created_s not in (0, head.journal_format.created_s):
             raise SourceIdentityError(
-                "the journal with this name is another one: the log was reset, or the archive is another server's",
+                "the journal with this name is another one: the log was reset, or the archive is "
+                "another server's",
                 journal=position.journal,
                 expected=f"created at {position.journal_created_s} (seconds since 1970)",
                 got=f"created at {head.journal_format.created_s}",
@@ -156,7 +164,9 @@ class ArchiveSource:
                 name = f"{start.journal.rpartition('.')[0]}.{number:06d}"
                 raise self._missing(name, [f.name for f in files.values()])
             offset = start.offset if number == first else 4
-            yield from self._journal(file, offset, stop_offset=end.offset if number == last else None)
+            yield from self._journal(
+                file, offset, stop_offset=end.offset if number == last else None
+            )
             if self._closed.is_set():
                 return
 

@@ -65,7 +65,9 @@ class ArchiveThenLive:
         unpacked_bytes_max: what one compressed event in them may unpack to.
     """
 
-    def __init__(self, live: Source, directory: Path, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> None:
+    def __init__(
+        self, live: Source, directory: Path, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX
+    ) -> None:
         self.live = live
         self.directory = directory
         self._unpacked_bytes_max = unpacked_bytes_max
@@ -124,7 +126,12 @@ class ArchiveThenLive:
             return oldest
         head = read_head(numbers[first])
         created_s = head.journal_format.created_s
-        return Position(numbers[first].name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s)
+        return Position(
+            numbers[first].name,
+            _FIRST_OFFSET,
+            gtid_set=preceding_set(head),
+            journal_created_s=created_s,
+        )
 
     def validate_position(self, position: Position) -> None:
         """Check as the server does; what it has purged must be in the archive, and the archive must
@@ -145,18 +152,25 @@ class ArchiveThenLive:
         if not self._needs_archive(start):
             return self.live.reasons(start)
         way = self._way(start)
-        names = [file.name for file in self._files() if way.start.order[0] <= journal_number(file.name) <= way.last]
+        names = [
+            file.name
+            for file in self._files()
+            if way.start.order[0] <= journal_number(file.name) <= way.last
+        ]
         what = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
         return (
-            f"the server has purged what follows {start.gtid_set or start}: {what} in {self.directory} are read from "
-            f"{way.start} on, then the server's own journals from {way.oldest} on",
+            f"the server has purged what follows {start.gtid_set or start}: {what} in "
+            f"{self.directory} are read from {way.start} on, then the server's own journals from "
+            f"{way.oldest} on",
         )
 
     def tables(self) -> list[str] | None:
         """Return what the server returns."""
         return self.live.tables()
 
-    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
+    def catalog(
+        self, captured: Callable[[str, str], bool], *, since: Position
+    ) -> PlacedCatalog | None:
         """Return the live server's catalog; search purged journals for DDL in the archive."""
         from cdc_pipeline.source.live.live import LiveSource
 
@@ -197,14 +211,16 @@ class ArchiveThenLive:
         """Return whether the event that ends at `position` is ROTATE or STOP."""
         if any(info.journal == position.journal for info in self.live.journals()):
             return self.live.ends_closed(position)
-        return any(file.name == position.journal for file in self._files()) and self._archive.ends_closed(position)
+        return any(
+            file.name == position.journal for file in self._files()
+        ) and self._archive.ends_closed(position)
 
     def close(self) -> None:
         """Close both."""
         self._archive.close()
         self.live.close()
 
-    # -- whether, and from where ---------------------------------------------------------------------------------------
+    # -- whether, and from where -------------------------------------------------------------------
 
     def _needs_archive(self, start: Position) -> bool:
         """Return whether the server has purged something that follows `start`."""
@@ -233,7 +249,9 @@ class ArchiveThenLive:
         last = journal_number(oldest.journal) - 1
         self._check_base(oldest.journal)
         by_gtid = self._by_gtid(start)
-        first = self._first_by_gtid(start.gtid_set, last) if by_gtid else journal_number(start.journal)
+        first = (
+            self._first_by_gtid(start.gtid_set, last) if by_gtid else journal_number(start.journal)
+        )
         for number in range(first, last + 1):
             self._file(number)
         self._check_join(last, oldest)
@@ -251,23 +269,29 @@ class ArchiveThenLive:
             if not self._set(preceding_set(read_head(file))).subtract(wanted):
                 return journal_number(file.name)
         raise JournalMissingError(
-            "the server has purged transactions that follow the start, and the archive does not hold all of them",
+            "the server has purged transactions that follow the start, and the archive does not "
+            "hold all of them",
             expected=f"a journal that begins after no more than {gtid_set}",
-            got=f"the oldest begins after {preceding_set(read_head(files[0]))}" if files else "no journal",
-            next_step=f"copy the older journals into {self.directory}, or reload the tables and start at `latest`",
+            got=f"the oldest begins after {preceding_set(read_head(files[0]))}"
+            if files
+            else "no journal",
+            next_step=f"copy the older journals into {self.directory}, or reload the tables and "
+            "start at `latest`",
         )
 
     def _locate(self, gtid_set: str, file: Path) -> Position:
         """Return the place in the journal that only transactions outside the set follow."""
         head = read_head(file)
         created_s = head.journal_format.created_s
-        begin = Position(file.name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s)
+        begin = Position(
+            file.name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s
+        )
         end = Position(file.name, file.stat().st_size, journal_created_s=created_s)
         flavor = self.identity.flavor
         with closing(cast(Any, self._archive.chunks(begin, end))) as chunks:
             return locate_gtid_set(chunks, wanted=gtid_set, earliest=begin, end=end, flavor=flavor)
 
-    # -- the join ------------------------------------------------------------------------------------------------------
+    # -- the join ----------------------------------------------------------------------------------
 
     def _check_join(self, last: int, oldest: Position) -> None:
         """Prove that the archive belongs to the server's log, and that its journal `last`
@@ -278,7 +302,9 @@ class ArchiveThenLive:
         live = self._live_format(oldest.journal)
         if head.journal_format.created_s > live.created_s:
             raise self._other_log(
-                file.name, f"one created at {live.created_s} or earlier", head.journal_format.created_s
+                file.name,
+                f"one created at {live.created_s} or earlier",
+                head.journal_format.created_s,
             )
         archived = {file.name: file for file in self._files()}
         self._check_tails({name: file.stat().st_size for name, file in archived.items()})
@@ -289,22 +315,26 @@ class ArchiveThenLive:
             if (ours.server_id, ours.created_s) != (theirs.server_id, theirs.created_s):
                 raise self._other_log(
                     common[-1],
-                    f"server id {theirs.server_id}, created at {theirs.created_s}, as on the server",
+                    f"server id {theirs.server_id}, created at {theirs.created_s}, "
+                    "as on the server",
                     f"server id {ours.server_id}, created at {ours.created_s}",
                 )
         if self.live.end_position().gtid_set:
             self._check_sets(file, head, oldest)
 
     def _check_tails(self, archived_bytes: dict[str, int]) -> None:
-        """Raise if an archived copy is longer than the server's own journal: the server has lost its end (K24)."""
+        """Raise if an archived copy is longer than the server's own journal: the server has lost
+        its end (K24)."""
         for info in self.live.journals():
             if archived_bytes.get(info.journal, 0) > info.size_bytes:
                 raise SourceIdentityError(
-                    "the archive holds more of a journal than the server: the server was restored to an earlier state",
+                    "the archive holds more of a journal than the server: the server was restored "
+                    "to an earlier state",
                     journal=info.journal,
                     offset=info.size_bytes,
                     setting=_SETTING,
-                    expected=f"at least {archived_bytes[info.journal]} bytes, as in {self.directory}",
+                    expected=f"at least {archived_bytes[info.journal]} bytes, as in "
+                    f"{self.directory}",
                     got=f"{info.size_bytes} bytes",
                     next_step=f"remove the copies of {info.journal} and later journals from "
                     f"the archive; if changes from them were applied, {begin_again()}",
@@ -322,8 +352,10 @@ class ArchiveThenLive:
                 journal=file.name,
                 offset=scanned.end.offset,
                 setting=_SETTING,
-                expected=f"a journal that ends with the transactions that the server has purged, {purged}",
-                got=f"not in the archive: {missing or 'nothing'}; unknown to the server: {unknown or 'nothing'}",
+                expected="a journal that ends with the transactions that the server has "
+                f"purged, {purged}",
+                got=f"not in the archive: {missing or 'nothing'}; unknown to the server: "
+                f"{unknown or 'nothing'}",
                 next_step=f"copy the whole {file.name} into {self.directory}; if the server's "
                 "log was reset, reload the tables",
             )
@@ -342,11 +374,14 @@ class ArchiveThenLive:
         base = oldest.rpartition(".")[0]
         for file in self._files():
             if file.name.rpartition(".")[0] != base:
-                raise self._other_log(file.name, f"journals named {base}.NNNNNN, as on the server", file.name)
+                raise self._other_log(
+                    file.name, f"journals named {base}.NNNNNN, as on the server", file.name
+                )
 
     def _other_log(self, journal: str, expected: str, got: object) -> SourceIdentityError:
         return SourceIdentityError(
-            "the archive does not belong to this server's log: it is another server's, or the log was reset",
+            "the archive does not belong to this server's log: it is another server's, or "
+            "the log was reset",
             journal=journal,
             setting=_SETTING,
             expected=expected,
@@ -364,7 +399,7 @@ class ArchiveThenLive:
             found: JournalFormat = next(chunks).journal_format
             return found
 
-    # -- files ---------------------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
         try:
@@ -377,14 +412,17 @@ class ArchiveThenLive:
         files = {journal_number(file.name): file for file in self._files()}
         if number in files:
             return files[number]
-        there = f"{len(files)} journals" + (f", {min(files):06d} to {max(files):06d}" if files else "")
+        there = f"{len(files)} journals" + (
+            f", {min(files):06d} to {max(files):06d}" if files else ""
+        )
         raise JournalMissingError(
             "a journal that must be read is neither on the server nor in the archive",
             setting=_SETTING,
             journal=f"{self.live.earliest_position().journal.rpartition('.')[0]}.{number:06d}",
             expected=f"it in {self.directory}",
             got=there,
-            next_step="copy it into the archive directory, or reload the tables and start at `latest`",
+            next_step="copy it into the archive directory, or reload the tables and "
+            "start at `latest`",
         )
 
     def _set(self, text: str) -> Any:

@@ -39,7 +39,9 @@ def flavor_of(head: JournalHead) -> Flavor:
     return "mariadb" if head.journal_format.is_mariadb else "mysql"
 
 
-def scan(file: Path, head: JournalHead, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> JournalScan:
+def scan(
+    file: Path, head: JournalHead, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX
+) -> JournalScan:
     """Read a journal to its end, or to its first fault."""
     transactions = TransactionPass()
     found: dict[str, list[NDArray[np.int64]]] = {}
@@ -90,7 +92,9 @@ def preceding_set(head: JournalHead) -> str:
     text = head.previous_set or ""
     if not head.journal_format.is_mariadb:
         return text
-    return ",".join({entry.partition("-")[0]: entry for entry in filter(None, text.split(","))}.values())
+    return ",".join(
+        {entry.partition("-")[0]: entry for entry in filter(None, text.split(","))}.values()
+    )
 
 
 def _executed_text(head: JournalHead, numbers: dict[str, NDArray[np.int64]]) -> str:

@@ -38,7 +38,11 @@ from cdc_pipeline.errors import (
 
 _NAME: Final = re.compile(r"(?P<base>.+)\.\d{6,}")
 _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
-_HEAD_TYPES: Final = (*_SETS, EventType.MARIADB_START_ENCRYPTION, EventType.MARIADB_BINLOG_CHECKPOINT)
+_HEAD_TYPES: Final = (
+    *_SETS,
+    EventType.MARIADB_START_ENCRYPTION,
+    EventType.MARIADB_BINLOG_CHECKPOINT,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,9 @@ def journal_files(directory: Path) -> list[Path]:
         SourceError: not a readable directory, or it holds journals of more than one log.
     """
     try:
-        files = [file for file in directory.iterdir() if _NAME.fullmatch(file.name) and file.is_file()]
+        files = [
+            file for file in directory.iterdir() if _NAME.fullmatch(file.name) and file.is_file()
+        ]
     except OSError as error:
         raise SourceError(
             "the archive directory cannot be read",
@@ -155,7 +161,12 @@ def read_journal(
         BinlogError: after everything before it was delivered.
         PositionError: `stop_offset` lies inside an event, or past the end.
     """
-    framer = EventFramer(file.name, offset=offset, journal_format=journal_format, unpacked_bytes_max=unpacked_bytes_max)
+    framer = EventFramer(
+        file.name,
+        offset=offset,
+        journal_format=journal_format,
+        unpacked_bytes_max=unpacked_bytes_max,
+    )
     buffer = ByteBuffer(chunk_bytes)
     with _open_journal(file) as handle:
         handle.seek(offset)
@@ -211,7 +222,9 @@ def read_head(file: Path) -> JournalHead:
             header, event = _read_event(handle, file.name, offset)
             if header.event_type in _SETS:
                 body = event[HEADER_BYTES : len(event) - journal_format.checksum_bytes]
-                previous_set = gtid.previous_set(body, header.event_type, journal=file.name, offset=offset)
+                previous_set = gtid.previous_set(
+                    body, header.event_type, journal=file.name, offset=offset
+                )
             offset += len(event)
     return JournalHead(journal_format, previous_set)
 

@@ -29,8 +29,9 @@ from cdc_pipeline.text.table_names import split_table_name
 SWITCH: Final = "innodb_native_foreign_keys"
 # One line of SHOW CREATE TABLE; a name may hold doubled backticks.
 _CONSTRAINT: Final = re.compile(
-    r"^  CONSTRAINT `(?P<name>(?:[^`]|``)+)` (?P<definition>FOREIGN KEY .* REFERENCES (?P<parent>`.+`) \(.*\))"
-    r"(?P<actions>(?: ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT))+),?$",
+    r"^  CONSTRAINT `(?P<name>(?:[^`]|``)+)` (?P<definition>FOREIGN KEY .* REFERENCES "
+    r"(?P<parent>`.+`) \(.*\))(?P<actions>(?: ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT|"
+    r"NO ACTION|RESTRICT))+),?$",
     re.MULTILINE,
 )
 _CHANGES: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
@@ -44,8 +45,8 @@ class Cascade:
         name: of the constraint.
         parent: quoted, as the server writes it.
         actions: ``ON DELETE CASCADE ON UPDATE SET NULL``.
-        definition: the constraint as SHOW CREATE TABLE has it, from FOREIGN KEY on, without its actions; the parent
-            with its database.
+        definition: the constraint as SHOW CREATE TABLE has it, from FOREIGN KEY on, without its
+            actions; the parent with its database.
     """
 
     table: str
@@ -73,7 +74,11 @@ def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[C
         for match in _CONSTRAINT.finditer(str(created[0][1])):
             actions = match["actions"].strip()
             if any(change in actions for change in _CHANGES):
-                found.append(Cascade(table, match["name"], match["parent"], actions, _with_database(match, table)))
+                found.append(
+                    Cascade(
+                        table, match["name"], match["parent"], actions, _with_database(match, table)
+                    )
+                )
     return found
 
 

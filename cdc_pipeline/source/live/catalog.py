@@ -52,16 +52,25 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
     marks = ", ".join(["%s"] * len(databases))
 
     def rows(sql: str) -> list[dict[str, Any]]:
-        return [row for row in server.rows(sql, databases) if captured(row["table_schema"], row["table_name"])]
+        return [
+            row
+            for row in server.rows(sql, databases)
+            if captured(row["table_schema"], row["table_name"])
+        ]
 
-    columns = [row for row in column_rows(server, databases) if captured(row["table_schema"], row["table_name"])]
+    columns = [
+        row
+        for row in column_rows(server, databases)
+        if captured(row["table_schema"], row["table_name"])
+    ]
     keys = rows(
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name "  # noqa: S608
-        f"FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA IN ({marks}) "
-        "ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX"
+        "FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA IN "
+        f"({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX"
     )
     tables = rows(
-        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, TABLE_COLLATION AS collation "  # noqa: S608
+        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, "  # noqa: S608
+        "TABLE_COLLATION AS collation "
         f"FROM information_schema.TABLES WHERE TABLE_SCHEMA IN ({marks})"
     )
     schemata = server.rows(
@@ -73,7 +82,8 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         columns=columns,
         keys=keys,
         charsets={
-            (row["table_schema"], row["table_name"]): str(row["collation"] or "").split("_", 1)[0] for row in tables
+            (row["table_schema"], row["table_name"]): str(row["collation"] or "").split("_", 1)[0]
+            for row in tables
         },
         databases={str(row["name"]): str(row["charset"]) for row in schemata},
         is_mariadb=server.flavor == "mariadb",
@@ -85,18 +95,22 @@ def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict
     the order of the columns."""
     marks = ", ".join(["%s"] * len(databases))
     return server.rows(
-        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, "  # noqa: S608
-        "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS is_nullable, "
-        "COLUMN_KEY AS column_key, "
-        "GENERATION_EXPRESSION AS expression, "
-        f"EXTRA AS extra FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) "
-        "ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
+        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME "  # noqa: S608
+        "AS column_name, "
+        "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS "
+        "is_nullable, COLUMN_KEY AS column_key, GENERATION_EXPRESSION AS expression, EXTRA AS "
+        f"extra FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) ORDER BY "
+        "TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
         databases,
     )
 
 
 def placed_catalog(
-    server: ServerConnection, source: Source, captured: Callable[[str, str], bool], *, since: Position
+    server: ServerConnection,
+    source: Source,
+    captured: Callable[[str, str], bool],
+    *,
+    since: Position,
 ) -> PlacedCatalog:
     """Return the catalog, and which tables had DDL between `since` and its reading.
 
@@ -111,7 +125,11 @@ def placed_catalog(
 
 
 def _placed_catalog(
-    server: ServerConnection, source: Source, captured: Callable[[str, str], bool], *, since: Position
+    server: ServerConnection,
+    source: Source,
+    captured: Callable[[str, str], bool],
+    *,
+    since: Position,
 ) -> PlacedCatalog:
     server.query(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
     seen: dict[tuple[str, str], tuple[str, int]] = {}
@@ -126,15 +144,25 @@ def _placed_catalog(
         _scan(source, at, end, met, captured, is_mariadb=server.flavor == "mariadb")
         at = end
         for table in met if _ALL not in met else [*met, *found.tables]:
-            seen[table] = max((met[name] for name in (table, _ALL) if name in met), key=lambda at: Position(*at).order)
+            seen[table] = max(
+                (met[name] for name in (table, _ALL) if name in met),
+                key=lambda at: Position(*at).order,
+            )
         if not met:
             break
-    for table in found.tables.keys() - seen.keys():  # named in another case (lower_case_table_names)
+    # named in another case (lower_case_table_names)
+    for table in found.tables.keys() - seen.keys():
         for name, place in list(seen.items()):
             if name not in found.tables and _folded(name) == _folded(table):
                 seen[table] = place
-    certain = {table: facts for table, facts in found.tables.items() if table not in met and _ALL not in met}
-    databases = {name: charset for name, charset in found.databases.items() if (name, "") not in met}
+    certain = {
+        table: facts
+        for table, facts in found.tables.items()
+        if table not in met and _ALL not in met
+    }
+    databases = {
+        name: charset for name, charset in found.databases.items() if (name, "") not in met
+    }
     generated = {table: columns for table, columns in found.generated.items() if table in certain}
     return PlacedCatalog(Catalog(certain, databases, generated), seen)
 

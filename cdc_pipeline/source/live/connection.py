@@ -28,7 +28,13 @@ from pymysql.connections import Connection
 from pymysql.constants import COMMAND
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
-from cdc_pipeline.errors import CdcError, ConfigError, MissingGrantError, ServerSettingError, SourceError
+from cdc_pipeline.errors import (
+    CdcError,
+    ConfigError,
+    MissingGrantError,
+    ServerSettingError,
+    SourceError,
+)
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.login import LoginPlugins
@@ -86,7 +92,10 @@ def open_connection(
     Raises:
         pymysql.Error, OSError, RuntimeError: `server_errors.connect_error` says what they mean.
     """
-    while_connecting = {"read_timeout": config.connect_timeout_s, "write_timeout": config.connect_timeout_s}
+    while_connecting = {
+        "read_timeout": config.connect_timeout_s,
+        "write_timeout": config.connect_timeout_s,
+    }
     connection: Any = kind(**{**connection_arguments(config), **more, **while_connecting})
     # A server that sends no greeting must not be waited for as long as one that sorts a table.
     connection._read_timeout = answer_timeout_s or config.read_timeout_s
@@ -114,7 +123,7 @@ class ServerConnection:
         self._closed = False
         self._statement_of: dict[tuple[str, ...], str] = {}
 
-    # -- statements ---------------------------------------------------------------------------------------------------
+    # -- statements --------------------------------------------------------------------------------
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
         """Return the column names and rows of one read-only statement.
@@ -138,10 +147,13 @@ class ServerConnection:
                     number, text = server_errors.error_parts(error)
                     if number is not None and number not in server_errors.LOST_NUMBERS:
                         raise StatementError(number, text) from None
-                    # Read-only statements can be sent again: the server closes idle connections (wait_timeout).
+                    # Read-only statements can be sent again: the server closes idle connections
+                    # (wait_timeout).
                     self._drop()
                     if attempt == 2:
-                        raise server_errors.connect_error(error, address=self.address, user=self.config.user) from None
+                        raise server_errors.connect_error(
+                            error, address=self.address, user=self.config.user
+                        ) from None
             raise AssertionError("unreachable")
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[dict[str, Any]]:
@@ -179,7 +191,9 @@ class ServerConnection:
             try:
                 self._connection = open_connection(self.config)
             except (pymysql.Error, OSError, RuntimeError) as error:
-                raise server_errors.connect_error(error, address=self.address, user=self.config.user) from None
+                raise server_errors.connect_error(
+                    error, address=self.address, user=self.config.user
+                ) from None
         return self._connection
 
     @property
@@ -198,7 +212,7 @@ class ServerConnection:
         self._closed = True
         self._drop()
 
-    # -- who it is ----------------------------------------------------------------------------------------------------
+    # -- who it is ---------------------------------------------------------------------------------
 
     @cached_property
     def flavor(self) -> Flavor:
@@ -227,16 +241,21 @@ class ServerConnection:
     @cached_property
     def identity(self) -> ServerIdentity:
         """Server id, and uuid if there is one."""
-        columns = "@@GLOBAL.server_id" + (", @@GLOBAL.server_uuid" if self.flavor == "mysql" else "")
+        columns = "@@GLOBAL.server_id" + (
+            ", @@GLOBAL.server_uuid" if self.flavor == "mysql" else ""
+        )
         row = self._require(f"SELECT {columns}")
         uuid = str(row[1]) if self.flavor == "mysql" else ""
         return ServerIdentity(self.flavor, int(row[0]), uuid, self.address)
 
     @cached_property
     def account(self) -> str:
-        """The account that the server chose for this connection, quoted for GRANT: ``'cdc'@'%'``."""
+        """The account that the server chose for this connection, quoted for GRANT:
+        ``'cdc'@'%'``."""
         user, _, host = str(self._require("SELECT CURRENT_USER()")[0]).rpartition("@")
-        return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
+        return "@".join(
+            "'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host)
+        )
 
     def variables(self, names: Sequence[str] = ()) -> dict[str, str]:
         """Return the global variables by lower-case name, () for all; those that the server does
@@ -252,9 +271,12 @@ class ServerConnection:
     @property
     def uses_gtids(self) -> bool:
         """Whether every new transaction has a GTID: MySQL gtid_mode ON; MariaDB always."""
-        return self.flavor == "mariadb" or self.variables(["gtid_mode"]).get("gtid_mode", "OFF").upper() == "ON"
+        return (
+            self.flavor == "mariadb"
+            or self.variables(["gtid_mode"]).get("gtid_mode", "OFF").upper() == "ON"
+        )
 
-    # -- where its log stands -----------------------------------------------------------------------------------------
+    # -- where its log stands ----------------------------------------------------------------------
 
     def end_position(self) -> Position:
         """Return the end of the log with the GTID set executed up to exactly there.
@@ -311,7 +333,11 @@ class ServerConnection:
             JournalInfo(
                 journal=str(row["log_name"]),
                 size_bytes=int(row["file_size"])
-                - (_ENCRYPTION_HEADER_BYTES if str(row.get("encrypted", "No")).lower() == "yes" else 0),
+                - (
+                    _ENCRYPTION_HEADER_BYTES
+                    if str(row.get("encrypted", "No")).lower() == "yes"
+                    else 0
+                ),
             )
             for row in rows
         ]
@@ -325,13 +351,13 @@ class ServerConnection:
         marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
         rows = self.query(
             "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608  (constants)
-            f"WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN ({marks}) "
-            "ORDER BY TABLE_SCHEMA, TABLE_NAME",
+            "WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN "
+            f"({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME",
             SYSTEM_SCHEMAS,
         )[1]
         return [table_name(schema, table) for schema, table in rows]
 
-    # -- replicas -----------------------------------------------------------------------------------------------------
+    # -- replicas ----------------------------------------------------------------------------------
 
     def replicas(self) -> list[dict[str, Any]] | None:
         """Return the replicas that are registered with the server; None if the account may not see
@@ -360,7 +386,9 @@ class ServerConnection:
         try:
             probe = open_connection(self.config)
         except (pymysql.Error, OSError, RuntimeError) as error:
-            raise server_errors.connect_error(error, address=self.address, user=self.config.user) from None
+            raise server_errors.connect_error(
+                error, address=self.address, user=self.config.user
+            ) from None
         try:
             probe._execute_command(COMMAND.COM_REGISTER_SLAVE, payload)  # type: ignore[attr-defined]
             probe._read_packet()  # type: ignore[no-untyped-call]
@@ -374,7 +402,7 @@ class ServerConnection:
                 probe.close()
         return True
 
-    # -- helpers ------------------------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def grant_error(self, privileges: str, got: object) -> MissingGrantError:
         """Return the error that names the missing privileges and the statement that grants them."""
@@ -396,7 +424,9 @@ class ServerConnection:
         if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
             return self.grant_error(_named_privileges(error.text) or self.status_privilege, got)
         return SourceError(
-            f"{self.address} refused a statement", got=got, next_step="see the server's documentation of this error"
+            f"{self.address} refused a statement",
+            got=got,
+            next_step="see the server's documentation of this error",
         )
 
     def _require(self, sql: str) -> Row:

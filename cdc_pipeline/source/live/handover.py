@@ -46,7 +46,9 @@ _OFFSET_MAX: Final = (1 << 32) - 1
 
 # Announced before the dump: without it the server refuses journals with checksums. The library
 # announces the server's present setting, which says nothing about older journals.
-_ANNOUNCE_CHECKSUMS: Final = "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'"
+_ANNOUNCE_CHECKSUMS: Final = (
+    "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'"
+)
 # A full buffer stops the reading while a batch is merged; by default the server waits a minute,
 # then ends the dump.
 _WRITE_TIMEOUT_S: Final = 6 * 3600
@@ -189,7 +191,8 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
             journal=request.journal,
             offset=request.offset,
             expected=f"at most {_OFFSET_MAX}",
-            next_step="start at a GTID set, or read this journal from an archive; keep max_binlog_size at 1 GiB",
+            next_step="start at a GTID set, or read this journal from an archive; keep "
+            "max_binlog_size at 1 GiB",
         )
     journal_number(request.journal)
     opened: list[_HandedOver] = []
@@ -230,11 +233,16 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
     raise AssertionError("the library returned without a dump command")
 
 
-def _start_error(error: Exception, request: DumpRequest, config: LiveSourceConfig, *, connected: bool) -> CdcError:
+def _start_error(
+    error: Exception, request: DumpRequest, config: LiveSourceConfig, *, connected: bool
+) -> CdcError:
     address = f"{config.host}:{config.port}"
     number, text = server_errors.error_parts(error)
     if not connected or number is None:
         return server_errors.connect_error(error, address=address, user=config.user)
     if number in server_errors.DENIED_NUMBERS:
-        number = server_errors.ACCESS_DENIED_PRIVILEGE  # so both servers refuse to register a replica
-    return server_errors.stream_error(number, text, journal=request.journal, offset=request.offset, address=address)
+        # so both servers refuse to register a replica
+        number = server_errors.ACCESS_DENIED_PRIVILEGE
+    return server_errors.stream_error(
+        number, text, journal=request.journal, offset=request.offset, address=address
+    )

@@ -57,7 +57,8 @@ from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
 from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
 
-_READ_BYTES: Final = 256 << 10  # at once: what the processor's cache holds beside the kernel's copy of it
+# at once: what the processor's cache holds beside the kernel's copy of it
+_READ_BYTES: Final = 256 << 10
 _CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, except one with a larger event
 _GOAL_BYTES_MIN: Final = 64 << 10
 # Shared by the process, whose streams follow each other (captures of a load, catch-ups), so that
@@ -72,7 +73,8 @@ class LiveSource:
 
     Args:
         config: how to reach it.
-        pipeline_name: names the capture to the server and decides its replica server id, unless configured.
+        pipeline_name: names the capture to the server and decides its replica server id, unless
+            configured.
     """
 
     def __init__(self, config: LiveSourceConfig, *, pipeline_name: str) -> None:
@@ -105,7 +107,9 @@ class LiveSource:
         Raises:
             JournalMissingError, ServerUnreachableError, MissingGrantError, BinlogError.
         """
-        with contextlib.closing(self.chunks(Position(journal, 4), Position(journal, 1 << 40))) as beginning:
+        with contextlib.closing(
+            self.chunks(Position(journal, 4), Position(journal, 1 << 40))
+        ) as beginning:
             found: int = next(beginning).journal_format.created_s
             return found
 
@@ -149,7 +153,11 @@ class LiveSource:
         return self.server.tables()
 
     def catalog(
-        self, captured: Callable[[str, str], bool], *, since: Position, log: Callable[[Source], Source] | None = None
+        self,
+        captured: Callable[[str, str], bool],
+        *,
+        since: Position,
+        log: Callable[[Source], Source] | None = None,
     ) -> PlacedCatalog | None:
         """Return the columns of the captured tables and the DDL since a place, over separate
         connections: a running dump continues.
@@ -165,7 +173,9 @@ class LiveSource:
         config = self.config.model_copy(update={"replica_server_id": None})
         second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/catalog{own}")
         try:
-            return placed_catalog(second.server, log(second) if log else second, captured, since=since)
+            return placed_catalog(
+                second.server, log(second) if log else second, captured, since=since
+            )
         finally:
             second.close()
 
@@ -206,7 +216,8 @@ class LiveSource:
         return log_positions.ends_closed(self.server, position)
 
     def close(self) -> None:
-        """Close all connections; a running `chunks` ends with an error. May be called twice, and from any thread."""
+        """Close all connections; a running `chunks` ends with an error. May be called twice, and
+        from any thread."""
         self._closed = True
         with self._lock:
             if self._dump is not None:
@@ -219,14 +230,18 @@ class LiveSource:
         return self._closed
 
     def _closed_error(self) -> SourceError:
-        return SourceError("the source was closed while its log was being read", next_step="start the run again")
+        return SourceError(
+            "the source was closed while its log was being read", next_step="start the run again"
+        )
 
     def _by_gtid(self, start: Position) -> bool:
         return bool(start.gtid_set) and self.server.uses_gtids
 
     def _request(self, start: Position, by_gtid: bool) -> DumpRequest:
         flavor = self.server.flavor
-        gtid_set, gtid_bytes = log_positions.dump_set(flavor, start.gtid_set) if by_gtid else ("", b"")
+        gtid_set, gtid_bytes = (
+            log_positions.dump_set(flavor, start.gtid_set) if by_gtid else ("", b"")
+        )
         return DumpRequest(flavor, start.journal, start.offset, gtid_set, gtid_bytes)
 
     def _first_offset(self, start: Position, end: Position) -> int:
@@ -243,7 +258,9 @@ class LiveSource:
 class _Stream:
     """One dump from its first byte to the fixed end."""
 
-    def __init__(self, source: LiveSource, dump: DumpSocket, *, start: Position, end: Position, by_gtid: bool) -> None:
+    def __init__(
+        self, source: LiveSource, dump: DumpSocket, *, start: Position, end: Position, by_gtid: bool
+    ) -> None:
         self._source = source
         self._dump = dump
         self._start = start
@@ -257,7 +274,9 @@ class _Stream:
             prefix_bytes=PREFIX_BYTES,
             unpacked_bytes_max=source.config.unpacked_bytes_max,
         )
-        self._packets = PacketBuffer(_POOL, room_bytes=_READ_BYTES, packet_bytes_max=source.config.packet_bytes_max)
+        self._packets = PacketBuffer(
+            _POOL, room_bytes=_READ_BYTES, packet_bytes_max=source.config.packet_bytes_max
+        )
         self._must_check_journal = not by_gtid
         self._next = (start.journal, start.offset)
         # The last place that was passed, and how much of an event had arrived there.
@@ -285,7 +304,8 @@ class _Stream:
             raise self._end_early(stop)
         if isinstance(stop, str):
             raise self._lost(stop)
-        stop.journal, stop.offset = self._framer.journal, self._framer.offset  # packets know no journals
+        # packets know no journals
+        stop.journal, stop.offset = self._framer.journal, self._framer.offset
         raise stop
 
     def _moves(self, took_s: float) -> bool:
@@ -323,7 +343,9 @@ class _Stream:
             while True:
                 ended, received = None, Received.FAILED
                 if dump.descriptor is not None:
-                    ended, received = packets.receive(dump.descriptor, goal_bytes, timeout_s=timeout_s)
+                    ended, received = packets.receive(
+                        dump.descriptor, goal_bytes, timeout_s=timeout_s
+                    )
                 if received is Received.FAILED:
                     count = dump.read(packets.room())
                     if count:
@@ -336,7 +358,11 @@ class _Stream:
                     return "the server closed the connection"
                 if received is Received.TIMEOUT:
                     raise TimeoutError
-                if packets.event_bytes >= goal_bytes or packets.is_full or time.monotonic() >= late_s:
+                if (
+                    packets.event_bytes >= goal_bytes
+                    or packets.is_full
+                    or time.monotonic() >= late_s
+                ):
                     return None
         except CdcError as error:
             return error
@@ -473,7 +499,8 @@ class _Stream:
                 offset=int(ends[row]),
                 expected=f"an event at {int(ends[row])}",
                 got=f"the next one is at {int(chunk.events['offset'][row])}",
-                next_step="run again; if the error stays, read this journal from a copy of its file",
+                next_step="run again; if the error stays, read this journal from a "
+                "copy of its file",
             )
         self._next = (chunk.journal, int(chunk.events["next_offset"][-1]))
 
@@ -482,14 +509,20 @@ class _Stream:
         at = self._framer
         if ended.code:
             error = server_errors.stream_error(
-                ended.code, ended.message, journal=at.journal, offset=at.offset, address=self._dump.address
+                ended.code,
+                ended.message,
+                journal=at.journal,
+                offset=at.offset,
+                address=self._dump.address,
             )
             if isinstance(error, MissingGrantError):
                 error = self._source.server.grant_error("REPLICATION SLAVE", error.got)
             elif isinstance(error, ReplicaIdError):
                 source = self._source
                 got = str(error.got)
-                error = thrown_out(source.server, source.replica, got=got, journal=at.journal, offset=at.offset)
+                error = thrown_out(
+                    source.server, source.replica, got=got, journal=at.journal, offset=at.offset
+                )
             return error
         if self._source.server.end_position().order >= self._end.order:
             # Its log continues: a MariaDB that is shutting down, or whose dump was killed, also
@@ -501,14 +534,17 @@ class _Stream:
             offset=at.offset,
             expected=f"{self._end}",
             got=f"{at.journal}:{at.offset}",
-            next_step="check that the end was taken from this server, and that its log has not been reset since",
+            next_step="check that the end was taken from this server, and that its log has not "
+            "been reset since",
         )
 
     def _lost(self, got: str) -> CdcError:
         if self._source.closed:
             return self._source._closed_error()
         at = self._framer
-        return server_errors.lost_connection(self._dump.address, got, journal=at.journal, offset=at.offset)
+        return server_errors.lost_connection(
+            self._dump.address, got, journal=at.journal, offset=at.offset
+        )
 
 
 def replica_name(config: LiveSourceConfig, pipeline_name: str) -> ReplicaName:

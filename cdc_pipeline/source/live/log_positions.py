@@ -32,7 +32,8 @@ from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 _FIRST_OFFSET = 4
 _HEADER_BYTES = 19
 _RENUMBERED_STEP = (
-    "reload the tables and start at `latest`; before that, read the old journals' contents from an archive"
+    "reload the tables and start at `latest`; before that, read the old journals' "
+    "contents from an archive"
 )
 _GAP_STEP = (
     "read the missing part from an archive, or reload the tables and start at `latest`; keep "
@@ -49,7 +50,9 @@ def earliest(server: ServerConnection) -> Position:
     journals = server.journals()
     if not journals:
         raise JournalMissingError(
-            f"{server.address} lists no journals", setting="log_bin", next_step="enable the binary log"
+            f"{server.address} lists no journals",
+            setting="log_bin",
+            next_step="enable the binary log",
         )
     journal = journals[0].journal
     gtid_set = ""
@@ -61,7 +64,10 @@ def earliest(server: ServerConnection) -> Position:
 
 
 def validate_offset(
-    server: ServerConnection, position: Position, *, first_offset: Callable[[Position, Position], int]
+    server: ServerConnection,
+    position: Position,
+    *,
+    first_offset: Callable[[Position, Position], int],
 ) -> None:
     """Check that the journal is there and that the offset is the start of an event in it, or its
     end.
@@ -96,17 +102,23 @@ def validate_offset(
         except BinlogError as error:
             raise _not_a_boundary(position, "the start of an event", error.what) from None
         if found != probe.offset:
-            raise _not_a_boundary(position, f"the start of an event; the next one is at {found}", position.offset)
+            raise _not_a_boundary(
+                position, f"the start of an event; the next one is at {found}", position.offset
+            )
     if position.offset > size_bytes:
-        raise _not_a_boundary(position, f"at most {size_bytes}, the end of the journal", "an offset beyond the end")
+        raise _not_a_boundary(
+            position, f"at most {size_bytes}, the end of the journal", "an offset beyond the end"
+        )
 
 
 def validate_gtid_set(server: ServerConnection, position: Position) -> None:
-    """Check that the server still has all that follows the set, and that it has executed the set itself.
+    """Check that the server still has all that follows the set, and that it has executed the set
+    itself.
 
     Raises:
         JournalMissingError: transactions that the set lacks were purged.
-        SourceIdentityError: the set holds transactions that the server has not executed; servers notice only some.
+        SourceIdentityError: the set holds transactions that the server has not executed; servers
+            notice only some.
         PositionError: not a GTID set.
     """
     start = _set(position.gtid_set, server.flavor)
@@ -155,11 +167,13 @@ def _check_holds(server: ServerConnection, position: Position, start: MariadbGti
     missing = {
         key: number
         for key, number in start.last.items()
-        if state.last.get(key, 0) < number <= reached.get(key[0], 0) and began_after.get(key) != number
+        if state.last.get(key, 0) < number <= reached.get(key[0], 0)
+        and began_after.get(key) != number
     }
     if missing:
         raise SourceIdentityError(
-            f"the log of {server.address} does not hold the last transaction that was read: it continued without it",
+            f"the log of {server.address} does not hold the last transaction that was read: it "
+            "continued without it",
             journal=position.journal,
             offset=position.offset,
             setting="gtid_binlog_state",
@@ -181,10 +195,15 @@ def ends_closed(server: ServerConnection, position: Position) -> bool:
             if offset < _FIRST_OFFSET:
                 continue
             try:
-                rows = server.rows(f"SHOW BINLOG EVENTS IN %s FROM {offset:d} LIMIT 1", (position.journal,))
+                rows = server.rows(
+                    f"SHOW BINLOG EVENTS IN %s FROM {offset:d} LIMIT 1", (position.journal,)
+                )
             except StatementError:
                 continue  # no event begins there
-            if rows and (int(rows[0]["pos"]), int(rows[0]["end_log_pos"])) == (offset, position.offset):
+            if rows and (int(rows[0]["pos"]), int(rows[0]["end_log_pos"])) == (
+                offset,
+                position.offset,
+            ):
                 return str(rows[0]["event_type"]).lower() in ("rotate", "stop")
     return False
 
@@ -217,7 +236,8 @@ def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
 def renumbered(position: Position, created_s: int) -> SourceIdentityError:
     """Return the error for a journal that has the position's name but is another one."""
     return SourceIdentityError(
-        "the journal is not the one that the position was taken from: the log was reset, or it is another server",
+        "the journal is not the one that the position was taken from: the log was reset, or it "
+        "is another server",
         journal=position.journal,
         offset=position.offset,
         expected=f"a journal created at {position.journal_created_s} (seconds since 1970)",
@@ -228,7 +248,11 @@ def renumbered(position: Position, created_s: int) -> SourceIdentityError:
 
 def _missing(position: Position, names: list[str]) -> CdcError:
     expected = f"one of {names[0]} to {names[-1]}" if names else "a journal"
-    if names and position.journal_created_s and journal_number(position.journal) > journal_number(names[-1]):
+    if (
+        names
+        and position.journal_created_s
+        and journal_number(position.journal) > journal_number(names[-1])
+    ):
         # A journal that was read before has a number above the newest: numbering restarted.
         return SourceIdentityError(
             "the server's journals were renumbered: its log was reset, or it is another server",

@@ -69,7 +69,8 @@ class _Refused:
 
 
 class _Sha2:
-    """`caching_sha2_password` and `sha256_password`: no key is taken from another machine without TLS."""
+    """`caching_sha2_password` and `sha256_password`: no key is taken from another machine without
+    TLS."""
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -115,21 +116,33 @@ def _is_local(connection: Any) -> bool:
 
 def _refusal(name: str, connection: Any) -> InsecureLoginError:
     address = f"{connection.host}:{connection.port}"
-    shown = name if name.isascii() and name.isprintable() and len(name) <= 64 else "a plugin with an unusual name"
+    shown = (
+        name
+        if name.isascii() and name.isprintable() and len(name) <= 64
+        else "a plugin with an unusual name"
+    )
     if name in _CLEAR_TEXT:
         expected = "TLS with a verified certificate, because the password is sent in plain text"
-        got = "TLS without verification" if isinstance(connection._sock, ssl.SSLSocket) else "no TLS"
-        next_step = "set source.tls to {mode: verify, ca_file: ...} with the certificate of the server's CA"
+        got = (
+            "TLS without verification" if isinstance(connection._sock, ssl.SSLSocket) else "no TLS"
+        )
+        next_step = (
+            "set source.tls to {mode: verify, ca_file: ...} with the certificate of the server's CA"
+        )
     elif name in _SHA2:
         expected = "TLS, or an account that the server has logged in since it started"
         got = "no TLS"
         next_step = (
-            "set source.tls to {mode: verify, ca_file: ...}; to enable TLS on a server, set ssl_cert and ssl_key"
+            "set source.tls to {mode: verify, ca_file: ...}; to enable TLS on a server, set "
+            "ssl_cert and ssl_key"
         )
     else:
         expected = "caching_sha2_password, sha256_password, mysql_native_password or client_ed25519"
         got = shown
-        next_step = "ALTER USER ... IDENTIFIED WITH caching_sha2_password (MySQL) or mysql_native_password (MariaDB)"
+        next_step = (
+            "ALTER USER ... IDENTIFIED WITH caching_sha2_password (MySQL) or "
+            "mysql_native_password (MariaDB)"
+        )
     return InsecureLoginError(
         f"{address} asks for a login with {shown}; the password was not sent",
         setting="source.tls.mode" if name in _CLEAR_TEXT | _SHA2 else "source.user",

@@ -37,7 +37,8 @@ def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_nam
             what,
             setting=_SETTING,
             expected="an id that is not the server's own",
-            got=f"{own.server_id} (pipeline {pipeline_name}), which is @@server_id of {server.address}",
+            got=f"{own.server_id} (pipeline {pipeline_name}), which is @@server_id of "
+            f"{server.address}",
             next_step=_NEXT_STEP,
         )
     try:
@@ -61,7 +62,8 @@ def thrown_out(
     """Return the error for a dump that the server ended because another reader came with its server
     id; `got` is what it said."""
     return ReplicaIdError(
-        f"{server.address} ended this capture's dump: another reader has connected with the same replica server id",
+        f"{server.address} ended this capture's dump: another reader has connected with the same "
+        "replica server id",
         journal=journal,
         offset=offset,
         setting=_SETTING,
@@ -77,7 +79,10 @@ def _others(server: ServerConnection, own: ReplicaName) -> str:
     except CdcError:
         hosts = None
     if hosts is None:
-        return "a reader whose name the server does not show to this account (REPLICATION MASTER ADMIN)"
+        return (
+            "a reader whose name the server does not show to this account "
+            "(REPLICATION MASTER ADMIN)"
+        )
     others = sorted({host or "a replica without a name" for host in hosts if host != own.host})
     if others:
         return ", ".join(others)
@@ -92,4 +97,6 @@ def _hosts(server: ServerConnection, server_id: int) -> list[str] | None:
     replicas = server.replicas()
     if replicas is None:
         return None
-    return [str(row.get("host", "")) for row in replicas if int(row.get("server_id", 0)) == server_id]
+    return [
+        str(row.get("host", "")) for row in replicas if int(row.get("server_id", 0)) == server_id
+    ]

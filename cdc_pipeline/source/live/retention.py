@@ -48,7 +48,10 @@ def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
     limit = int(variables.get("max_binlog_total_size", "0") or 0)
     variable = "binlog_expire_logs_seconds" if seconds is not None else "expire_logs_days"
     says_days = seconds is None or (not float(seconds) and float(days or 0) > 0)
-    settings = {"binlog_expire_logs_seconds": seconds, "expire_logs_days": days if says_days else None}
+    settings = {
+        "binlog_expire_logs_seconds": seconds,
+        "expire_logs_days": days if says_days else None,
+    }
     expire_s = float(seconds or 0) or float(days or 0) * _DAY_S or None
     if variables.get("binlog_expire_logs_auto_purge", "ON").upper() in ("OFF", "0"):
         expire_s, settings = None, {"binlog_expire_logs_auto_purge": "OFF"}
@@ -57,7 +60,9 @@ def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
     return JournalRetention(
         expire_s=expire_s,
         total_bytes=limit or None,
-        setting=", ".join(f"{name} = {value}" for name, value in settings.items() if value is not None),
+        setting=", ".join(
+            f"{name} = {value}" for name, value in settings.items() if value is not None
+        ),
         variable=variable,
         in_days=seconds is None,
     )

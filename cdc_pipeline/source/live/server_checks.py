@@ -22,7 +22,9 @@ from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 from cdc_pipeline.source.live.login import is_this_machine
 
-_AFTER: Final = "; then let open sessions reconnect, and start after the events that they have written"
+_AFTER: Final = (
+    "; then let open sessions reconnect, and start after the events that they have written"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,9 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
             got=first.got,
             next_step=first.next_step,
         )
-    listing = "\n".join(f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings)
+    listing = "\n".join(
+        f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings
+    )
     raise first.error(
         f"{server.address} cannot be captured yet; {len(findings)} findings:\n{listing}\n ",
         setting=", ".join(f.setting for f in findings),
@@ -97,7 +101,9 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
 
 def setting_findings(server: ServerConnection) -> list[Finding]:
     """Return the variables with values that capture cannot work with."""
-    values = server.variables([name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name])
+    values = server.variables(
+        [name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name]
+    )
     found = []
     for rule in _RULES:
         value = values.get(rule.variable)
@@ -108,7 +114,12 @@ def setting_findings(server: ServerConnection) -> list[Finding]:
             expected = rule.good[0] or "an empty value"
             found.append(
                 Finding(
-                    ServerSettingError, rule.variable, rule.what, expected, value or "an empty value", rule.statement
+                    ServerSettingError,
+                    rule.variable,
+                    rule.what,
+                    expected,
+                    value or "an empty value",
+                    rule.statement,
                 )
             )
     if any(finding.setting == "log_bin" for finding in found):
@@ -137,7 +148,11 @@ def setting_notes(server: ServerConnection) -> tuple[str, ...]:
     """Return what would make captures of a server safer, but is not required."""
     found = metadata_finding(server)
     plain: tuple[str, ...] = ()
-    if server.config.tls.mode == "preferred" and not server.encrypted and not is_this_machine(server.config.host):
+    if (
+        server.config.tls.mode == "preferred"
+        and not server.encrypted
+        and not is_this_machine(server.config.host)
+    ):
         plain = (
             f"{server.address} offers no TLS, and source.tls.mode preferred continues without "
             "it: rows are sent in plain text; give the server a certificate and set "

@@ -33,13 +33,18 @@ from cdc_pipeline.text.server_messages import said_by_server
 PARSE_ERROR: Final = 1064
 UNKNOWN_VARIABLE: Final = 1193
 ACCESS_DENIED_PRIVILEGE: Final = 1227
-LOST_NUMBERS: Final = frozenset({2006, 2013, 2055, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1317, 1927})
-DENIED_NUMBERS: Final = frozenset({1044, 1045, 1130, 1698, 1820, 1862, 3118, 3878, 3879, 3880, 4151})
+LOST_NUMBERS: Final = frozenset(
+    {2006, 2013, 2055, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1317, 1927}
+)
+DENIED_NUMBERS: Final = frozenset(
+    {1044, 1045, 1130, 1698, 1820, 1862, 3118, 3878, 3879, 3880, 4151}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """One cause among the errors of the dump stream, known by pieces of the server's text in lower case."""
+    """One cause among the errors of the dump stream, known by pieces of the server's text in lower
+    case."""
 
     error: type[CdcError]
     what: str
@@ -84,7 +89,8 @@ _STREAM_CAUSES: Final = (
     _Cause(
         ReplicaIdError,
         "another reader with the same server id has connected to the server",
-        "give this pipeline its own source.replica_server_id; run only one capture of a pipeline at a time",
+        "give this pipeline its own source.replica_server_id; run only one capture of a "
+        "pipeline at a time",
         ("same server_uuid/server_id",),
     ),
     _Cause(
@@ -95,14 +101,18 @@ _STREAM_CAUSES: Final = (
     ),
     _Cause(
         ServerSettingError,
-        "the server sends no transactions without a GTID while its gtid_mode is ON, and there are some after the start",
-        "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again; when the run has passed them, set it to 'ON' again",
+        "the server sends no transactions without a GTID while its gtid_mode is ON, and there are "
+        "some after the start",
+        "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again; when the run has passed them, set "
+        "it to 'ON' again",
         ("anonymous transaction when @@global.gtid_mode = on",),
     ),
     _Cause(
         ServerSettingError,
-        "the server sends no transactions with a GTID while its gtid_mode is OFF, and there are some after the start",
-        "SET GLOBAL gtid_mode = 'OFF_PERMISSIVE' and run again; when the run has passed them, set it to 'OFF' again",
+        "the server sends no transactions with a GTID while its gtid_mode is OFF, and there are "
+        "some after the start",
+        "SET GLOBAL gtid_mode = 'OFF_PERMISSIVE' and run again; when the run has passed them, set "
+        "it to 'OFF' again",
         ("gtid-transaction when @@global.gtid_mode = off",),
     ),
     _Cause(
@@ -142,7 +152,8 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
         return SourceError(
             f"cannot establish a TLS connection to {address}",
             setting="source.tls",
-            got=f"{original.reason or ''} {getattr(original, 'verify_message', '')}".strip() or text,
+            got=f"{original.reason or ''} {getattr(original, 'verify_message', '')}".strip()
+            or text,
             next_step="set source.tls.ca_file to the certificate of the server's CA and "
             "connect by the name in the server's certificate; source.tls.mode "
             "verify_ca does not check the name, and required checks nothing",
@@ -152,7 +163,8 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             f"{address} offers no TLS",
             setting="source.tls.mode",
             got=text,
-            next_step="give the server a certificate (ssl_cert, ssl_key), or set source.tls.mode to off",
+            next_step="give the server a certificate (ssl_cert, ssl_key), or set "
+            "source.tls.mode to off",
         )
     if number == 3159:
         return SourceError(
@@ -166,15 +178,16 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             f"{address} refuses the account {user!r}",
             setting="source.user, source.password",
             got=f"error {number}: {_without_password_hint(text)}",
-            next_step="check user and password (the environment variable that holds it), that the account may connect "
-            "from this machine, and whether it requires TLS (source.tls.mode)",
+            next_step="check user and password (the environment variable that holds it), that the "
+            "account may connect from this machine, and whether it requires TLS (source.tls.mode)",
         )
     if number in (1251, 1524, 2059, 2061) or isinstance(error, RuntimeError):
         return SourceError(
             f"{address} asks for an authentication method that is not available",
             setting="source.user",
             got=text,
-            next_step="ALTER USER ... IDENTIFIED WITH caching_sha2_password (MySQL) or mysql_native_password (MariaDB)",
+            next_step="ALTER USER ... IDENTIFIED WITH caching_sha2_password (MySQL) or "
+            "mysql_native_password (MariaDB)",
         )
     return ServerUnreachableError(
         f"no connection to {address}",
@@ -184,7 +197,9 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
     )
 
 
-def stream_error(number: int, text: str, *, journal: str | None, offset: int | None, address: str) -> CdcError:
+def stream_error(
+    number: int, text: str, *, journal: str | None, offset: int | None, address: str
+) -> CdcError:
     """Return the error for an error packet that ended a dump; `journal` and `offset` tell how far
     it had been read."""
     got = f"error {number}: {text}"
@@ -200,17 +215,22 @@ def stream_error(number: int, text: str, *, journal: str | None, offset: int | N
     lowered = text.lower()
     for cause in _STREAM_CAUSES:
         if any(piece in lowered for piece in cause.texts):
-            return cause.error(cause.what, journal=journal, offset=offset, got=got, next_step=cause.next_step)
+            return cause.error(
+                cause.what, journal=journal, offset=offset, got=got, next_step=cause.next_step
+            )
     return SourceError(
         f"{address} ended the dump with an error",
         journal=journal,
         offset=offset,
         got=got,
-        next_step="look the error up in the server's error log; everything before this position was delivered",
+        next_step="look the error up in the server's error log; everything before this "
+        "position was delivered",
     )
 
 
-def lost_connection(address: str, got: object, *, journal: str | None, offset: int | None) -> ServerUnreachableError:
+def lost_connection(
+    address: str, got: object, *, journal: str | None, offset: int | None
+) -> ServerUnreachableError:
     """Return the error for a dump whose connection broke."""
     return ServerUnreachableError(
         f"the connection to {address} broke while the log was being read",
@@ -235,7 +255,9 @@ def asks_for_file(address: str) -> SourceError:
     )
 
 
-def lost_table_connection(address: str, got: object, *, table: str | None = None) -> ServerUnreachableError:
+def lost_table_connection(
+    address: str, got: object, *, table: str | None = None
+) -> ServerUnreachableError:
     """Return the error for a broken connection over which tables are read."""
     return ServerUnreachableError(
         f"the connection to {address} broke while tables were being read",
@@ -246,7 +268,8 @@ def lost_table_connection(address: str, got: object, *, table: str | None = None
 
 
 def error_parts(error: BaseException) -> tuple[int | None, str]:
-    """Return number and words of a pymysql error; (None, words) for any other. No value is among them."""
+    """Return number and words of a pymysql error; (None, words) for any other. No value is among
+    them."""
     if len(error.args) >= 2 and isinstance(error.args[0], int):
         return error.args[0], said_by_server(error.args[0], str(error.args[1]))
     return None, said_by_server(None, str(error)) or type(error).__name__

@@ -25,7 +25,8 @@ class ServerChoice(NamedTuple):
 
 
 def addresses(config: LiveSourceConfig) -> tuple[str, ...]:
-    """``host:port`` of the primary and of the standby, if there is one: as `ServerIdentity.address` has them."""
+    """``host:port`` of the primary and of the standby, if there is one: as `ServerIdentity.address`
+    has them."""
     primary = f"{config.host}:{config.port}"
     standby = config.standby
     return (primary,) if standby is None else (primary, f"{standby.host}:{standby.port}")
@@ -59,7 +60,9 @@ def choose_server(config: LiveSourceConfig) -> ServerChoice:
             next_step=failure.next_step,
         ) from error
     return ServerChoice(
-        other, f"the primary {primary_address} cannot be reached ({failure.got}): the standby {standby_address}"
+        other,
+        f"the primary {primary_address} cannot be reached ({failure.got}): the standby "
+        f"{standby_address}",
     )
 
 

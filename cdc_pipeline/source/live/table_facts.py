@@ -63,7 +63,9 @@ class TableFacts:
         return self.kind in _WITH_ROWS
 
 
-def read_table_facts(server: ServerConnection, captured: Callable[[str, str], bool]) -> list[TableFacts]:
+def read_table_facts(
+    server: ServerConnection, captured: Callable[[str, str], bool]
+) -> list[TableFacts]:
     """Return the captured tables, views and sequences that the account can see, by name.
 
     Raises:
@@ -86,7 +88,11 @@ def read_table_facts(server: ServerConnection, captured: Callable[[str, str], bo
         columns.setdefault((str(row["table_schema"]), str(row["table_name"])), []).append(row)
     is_mariadb = server.flavor == "mariadb"
     return [
-        _facts(row, columns.get((str(row["table_schema"]), str(row["table_name"])), []), is_mariadb=is_mariadb)
+        _facts(
+            row,
+            columns.get((str(row["table_schema"]), str(row["table_name"])), []),
+            is_mariadb=is_mariadb,
+        )
         for row in listed
     ]
 

@@ -34,17 +34,23 @@ def tls_arguments(tls: TlsConfig) -> dict[str, Any]:
 
 def _context(tls: TlsConfig) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=None if tls.ca_file is None else str(tls.ca_file))
+        context = ssl.create_default_context(
+            cafile=None if tls.ca_file is None else str(tls.ca_file)
+        )
     except OSError as error:
         raise _unreadable("source.tls.ca_file", tls.ca_file, error) from None
     # MySQL's self-made certificates violate the strict profile of RFC 5280 (Python 3.13's default).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode == "verify"
-    context.verify_mode = ssl.CERT_REQUIRED if tls.mode in ("verify_ca", "verify") else ssl.CERT_NONE
+    context.verify_mode = (
+        ssl.CERT_REQUIRED if tls.mode in ("verify_ca", "verify") else ssl.CERT_NONE
+    )
     if tls.certificate_file is not None:
         key_file = tls.key_file or tls.certificate_file
         try:
-            context.load_cert_chain(str(tls.certificate_file), keyfile=str(key_file), password=_no_password)
+            context.load_cert_chain(
+                str(tls.certificate_file), keyfile=str(key_file), password=_no_password
+            )
         except OSError as error:
             raise _unreadable("source.tls.certificate_file", tls.certificate_file, error) from None
     return context
@@ -61,5 +67,6 @@ def _unreadable(setting: str, file: Path | None, error: OSError) -> ConfigError:
         setting=setting,
         expected="a readable PEM file, and a key without a passphrase",
         got=f"{file}: {error.strerror or error}",
-        next_step="correct the path, or set source.tls.mode to required to connect without verification",
+        next_step="correct the path, or set source.tls.mode to required to connect "
+        "without verification",
     )

@@ -62,7 +62,9 @@ class CommitLocks:
         try:
             if not self._are_recorded:
                 self._check(self._rows(_ARE_RECORDED)[0])
-            return frozenset((_number(row["thread"]), _number(row["event"])) for row in self._rows(_HOLDERS))
+            return frozenset(
+                (_number(row["thread"]), _number(row["event"])) for row in self._rows(_HOLDERS)
+            )
         except StatementError as error:
             raise LocksUnseenError(f"its locks cannot be read: error {error.number}") from None
 

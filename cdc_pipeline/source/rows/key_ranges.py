@@ -80,7 +80,9 @@ class KeyRange:
         else."""
         after, upto = plain["after"], plain["upto"]
         return cls(
-            None if after is None else tuple(after), None if upto is None else tuple(upto), tuple(plain.get("key", ()))
+            None if after is None else tuple(after),
+            None if upto is None else tuple(upto),
+            tuple(plain.get("key", ())),
         )
 
 
@@ -97,7 +99,10 @@ def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) ->
     for column, value in list(zip(key, bound, strict=True))[-2::-1]:
         name = quoted(column)
         # The first part is redundant: it gives the optimizer one range of the key's first column.
-        condition = f"{name} {strict}= {value} AND ({name} {strict} {value} OR ({name} = {value} AND {condition}))"
+        condition = (
+            f"{name} {strict}= {value} AND ({name} {strict} {value} OR ({name} = {value} "
+            f"AND {condition}))"
+        )
     return f"({condition})"
 
 
@@ -107,8 +112,8 @@ def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
     if schema.primary_key:
         return schema.key_names
     rows = reader.query(
-        "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS "
-        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+        "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s "
+        "AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
         (schema.database, schema.table),
     )[1]
     keys: dict[str, list[str | None]] = {}
@@ -117,7 +122,8 @@ def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
     columns = {column.name.lower(): column for column in schema.columns}
     found = []
     for index, names in keys.items():
-        parts = [columns.get(name.lower()) if name is not None else None for name in names]  # None: an expression
+        # None: an expression
+        parts = [columns.get(name.lower()) if name is not None else None for name in names]
         usable = [part for part in parts if part and not part.nullable and part.type.key]
         if len(usable) == len(names):
             found.append((len(names), index, tuple(part.name for part in usable)))
@@ -172,12 +178,17 @@ def plan_ranges(
             rows = reader.try_query(sql)[1]
         except StatementError as error:
             raise table_error(
-                error.number, error.text, address=reader.address, table=schema.full_name, where=where
+                error.number,
+                error.text,
+                address=reader.address,
+                table=schema.full_name,
+                where=where,
             ) from None
         upto = literals.of_row(rows[0]) if rows else None
         if upto is not None and upto == after:  # it would be found for ever
             raise SchemaError(
-                "the keys cannot be read in ranges: after a bound the server finds the same bound again",
+                "the keys cannot be read in ranges: after a bound the server finds the "
+                "same bound again",
                 table=schema.full_name,
                 expected=f"a key after ({', '.join(upto)})",
                 got="that key: it does not compare with itself as a literal",
@@ -204,12 +215,16 @@ class _Literals:
                 next_step="name the columns of a unique key that has no NULL",
             )
         self._columns = [by_name[name] for name in key]
-        self._collations = _collations(reader, schema) if any(c.type.key == "text" for c in self._columns) else {}
+        self._collations = (
+            _collations(reader, schema) if any(c.type.key == "text" for c in self._columns) else {}
+        )
         self._table = schema.full_name
         self.expressions = [_expression(column) for column in self._columns]
 
     def of_row(self, row: Sequence[Any]) -> tuple[str, ...]:
-        return tuple(self._literal(column, value) for column, value in zip(self._columns, row, strict=True))
+        return tuple(
+            self._literal(column, value) for column, value in zip(self._columns, row, strict=True)
+        )
 
     def _literal(self, column: Column, value: Any) -> str:
         form = column.type.key
@@ -217,7 +232,8 @@ class _Literals:
             raise self._unusable(column, "NULL")
         if form == "real":
             digits = repr(float(value))
-            return digits if "e" in digits else f"{digits}e0"  # without an exponent it would be a DECIMAL
+            # without an exponent it would be a DECIMAL
+            return digits if "e" in digits else f"{digits}e0"
         text = _text(value)
         if form in ("number", "bits", "labels"):
             return self._checked(column, _NUMBER, text)
@@ -271,7 +287,9 @@ def _collations(reader: TableReader, schema: TableSchema) -> dict[str, str]:
         "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (schema.database, schema.table),
     )[1]
-    return {_text(name).lower(): _text(collation) for name, collation in rows if collation is not None}
+    return {
+        _text(name).lower(): _text(collation) for name, collation in rows if collation is not None
+    }
 
 
 def _text(value: Any) -> str:

@@ -34,14 +34,27 @@ _READABLE_WITHIN_S: Final = 1.0
 _POLL_S: Final = 0.005
 _FIRST_OFFSET: Final = 4
 _GTID: Final = re.compile(r"GTID_NEXT\s*=\s*'([0-9A-Fa-f-]{36}:[^'\s]+)'")
-_STATEMENT: Final = re.compile(r"(BEGIN|COMMIT|(ROLLBACK TO |RELEASE )?SAVEPOINT\b.*)", re.IGNORECASE | re.DOTALL)
+_STATEMENT: Final = re.compile(
+    r"(BEGIN|COMMIT|(ROLLBACK TO |RELEASE )?SAVEPOINT\b.*)", re.IGNORECASE | re.DOTALL
+)
 # Harmless by itself: its table maps and its end decide.
 _HARMLESS: Final = frozenset(
     {
-        "Write_rows", "Update_rows", "Delete_rows", "Write_rows_v1", "Update_rows_v1", "Delete_rows_v1",
-        "Update_rows_partial", "Xid", "Rows_query", "Format_desc", "Previous_gtids", "Rotate", "Stop",
+        "Write_rows",
+        "Update_rows",
+        "Delete_rows",
+        "Write_rows_v1",
+        "Update_rows_v1",
+        "Delete_rows_v1",
+        "Update_rows_partial",
+        "Xid",
+        "Rows_query",
+        "Format_desc",
+        "Previous_gtids",
+        "Rotate",
+        "Stop",
     }
-)  # fmt: skip
+)
 
 
 class LogTail:
@@ -53,7 +66,9 @@ class LogTail:
         since: a place with the set of all transactions before it.
     """
 
-    def __init__(self, reader: TableReader, tables: Collection[tuple[str, str]], since: Position) -> None:
+    def __init__(
+        self, reader: TableReader, tables: Collection[tuple[str, str]], since: Position
+    ) -> None:
         self._reader = reader
         self._names = [f"({database}.{table})".casefold() for database, table in tables]
         self._is_plain = all(name.isascii() for name in self._names)
@@ -88,10 +103,16 @@ class LogTail:
         if self._next is not None and self._is_in(self._next.gtid_set, executed):
             self._base, self._next, self._is_proved = self._next, None, True
         if self._base.journal != place.journal:
-            self._base, self._next, self._is_proved = Position(place.journal, _FIRST_OFFSET), None, True
+            self._base, self._next, self._is_proved = (
+                Position(place.journal, _FIRST_OFFSET),
+                None,
+                True,
+            )
             return False
         if not self._is_proved:
-            self._is_proved = bool(self._base.gtid_set) and self._is_in(self._base.gtid_set, executed)
+            self._is_proved = bool(self._base.gtid_set) and self._is_in(
+                self._base.gtid_set, executed
+            )
         return self._is_proved
 
     def _read_events(self, place: Position) -> tuple[list[str], list[str] | None] | None:
@@ -110,7 +131,9 @@ class LogTail:
                 return None
             time.sleep(_POLL_S)  # the reported end is not synced yet
 
-    def _sorted(self, rows: Sequence[Sequence[Any]], place: Position) -> tuple[list[str], list[str] | None]:
+    def _sorted(
+        self, rows: Sequence[Sequence[Any]], place: Position
+    ) -> tuple[list[str], list[str] | None]:
         gtids: list[str] = []
         touching: dict[str, None] = {}
         is_known = True
@@ -131,14 +154,18 @@ class LogTail:
         if kind == "Table_map":
             folded = text.casefold()
             return self._is_plain and not any(name in folded for name in self._names)
-        return kind in _HARMLESS or (kind == "Query" and _STATEMENT.fullmatch(text.strip()) is not None)
+        return kind in _HARMLESS or (
+            kind == "Query" and _STATEMENT.fullmatch(text.strip()) is not None
+        )
 
     def _is_in(self, part: str, whole: str) -> bool:
         return bool(int(self._reader.query("SELECT GTID_SUBSET(%s, %s)", (part, whole))[1][0][0]))
 
     def _joined(self, executed: str, gtids: Sequence[str]) -> str:
         text = ",".join((executed, *gtids)) if executed else ",".join(gtids)
-        return compact_set(_text(self._reader.query("SELECT GTID_SUBTRACT(%s, '')", (text,))[1][0][0]))
+        return compact_set(
+            _text(self._reader.query("SELECT GTID_SUBTRACT(%s, '')", (text,))[1][0][0])
+        )
 
 
 def _text(value: Any) -> str:

@@ -114,7 +114,9 @@ def committed(server: ServerConnection, position: Position) -> bool:
     return _committed_by_mysql(server, position)
 
 
-def wait_committed(server: ServerConnection, position: Position, *, timeout_s: float = 30) -> Position:
+def wait_committed(
+    server: ServerConnection, position: Position, *, timeout_s: float = 30
+) -> Position:
     """Return the low mark for a load from `position`: `position` itself as soon as it is proved;
     for MySQL without GTIDs the beginning of the newest journal, if that is earlier.
 
@@ -142,7 +144,9 @@ def wait_committed(server: ServerConnection, position: Position, *, timeout_s: f
 def _committed_by_mysql(server: ServerConnection, position: Position) -> bool:
     if position.gtid_set and server.uses_gtids:
         try:
-            return bool(server.value("SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (position.gtid_set,)))
+            return bool(
+                server.value("SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (position.gtid_set,))
+            )
         except StatementError as error:
             raise server.unexpected(error) from None
     if position.order <= _newest_journal(server).order:
@@ -159,7 +163,9 @@ def _newest_journal(server: ServerConnection) -> Position:
     return Position(server.journals()[-1].journal, _FIRST_OFFSET)
 
 
-def _proved_without_gtids(server: ServerConnection, position: Position, *, timeout_s: float) -> Position:
+def _proved_without_gtids(
+    server: ServerConnection, position: Position, *, timeout_s: float
+) -> Position:
     """Return `position` as soon as all commits that were under way after it are done; an earlier
     boundary if that cannot be seen or takes too long."""
     if position.order <= server.end_position().order:
@@ -200,7 +206,9 @@ def exact_view(
     if reader.flavor == "mariadb":
         reader.begin_view()
         place = _place_of(reader.query)
-        gtid_set = reader.query("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))[1][0][0]
+        gtid_set = reader.query("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))[1][
+            0
+        ][0]
         return Mark(place.journal, place.offset, compact_set(_text(gtid_set or "")))
     mode = _text(reader.query("SELECT @@GLOBAL.gtid_mode")[1][0][0])
     attempt = _exact_by_gtids if mode.upper() == "ON" else _exact_by_locks
@@ -217,9 +225,9 @@ def exact_view(
                 setting="gtid_mode",
                 expected="ON",
                 got=f"{mode}; {error.what}",
-                next_step="switch GTIDs on (enforce_gtid_consistency = ON, then gtid_mode step by step to ON); or "
-                "GRANT SELECT ON performance_schema.* TO the account, with performance_schema = ON; or keep the table "
-                "as a mirror with a key",
+                next_step="switch GTIDs on (enforce_gtid_consistency = ON, then gtid_mode step by "
+                "step to ON); or GRANT SELECT ON performance_schema.* TO the account, with "
+                "performance_schema = ON; or keep the table as a mirror with a key",
             ) from None
         if mark is not None:
             return mark
@@ -227,7 +235,8 @@ def exact_view(
             raise TableReadInterruptedError(
                 f"{reader.address} always had a transaction in flight",
                 expected="no transaction that is between log and engine while a view is opened",
-                got=f"{tries} tries in {timeout_s:g} s" + (f"; owned at the last try: {owned[:200]}" if owned else ""),
+                got=f"{tries} tries in {timeout_s:g} s"
+                + (f"; owned at the last try: {owned[:200]}" if owned else ""),
                 next_step="run again when the server is less busy; or read from a replica "
                 "whose applier is stopped; or keep the table as a mirror with a "
                 "key, which needs no exact position",

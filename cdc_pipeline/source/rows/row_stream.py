@@ -55,7 +55,9 @@ class RowConnection:
         try:
             self._connection: Connection[Any] = open_connection(config)
         except (pymysql.Error, OSError, RuntimeError) as error:
-            raise server_errors.connect_error(error, address=self.address, user=config.user) from None
+            raise server_errors.connect_error(
+                error, address=self.address, user=config.user
+            ) from None
         self._socket: socket.socket = self._connection._sock  # type: ignore[attr-defined]
         self._thread_id: int = self._connection.thread_id()  # type: ignore[no-untyped-call]
         for name, value in _KEEPALIVE:
@@ -155,7 +157,9 @@ class RowConnection:
         if number is not None and number not in server_errors.LOST_NUMBERS - {_INTERRUPTED}:
             return StatementError(number, text)
         self.broken = True
-        return server_errors.lost_table_connection(self.address, text if number is None else f"error {number}: {text}")
+        return server_errors.lost_table_connection(
+            self.address, text if number is None else f"error {number}: {text}"
+        )
 
     def abandon(self) -> None:
         """Abandon a running result: make the server stop working on it, and close the

@@ -37,17 +37,21 @@ from cdc_pipeline.source.rows.table_errors import table_error
 
 _TIMEOUT_S: Final = 6 * 3600
 _SESSION: Final = (
-    # ALLOW_INVALID_DATES: bounds of keys may be such dates. No ANSI_QUOTES, PAD_CHAR_TO_FULL_LENGTH, NO_BACKSLASH_...
-    "SET SESSION time_zone = '+00:00', SESSION sql_mode = 'ALLOW_INVALID_DATES', character_set_results = NULL, "
-    f"SESSION net_write_timeout = {_TIMEOUT_S}, SESSION wait_timeout = {_TIMEOUT_S}, "
-    "SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1",
+    # ALLOW_INVALID_DATES: bounds of keys may be such dates. No ANSI_QUOTES,
+    # PAD_CHAR_TO_FULL_LENGTH, NO_BACKSLASH_...
+    "SET SESSION time_zone = '+00:00', SESSION sql_mode = 'ALLOW_INVALID_DATES', "
+    f"character_set_results = NULL, SESSION net_write_timeout = {_TIMEOUT_S}, SESSION wait_timeout "
+    f"= {_TIMEOUT_S}, SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
 )
 # Time limits; a server that does not know one of them does not have it.
 _UNLIMITED: Final = (
-    "max_execution_time", "max_statement_time", "idle_transaction_timeout", "idle_readonly_transaction_timeout",
-)  # fmt: skip
+    "max_execution_time",
+    "max_statement_time",
+    "idle_transaction_timeout",
+    "idle_readonly_transaction_timeout",
+)
 
 
 class TableReader:
@@ -55,7 +59,8 @@ class TableReader:
 
     Args:
         config: the server.
-        batch_bytes: a batch ends with the row that would exceed so many bytes, as the server sends them.
+        batch_bytes: a batch ends with the row that would exceed so many bytes, as the server sends
+            them.
     """
 
     def __init__(self, config: LiveSourceConfig, *, batch_bytes: int = BATCH_BYTES) -> None:
@@ -71,7 +76,10 @@ class TableReader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -151,30 +159,48 @@ class TableReader:
             TableReadError: as the server answered; earlier batches are complete.
         """
         plan = result_plan(schema)
-        return self._select(plan, _select_statement(plan, bounds=bounds, where=where), where, batch_rows)
+        return self._select(
+            plan, _select_statement(plan, bounds=bounds, where=where), where, batch_rows
+        )
 
-    def _select(self, plan: ResultPlan, sql: str, where: str, batch_rows: int) -> Iterator[SelectedRows]:
+    def _select(
+        self, plan: ResultPlan, sql: str, where: str, batch_rows: int
+    ) -> Iterator[SelectedRows]:
         table = plan.schema.full_name
         if self._reading:
             raise SourceError(
-                "another result is still being read by this connection", table=table, next_step="read it to its end"
+                "another result is still being read by this connection",
+                table=table,
+                next_step="read it to its end",
             )
         connection = self._open()
         result = ResultSet(
-            plan, is_mariadb=self.flavor == "mariadb", batch_rows=batch_rows, batch_bytes=self._batch_bytes,
+            plan,
+            is_mariadb=self.flavor == "mariadb",
+            batch_rows=batch_rows,
+            batch_bytes=self._batch_bytes,
             packet_bytes_max=self.config.packet_bytes_max,
-        )  # fmt: skip
+        )
         self._reading = True
         try:
             if where:
-                connection.query(f"USE {quoted(plan.schema.database)}")  # names in the condition are its
+                # names in the condition are its
+                connection.query(f"USE {quoted(plan.schema.database)}")
             with closing(connection.rows(sql, result)) as batches:  # type: ignore[type-var]
                 yield from batches
             assert result.end is not None
             if result.end.code:
-                raise table_error(result.end.code, result.end.message, address=self.address, table=table, where=where)
+                raise table_error(
+                    result.end.code,
+                    result.end.message,
+                    address=self.address,
+                    table=table,
+                    where=where,
+                )
         except StatementError as error:
-            raise table_error(error.number, error.text, address=self.address, table=table, where=where) from None
+            raise table_error(
+                error.number, error.text, address=self.address, table=table, where=where
+            ) from None
         except CdcError as error:
             if error.table is None:
                 error.table = table
@@ -197,7 +223,9 @@ class TableReader:
                 connection.query(statement)
             for name in _UNLIMITED:
                 _knows(connection, f"SET SESSION {name} = 0")
-            self._flavor = "mariadb" if _knows(connection, "SELECT @@GLOBAL.gtid_binlog_pos") else "mysql"
+            self._flavor = (
+                "mariadb" if _knows(connection, "SELECT @@GLOBAL.gtid_binlog_pos") else "mysql"
+            )
         except StatementError as error:
             connection.close()
             raise SourceError(
@@ -220,7 +248,8 @@ class TableReader:
 def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where: str = "") -> str:
     """Return the SELECT of a table's rows; all names quoted."""
     schema = plan.schema
-    sql = f"SELECT {', '.join(plan.expressions)} FROM {quoted(schema.database)}.{quoted(schema.table)}"  # noqa: S608
+    table = f"{quoted(schema.database)}.{quoted(schema.table)}"
+    sql = f"SELECT {', '.join(plan.expressions)} FROM {table}"  # noqa: S608
     conditions = []
     key: tuple[str, ...] = ()
     if bounds is not None:

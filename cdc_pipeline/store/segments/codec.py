@@ -87,9 +87,13 @@ def parse_header(raw: bytes) -> EntryHeader:
     (crc,) = _HEADER_CRC.unpack_from(raw, _FIELDS.size)
     if zlib.crc32(raw[: _FIELDS.size]) != crc:
         raise EntryError("the checksum of the entry's header is wrong")
-    magic, version, kind, context, detail, rows, body_crc, data, sequence, end = _FIELDS.unpack_from(raw)
+    magic, version, kind, context, detail, rows, body_crc, data, sequence, end = (
+        _FIELDS.unpack_from(raw)
+    )
     if (magic, version) != (_MAGIC, _VERSION):
-        raise EntryError(f"magic number {magic:#x} and version {version} instead of {_MAGIC:#x} and {_VERSION}")
+        raise EntryError(
+            f"magic number {magic:#x} and version {version} instead of {_MAGIC:#x} and {_VERSION}"
+        )
     return EntryHeader(sequence, SliceKind(kind), context, detail, rows, data, body_crc, end)
 
 
@@ -122,16 +126,32 @@ class EntryEncoder:
         for piece in (*data, tail):
             body_crc = zlib.crc32(piece, body_crc)
         fields = _FIELDS.pack(
-            _MAGIC, _VERSION, part.kind, len(context), len(detail), len(rows), body_crc, data_bytes, entry.first,
+            _MAGIC,
+            _VERSION,
+            part.kind,
+            len(context),
+            len(detail),
+            len(rows),
+            body_crc,
+            data_bytes,
+            entry.first,
             part.chunk.end_offset,
-        )  # fmt: skip
+        )
         return [fields + _HEADER_CRC.pack(zlib.crc32(fields)) + front, *data, tail]
 
     def _context_of(self, part: EventSlice) -> bytes:
         known, chunk = self._key, part.chunk
-        if known is None or known[:2] != (chunk.journal, part.source) or known[2] is not chunk.journal_format:
+        if (
+            known is None
+            or known[:2] != (chunk.journal, part.source)
+            or known[2] is not chunk.journal_format
+        ):
             self._key = (chunk.journal, part.source, chunk.journal_format)
-            plain = {"journal": chunk.journal, "source": part.source, "format": asdict(chunk.journal_format)}
+            plain = {
+                "journal": chunk.journal,
+                "source": part.source,
+                "format": asdict(chunk.journal_format),
+            }
             self._context = json.dumps(plain, separators=(",", ":")).encode()
         return self._context
 
@@ -141,7 +161,11 @@ class EntryDecoder:
 
     def __init__(self) -> None:
         self._raw_context = b""
-        self._context: tuple[str, str, JournalFormat] = ("", "", JournalFormat(0, "", False, 0, 0, 0, (), False))
+        self._context: tuple[str, str, JournalFormat] = (
+            "",
+            "",
+            JournalFormat(0, "", False, 0, 0, 0, (), False),
+        )
 
     def decode(self, header: EntryHeader, raw: NDArray[np.uint8]) -> EventSlice:
         """Return the slice, whose rows and bytes are views of `raw` (a whole entry with its
@@ -204,7 +228,10 @@ def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
     breaks = np.flatnonzero((between < 0) | (between > _GAP_BYTES_MAX)) + 1
     firsts, lasts = np.append(0, breaks), np.append(breaks - 1, len(stops) - 1)
     begins, ends = starts[firsts], stops[lasts]
-    runs = [part.chunk.data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    runs = [
+        part.chunk.data[begin:end]
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
     if len(runs) > _RUNS_MAX:
         runs = [np.concatenate(runs)]
     moved = begins - (np.cumsum(ends - begins) - (ends - begins))

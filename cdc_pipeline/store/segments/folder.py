@@ -41,7 +41,9 @@ class SegmentsFolder:
             return
         try:
             # Check before changing permissions: a folder with other files stays unchanged.
-            there = os.listdir(self.path) if self.path.is_dir() and not self.path.is_symlink() else []
+            there = (
+                os.listdir(self.path) if self.path.is_dir() and not self.path.is_symlink() else []
+            )
             foreign = sorted(name for name in there if not _OWN_NAME.fullmatch(name))
             if foreign:
                 raise StoreError(
@@ -52,7 +54,9 @@ class SegmentsFolder:
                     next_step="give the store a separate directory",
                 )
             take_private(self.path)
-            lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            lock = os.open(
+                self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
         except NotOursError as error:
             raise StoreError(
                 "another user could read or replace the store's directory",

@@ -29,7 +29,11 @@ from cdc_pipeline.store.ring import (
     BatchMode,
     RingStore,
 )
-from cdc_pipeline.store.segments.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT_SEGMENT_BYTES, SegmentLog
+from cdc_pipeline.store.segments.segments import (
+    DEFAULT_DISK_BYTES_MAX,
+    DEFAULT_SEGMENT_BYTES,
+    SegmentLog,
+)
 
 DEFAULT_MEMORY_BYTES: Final = DEFAULT_RING_EVENTS * DEFAULT_MEMORY_UNIT_BYTES
 _ROW_BYTES: Final = EVENT_DTYPE.itemsize
@@ -64,13 +68,18 @@ class _MixedKeeper:
 
     def _fits(self, events: int, event_bytes: int) -> bool:
         events += self.events
-        return events <= self._events_max and self.event_bytes + event_bytes + events * _ROW_BYTES <= self._bytes_max
+        return (
+            events <= self._events_max
+            and self.event_bytes + event_bytes + events * _ROW_BYTES <= self._bytes_max
+        )
 
     def _takes_memory(self) -> bool:
         """Return whether memory may be used now; if the disk is full, there is no other room."""
         if self._is_spilling and self.log.has_room:
             used_bytes = self.event_bytes + self.events * _ROW_BYTES
-            self._is_spilling = 2 * self.events > self._events_max or 2 * used_bytes > self._bytes_max
+            self._is_spilling = (
+                2 * self.events > self._events_max or 2 * used_bytes > self._bytes_max
+            )
             return not self._is_spilling
         return True
 
@@ -82,7 +91,9 @@ class _MixedKeeper:
         spilled: list[MemoryEntry] = []
         takes_memory = self._takes_memory()
         for entry in entries:
-            if takes_memory and self._fits(events + entry.event_count, event_bytes + entry.event_bytes):
+            if takes_memory and self._fits(
+                events + entry.event_count, event_bytes + entry.event_bytes
+            ):
                 events += entry.event_count
                 event_bytes += entry.event_bytes
             else:
@@ -144,8 +155,12 @@ class MixedEventStore(RingStore):
         memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
         ddl_isolation: bool = True,
     ) -> None:
-        log = SegmentLog(Path(directory), segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max)
-        self._mixed_keeper = _MixedKeeper(log, memory_events=memory_events, memory_bytes=memory_bytes)
+        log = SegmentLog(
+            Path(directory), segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max
+        )
+        self._mixed_keeper = _MixedKeeper(
+            log, memory_events=memory_events, memory_bytes=memory_bytes
+        )
         super().__init__(
             self._mixed_keeper,
             ring_events=ring_events,

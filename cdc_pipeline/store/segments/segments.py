@@ -30,7 +30,13 @@ from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreDamagedError, StoreError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.entries import Entry, MemoryEntry
-from cdc_pipeline.store.segments.codec import HEADER_BYTES, EntryDecoder, EntryEncoder, EntryError, parse_header
+from cdc_pipeline.store.segments.codec import (
+    HEADER_BYTES,
+    EntryDecoder,
+    EntryEncoder,
+    EntryError,
+    parse_header,
+)
 from cdc_pipeline.store.segments.folder import SegmentsFolder
 
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
@@ -86,7 +92,9 @@ class StoredEntry(Entry):
         )
 
 
-def _stored_entry(entry: MemoryEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
+def _stored_entry(
+    entry: MemoryEntry, log: SegmentLog, segment: Segment, offset: int, length: int
+) -> StoredEntry:
     """Return the stored form of `entry`, whose `length` bytes are at `offset` of the segment."""
     rows = entry.part.events
     times, offsets = rows["timestamp_s"], rows["offset"]
@@ -161,7 +169,9 @@ class SegmentLog:
             self._make_room(sum(lengths))
             segment, writer = self._open_segment()
             try:
-                _write_all(writer, [buffer for buffers in encoded for buffer in buffers if len(buffer)])
+                _write_all(
+                    writer, [buffer for buffers in encoded for buffer in buffers if len(buffer)]
+                )
             except OSError:
                 os.ftruncate(writer, segment.size_bytes)
                 raise
@@ -171,7 +181,8 @@ class SegmentLog:
                 setting="store.directory",
                 expected=f"room for {sum(lengths)} bytes in {self.folder.path}",
                 got=error.strerror,
-                next_step="free space there or lower store.disk_bytes_max; the events stored before are intact",
+                next_step="free space there or lower store.disk_bytes_max; the events stored "
+                "before are intact",
             ) from error
         if segment.last <= self._released_sequence:
             self.live_bytes += segment.size_bytes
@@ -209,7 +220,9 @@ class SegmentLog:
                 return last, self._writer
             self._seal()
         path = self.folder.segment_path(self._next_number)
-        writer = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        writer = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
         segment = Segment(path, 0, -1, False)
         self._writer = writer
         self.segments.append(segment)
@@ -273,7 +286,9 @@ class SegmentLog:
         gone = []
         while self.segments and self.segments[0].last <= sequence:
             oldest = self.segments[0]
-            if not oldest.is_sealed and oldest.size_bytes < min(self._segment_bytes, _WORTH_REMOVING_BYTES):
+            if not oldest.is_sealed and oldest.size_bytes < min(
+                self._segment_bytes, _WORTH_REMOVING_BYTES
+            ):
                 break
             gone.append(self._take_oldest())
         return gone

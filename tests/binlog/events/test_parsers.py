@@ -35,7 +35,8 @@ def rows_of_type(chunk: Chunk, *types: EventType) -> list[int]:
 
 
 def schema_of(server: Server, database: str) -> TableSchema:
-    """Of the table `t`, from its last map. Other tests' maps on the same server may be of any kind: passed over."""
+    """Of the table `t`, from its last map. Other tests' maps on the same server may be of any kind:
+    passed over."""
     found = None
     for journal in server.journals():
         chunk = chunk_of(journal)
@@ -56,7 +57,10 @@ def test_mysql_collations_are_the_servers(mysql_server: Server) -> None:
         " JOIN information_schema.CHARACTER_SETS s USING (CHARACTER_SET_NAME)"
     )
     assert len(rows) > 250
-    assert [(number, CHARSET_BY_COLLATION.get(number), CHARACTER_BYTES_MAX[name]) for number, name, _ in rows] == rows
+    assert [
+        (number, CHARSET_BY_COLLATION.get(number), CHARACTER_BYTES_MAX[name])
+        for number, name, _ in rows
+    ] == rows
 
 
 @pytest.mark.mariadb
@@ -67,7 +71,10 @@ def test_mariadb_collations_are_the_servers(mariadb_server: Server) -> None:
         " JOIN information_schema.CHARACTER_SETS s USING (CHARACTER_SET_NAME)"
     )
     assert len(rows) > 1000
-    assert [(number, CHARSET_BY_COLLATION.get(number), CHARACTER_BYTES_MAX[name]) for number, name, _ in rows] == rows
+    assert [
+        (number, CHARSET_BY_COLLATION.get(number), CHARACTER_BYTES_MAX[name])
+        for number, name, _ in rows
+    ] == rows
 
 
 @pytest.mark.mysql
@@ -92,9 +99,16 @@ def test_mysql_gtids_tags_and_commit_times(start_server: StartServer) -> None:
     connection.close()
     server.flush_journal()
     first, last = (chunk_of(journal) for journal in server.journals()[-2:])
-    found = {key: numbers.tolist() for key, numbers in gtid.executed(first, 0, len(first.events)).items()}
+    found = {
+        key: numbers.tolist() for key, numbers in gtid.executed(first, 0, len(first.events)).items()
+    }
     own = str(server.query("SELECT @@server_uuid")[0][0])
-    assert found == {own: [1, 2, 3], f"{own}:tg": [1, 2], f"{foreign}:zz9": [300000], foreign: [9007199254740993]}
+    assert found == {
+        own: [1, 2, 3],
+        f"{own}:tg": [1, 2],
+        f"{foreign}:zz9": [300000],
+        foreign: [9007199254740993],
+    }
     row = rows_of_type(last, EventType.PREVIOUS_GTIDS)[0]
     body = last.body(row)
     text = gtid.previous_set(body, EventType.PREVIOUS_GTIDS, journal="", offset=0)
@@ -103,7 +117,10 @@ def test_mysql_gtids_tags_and_commit_times(start_server: StartServer) -> None:
     for row in rows_of_type(first, EventType.GTID, EventType.GTID_TAGGED):
         event_type = int(first.events["event_type"][row])
         parsed = gtid.parse(first.body(row), event_type, journal="", offset=0)
-        start, size = int(first.events["start"][row]) + 19, int(first.events["event_length"][row]) - 23
+        start, size = (
+            int(first.events["start"][row]) + 19,
+            int(first.events["event_length"][row]) - 23,
+        )
         assert gtid.gtid_commit_us(first.data, start, size, event_type) == parsed.original_commit_us
         assert abs(parsed.immediate_commit_us / 1e6 - float(first.events["timestamp_s"][row])) < 5
         assert parsed.immediate_server_version // 10000 == server.version[0]
@@ -124,7 +141,10 @@ def test_anonymous_transactions_are_in_no_set(start_server: StartServer) -> None
     chunk = chunk_of(server.journals()[-1])
     rows = rows_of_type(chunk, EventType.ANONYMOUS_GTID)
     assert rows
-    assert str(gtid.parse(chunk.body(rows[0]), EventType.ANONYMOUS_GTID, journal="", offset=0)) == "ANONYMOUS"
+    assert (
+        str(gtid.parse(chunk.body(rows[0]), EventType.ANONYMOUS_GTID, journal="", offset=0))
+        == "ANONYMOUS"
+    )
     assert gtid.executed(chunk, 0, len(chunk.events)) == {}
 
 
@@ -142,12 +162,17 @@ def test_mariadb_gtids(start_server: StartServer) -> None:
     first, last = (chunk_of(journal) for journal in server.journals()[-2:])
     row = rows_of_type(last, EventType.MARIADB_GTID_LIST)[0]
     text = gtid.previous_set(last.body(row), EventType.MARIADB_GTID_LIST, journal="", offset=0)
-    assert set(text.split(",")) == set(str(server.query("SELECT @@gtid_binlog_state")[0][0]).split(","))
+    assert set(text.split(",")) == set(
+        str(server.query("SELECT @@gtid_binlog_state")[0][0]).split(",")
+    )
     found = gtid.executed(first, 0, len(first.events))
     assert {f"{key}-{numbers[-1]}" for key, numbers in found.items()} == set(text.split(","))
     rows = rows_of_type(first, EventType.MARIADB_GTID)
     parsed = [
-        gtid.parse_mariadb(first.body(row), int(first.events["server_id"][row]), journal="", offset=0) for row in rows
+        gtid.parse_mariadb(
+            first.body(row), int(first.events["server_id"][row]), journal="", offset=0
+        )
+        for row in rows
     ]
     assert {entry.key for entry in parsed} == set(found)
     assert parsed[0].flags & gtid.FLAG_DDL
@@ -173,7 +198,7 @@ COLUMNS = """
     s CHAR(5) CHARACTER SET utf8mb3, n BINARY(16), w VARBINARY(20), x TEXT CHARACTER SET utf16, l LONGBLOB,
     e ENUM('é','b') CHARACTER SET latin1, k SET('x','y','z') CHARACTER SET gbk, h ENUM('漢') CHARACTER SET utf16,
     dt DATETIME(3), ts TIMESTAMP(6) NULL, tm TIME, da DATE, po POINT, PRIMARY KEY (v(10), id)
-"""
+"""  # noqa: E501
 
 EXPECTED = [
     Column("id", Kind.INT64, 8, 0, False),
@@ -205,7 +230,8 @@ EXPECTED = [
 
 def test_every_kind_of_column(server: Server, fresh_database: str) -> None:
     server.execute_all(
-        f"CREATE TABLE `{fresh_database}`.t ({COLUMNS})", f"INSERT INTO `{fresh_database}`.t (id, v) VALUES (1, 'a')"
+        f"CREATE TABLE `{fresh_database}`.t ({COLUMNS})",
+        f"INSERT INTO `{fresh_database}`.t (id, v) VALUES (1, 'a')",
     )
     schema = schema_of(server, fresh_database)
     assert list(schema.columns) == EXPECTED
@@ -216,8 +242,8 @@ def test_every_kind_of_column(server: Server, fresh_database: str) -> None:
 def test_mysql_json_vector_and_hidden_columns(mysql_server: Server, mysql_database: str) -> None:
     mysql_server.execute_all(
         "SET SESSION sql_generate_invisible_primary_key = ON",
-        f"CREATE TABLE `{mysql_database}`.t (j JSON, v VECTOR(3), i INT INVISIBLE, g INT AS (i + 1) VIRTUAL,"
-        " n VARCHAR(9), KEY a ((LOWER(n))), KEY b ((CAST(j->'$.x' AS UNSIGNED ARRAY))))",
+        f"CREATE TABLE `{mysql_database}`.t (j JSON, v VECTOR(3), i INT INVISIBLE, g INT AS (i + "
+        "1) VIRTUAL, n VARCHAR(9), KEY a ((LOWER(n))), KEY b ((CAST(j->'$.x' AS UNSIGNED ARRAY))))",
         f"INSERT INTO `{mysql_database}`.t (n) VALUES ('a')",
     )
     found = schema_of(mysql_server, mysql_database)
@@ -234,16 +260,21 @@ def test_mysql_json_vector_and_hidden_columns(mysql_server: Server, mysql_databa
 @pytest.mark.mysql
 def test_metadata_below_full_names_the_statement(start_server: StartServer) -> None:
     server = start_server("mysql", binlog_row_metadata="MINIMAL")
-    server.execute_all("CREATE DATABASE g", "CREATE TABLE g.t (a INT)", "INSERT INTO g.t VALUES (1)")
+    server.execute_all(
+        "CREATE DATABASE g", "CREATE TABLE g.t (a INT)", "INSERT INTO g.t VALUES (1)"
+    )
     with pytest.raises(MetadataMissingError) as caught:
         schema_of(server, "g")
     assert caught.value.table == "g.t"
     assert "binlog_row_metadata = 'FULL'" in str(caught.value)
 
 
-def test_every_cut_of_a_table_map_is_an_error_and_no_crash(server: Server, fresh_database: str) -> None:
+def test_every_cut_of_a_table_map_is_an_error_and_no_crash(
+    server: Server, fresh_database: str
+) -> None:
     server.execute_all(
-        f"CREATE TABLE `{fresh_database}`.u ({COLUMNS})", f"INSERT INTO `{fresh_database}`.u (id, v) VALUES (1, 'a')"
+        f"CREATE TABLE `{fresh_database}`.u ({COLUMNS})",
+        f"INSERT INTO `{fresh_database}`.u (id, v) VALUES (1, 'a')",
     )
     chunk = chunk_of(server.journals()[-1])
     body = bytes(chunk.body(rows_of_type(chunk, EventType.TABLE_MAP)[-1]))
@@ -252,7 +283,8 @@ def test_every_cut_of_a_table_map_is_an_error_and_no_crash(server: Server, fresh
             table_map.parse(body[:size], journal="j", offset=4)
         except (DamagedJournalError, MetadataMissingError):
             continue
-        # Only what comes after the required fields may be missing: the visibility of columns, the key.
+        # Only what comes after the required fields may be missing: the visibility of columns, the
+        # key.
         assert size > len(body) - 60
 
 
@@ -269,7 +301,10 @@ def test_query_text_and_session(server: Server, fresh_database: str) -> None:
     connection.close()
     chunk = chunk_of(server.journals()[-1])
     queries = [query.parse_query(chunk, row) for row in rows_of_type(chunk, EventType.QUERY)][-2:]
-    assert [entry.sql for entry in queries] == ["CREATE TABLE `täble` (a INT)", "CREATE TABLE `ünder` (a INT)"]
+    assert [entry.sql for entry in queries] == [
+        "CREATE TABLE `täble` (a INT)",
+        "CREATE TABLE `ünder` (a INT)",
+    ]
     assert [entry.charset for entry in queries] == ["utf8mb4", "latin1"]
     assert queries[1].raw == "CREATE TABLE `ünder` (a INT)".encode("latin1")
     for entry in queries:
@@ -280,9 +315,21 @@ def test_query_text_and_session(server: Server, fresh_database: str) -> None:
 
 def test_unknown_status_variables_and_text_that_cannot_be_decoded() -> None:
     variables = b"\1" + (5).to_bytes(8, "little") + b"\xc8anything"
-    body = bytes(8) + b"\1\0\0" + len(variables).to_bytes(2, "little") + variables + b"d\0" + b"SELECT '\xff'"
+    body = (
+        bytes(8)
+        + b"\1\0\0"
+        + len(variables).to_bytes(2, "little")
+        + variables
+        + b"d\0"
+        + b"SELECT '\xff'"
+    )
     parsed = query.parse(body, journal="j", offset=4)
-    assert (parsed.sql, parsed.database, parsed.sql_mode, parsed.charset) == ("SELECT '\ufffd'", "d", 5, "")
+    assert (parsed.sql, parsed.database, parsed.sql_mode, parsed.charset) == (
+        "SELECT '\ufffd'",
+        "d",
+        5,
+        "",
+    )
     assert parsed.raw == b"SELECT '\xff'"
     assert not parsed.is_exact
     for size in range(len(body) - len(b"SELECT '\xff'")):

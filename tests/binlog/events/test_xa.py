@@ -1,4 +1,5 @@
-"""One canonical text of an xid, from the prepare event and from the statements, on real servers (K8)."""
+"""One canonical text of an xid, from the prepare event and from the statements, on real servers
+(K8)."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def test_k8_prepare_and_statement_give_one_text(server: Server, fresh_database: 
     server.flush_journal()
     xids = XIDS | (MYSQL_XIDS if server.flavor == "mysql" else {})
     for number, xid in enumerate(xids):
-        session = XaSession(server, fresh_database, xid).run(f"INSERT INTO t VALUES ({number})").prepare()
+        session = (
+            XaSession(server, fresh_database, xid).run(f"INSERT INTO t VALUES ({number})").prepare()
+        )
         session.commit() if number % 2 else session.rollback()
     journal = server.journals()[-1]
     prepared, ended = [], []
@@ -63,14 +66,20 @@ def test_k8_xids_of_the_configuration_are_read_as_statements_write_them(sql: str
     assert canonical_xid(xid) == xid
 
 
-@pytest.mark.parametrize("text", ["", "x", "'a',", "'a','b','c'", "X'0',''", "'a','b',1.5", "'a' 'b'"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "'a',", "'a','b','c'", "X'0',''", "'a','b',1.5", "'a' 'b'"]
+)
 def test_k8_what_is_no_xid_has_no_text(text: str) -> None:
     assert canonical_xid(text) == ""
 
 
 @pytest.mark.parametrize(
     "body",
-    [bytes(12), struct.pack("<Biii", 0, 1, 5, 0) + b"abcd", struct.pack("<Biii", 0, 1, -1, 1) + b"a"],
+    [
+        bytes(12),
+        struct.pack("<Biii", 0, 1, 5, 0) + b"abcd",
+        struct.pack("<Biii", 0, 1, -1, 1) + b"a",
+    ],
 )
 def test_k8_a_prepare_that_ends_early_is_damage(body: bytes) -> None:
     chunk = JournalBuilder().add(EventType.XA_PREPARE, body).chunk()

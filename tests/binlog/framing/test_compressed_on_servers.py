@@ -1,4 +1,5 @@
-"""The same statements with and without compression on real servers: the same rows, transactions and places."""
+"""The same statements with and without compression on real servers: the same rows, transactions and
+places."""
 
 from __future__ import annotations
 
@@ -38,12 +39,14 @@ SETTINGS = {
     "mariadb": "log_bin_compress",
 }
 TYPES = """CREATE TABLE shop.a (id BIGINT UNSIGNED PRIMARY KEY, price DECIMAL(12,2), happened DATETIME(6),
-    stamp TIMESTAMP(3) NULL, word VARCHAR(200), note TEXT, raw VARBINARY(300), state ENUM('new','old'), doc JSON,
-    number DOUBLE, gone DATE) ENGINE=InnoDB"""
+    stamp TIMESTAMP(3) NULL, word VARCHAR(200), note TEXT, raw VARBINARY(300), state
+        ENUM('new','old'), doc JSON,
+    number DOUBLE, gone DATE) ENGINE=InnoDB"""  # noqa: E501
 
 
 def write(server: Server) -> None:
-    """Row changes of all kinds, several tables in a transaction, DDL between and inside, savepoints, a big one."""
+    """Row changes of all kinds, several tables in a transaction, DDL between and inside,
+    savepoints, a big one."""
     connection = server.root_connection(autocommit=False)
 
     def run(*statements: str) -> None:
@@ -54,26 +57,43 @@ def write(server: Server) -> None:
     with connection, connection.cursor() as cursor:
         run("CREATE DATABASE shop")
         run(TYPES)
-        run("CREATE TABLE shop.b (id INT PRIMARY KEY, a_id BIGINT UNSIGNED, word VARCHAR(100)) ENGINE=InnoDB")
+        run(
+            "CREATE TABLE shop.b (id INT PRIMARY KEY, a_id BIGINT UNSIGNED, word "
+            "VARCHAR(100)) ENGINE=InnoDB"
+        )
         run("CREATE TABLE shop.m (id INT PRIMARY KEY, word VARCHAR(100)) ENGINE=MyISAM")
         values = (
-            "({0}, {0}.25, '2024-02-29 12:30:00.12345{0}', '2024-03-01 00:00:00.5', REPEAT('w{0}', 40), "
-            "REPEAT('n', {0}00), REPEAT(x'00ff', 50), 'new', '{{\"k\": [{0}, null]}}', {0}e-3, NULL)"
+            "({0}, {0}.25, '2024-02-29 12:30:00.12345{0}', '2024-03-01 00:00:00.5', REPEAT('w{0}', "
+            "40), REPEAT('n', {0}00), REPEAT(x'00ff', 50), 'new', '{{\"k\": [{0}, "
+            "null]}}', {0}e-3, NULL)"
         )
         run(
             "INSERT INTO shop.a VALUES " + ",".join(values.format(n) for n in range(1, 6)),
             "INSERT INTO shop.b SELECT id, id, word FROM shop.a",
-            "UPDATE shop.a, shop.b SET shop.a.state='old', shop.b.word=REPEAT('z', 90) WHERE shop.a.id=shop.b.a_id",
+            "UPDATE shop.a, shop.b SET shop.a.state='old', shop.b.word=REPEAT('z', 90) WHERE "
+            "shop.a.id=shop.b.a_id",
         )
-        run("DELETE FROM shop.a WHERE id = 2", "SAVEPOINT s", "DELETE FROM shop.b", "ROLLBACK TO SAVEPOINT s")
+        run(
+            "DELETE FROM shop.a WHERE id = 2",
+            "SAVEPOINT s",
+            "DELETE FROM shop.b",
+            "ROLLBACK TO SAVEPOINT s",
+        )
         run("INSERT INTO shop.m VALUES (1, REPEAT('m', 80)), (2, NULL)")
         cursor.execute("INSERT INTO shop.b VALUES (77, 77, 'undone')")
         cursor.execute("ROLLBACK")
         run("CREATE TABLE shop.c ENGINE=InnoDB AS SELECT id, word FROM shop.a")
-        run("ALTER TABLE shop.b ADD COLUMN more VARCHAR(100) DEFAULT 'a default that is not short at all'")
-        run("INSERT INTO shop.b VALUES (8, 8, REPEAT('x', 50), REPEAT('y', 50))", "UPDATE shop.c SET word = NULL")
+        run(
+            "ALTER TABLE shop.b ADD COLUMN more VARCHAR(100) DEFAULT 'a default that is "
+            "not short at all'"
+        )
+        run(
+            "INSERT INTO shop.b VALUES (8, 8, REPEAT('x', 50), REPEAT('y', 50))",
+            "UPDATE shop.c SET word = NULL",
+        )
         big = ",".join(
-            f"({n}, NULL, '{n:06d} {'x' * 80}', REPEAT('big {n} ', 20))" for n in range(1000, 1000 + BIG_ROWS)
+            f"({n}, NULL, '{n:06d} {'x' * 80}', REPEAT('big {n} ', 20))"
+            for n in range(1000, 1000 + BIG_ROWS)
         )
         run(
             "ALTER TABLE shop.b MODIFY more VARCHAR(400)",
@@ -98,7 +118,8 @@ def record(server: Server, *, compress: bool) -> Path:
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])
 def journals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
-    """(flavor, archive of the plain journal, archive of the compressed one, GTID sets before and after it)."""
+    """(flavor, archive of the plain journal, archive of the compressed one, GTID sets before and
+    after it)."""
     folder = tmp_path_factory.mktemp(request.param)
     with Server(request.param, {"explicit_defaults_for_timestamp": True}) as server:
         for name in ("plain", "compressed"):
@@ -216,7 +237,9 @@ def test_t1_each_gtid_is_one_transaction_and_the_end_is_the_servers(
             buffer.feed(chunk)
         buffer.finish()
         counts.append((buffer.transactions.transactions, buffer.transactions.rolled_back))
-        assert sum(piece.event_count for piece in slices) == sum(len(chunk.events) for chunk in chunks)
+        assert sum(piece.event_count for piece in slices) == sum(
+            len(chunk.events) for chunk in chunks
+        )
         assert sum(piece.journal_bytes for piece in slices) == only(directory).stat().st_size - 4
         assert all(piece.event_count <= slice_events_max for piece in slices)
         statements = [piece.sql for piece in slices if piece.kind is SliceKind.STATEMENT]
@@ -226,7 +249,9 @@ def test_t1_each_gtid_is_one_transaction_and_the_end_is_the_servers(
         maps = TableMaps(lambda database, table: True)
         rows = {group.table for piece in slices for group in maps.resolve(piece)}
         assert rows == {"a", "b", "c", "m"}
-        assert sum(piece.kind is SliceKind.OPEN_PIECE for piece in slices) > 0 or slice_events_max > 4
+        assert (
+            sum(piece.kind is SliceKind.OPEN_PIECE for piece in slices) > 0 or slice_events_max > 4
+        )
     assert counts[0] == counts[1]
     executed = parse_gtid_set(after, flavor).subtract(parse_gtid_set(before, flavor))
     if flavor == "mysql":
@@ -237,7 +262,8 @@ def test_t1_each_gtid_is_one_transaction_and_the_end_is_the_servers(
 @pytest.mark.mysql
 @pytest.mark.mariadb
 def test_a_large_transaction_is_whole(journals) -> None:
-    """More than 1 MiB in one payload, or in compressed events, out of a chunk that holds a fraction of it."""
+    """More than 1 MiB in one payload, or in compressed events, out of a chunk that holds a fraction
+    of it."""
     chunks = read(journals[2], chunk_bytes=64 << 10)
     largest = max(chunks, key=lambda chunk: len(chunk.data))
     assert len(largest.data) > (1 << 20 if journals[0] == "mysql" else 1 << 18)
@@ -248,7 +274,9 @@ def test_a_large_transaction_is_whole(journals) -> None:
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a_flipped_bit_stops_at_the_event_after_what_was_before_it(journals, tmp_path: Path) -> None:
+def test_a_flipped_bit_stops_at_the_event_after_what_was_before_it(
+    journals, tmp_path: Path
+) -> None:
     flavor, _, compressed, *_ = journals
     file = only(compressed)
     data = bytearray(file.read_bytes())
@@ -269,7 +297,8 @@ def test_a_flipped_bit_stops_at_the_event_after_what_was_before_it(journals, tmp
 
 
 def from_offset(chunks: list[Chunk], offset: int) -> list[PlainEvent]:
-    """Events from an offset on, with their parents counted from there: a dump sends the head of the journal too."""
+    """Events from an offset on, with their parents counted from there: a dump sends the head of the
+    journal too."""
     events = plain(chunks)
     first = sum(event.offset < offset for event in events)
     return [event._replace(parent=max(event.parent - first, -1)) for event in events[first:]]
@@ -278,8 +307,11 @@ def from_offset(chunks: list[Chunk], offset: int) -> list[PlainEvent]:
 @pytest.mark.mysql
 @pytest.mark.mariadb
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
-def test_live_and_archive_give_the_same_events(start_server: StartServer, flavor: str, tmp_path: Path) -> None:
-    """The server is accepted with compression on, and the dump is unpacked like the file, from any position."""
+def test_live_and_archive_give_the_same_events(
+    start_server: StartServer, flavor: str, tmp_path: Path
+) -> None:
+    """The server is accepted with compression on, and the dump is unpacked like the file, from any
+    position."""
     server = start_server(flavor)
     server.execute(f"SET GLOBAL {SETTINGS[flavor]} = ON")
     with closing(live_source(server)) as source:
@@ -302,7 +334,9 @@ def test_live_and_archive_give_the_same_events(start_server: StartServer, flavor
         middle = replace(end, offset=ends[2], gtid_set="")
         cut = list(source.chunks(replace(start, gtid_set=""), middle))
     assert cut[-1].end_offset == ends[2]
-    assert from_offset(cut, start.offset) == [event for event in expected if event.next_offset <= ends[2]]
+    assert from_offset(cut, start.offset) == [
+        event for event in expected if event.next_offset <= ends[2]
+    ]
 
 
 @pytest.mark.mysql
@@ -316,7 +350,9 @@ def test_pitfall_4_a_start_is_found_at_every_transaction_end_and_nowhere_else(jo
     ends = whole["next_offset"][np.isin(whole["event_type"], [EventType.XID])].tolist()
     assert len(ends) == 5
     for offset in ends:
-        decision = resolve_start(cursor=None, start=PositionConfig(journal=name, offset=offset), source=source)
+        decision = resolve_start(
+            cursor=None, start=PositionConfig(journal=name, offset=offset), source=source
+        )
         found = parse_gtid_set(decision.position.gtid_set, flavor)
         assert found.subtract(executed)
         executed = found
@@ -325,7 +361,10 @@ def test_pitfall_4_a_start_is_found_at_every_transaction_end_and_nowhere_else(jo
     inside = whole[whole["tx_ordinal"] > 0]
     for event in inside[:: len(inside) // 8]:  # P7: inside one, it is that one's begin
         start = PositionConfig(journal=name, offset=int(event["offset"]))
-        assert resolve_start(cursor=None, start=start, source=source).position.offset == event["tx_offset"]
+        assert (
+            resolve_start(cursor=None, start=start, source=source).position.offset
+            == event["tx_offset"]
+        )
 
 
 def grouped(directory: Path) -> list[Chunk]:

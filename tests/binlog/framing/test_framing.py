@@ -33,7 +33,10 @@ def array(data: bytes) -> np.ndarray:
 
 
 def rows_of(chunk: Chunk, *, absolute_start: int = 0) -> list[Row]:
-    rows = [dict(zip(chunk.events.dtype.names or (), map(int, event), strict=True)) for event in chunk.events]
+    rows = [
+        dict(zip(chunk.events.dtype.names or (), map(int, event), strict=True))
+        for event in chunk.events
+    ]
     for row in rows:
         row["start"] += absolute_start
     return rows
@@ -193,7 +196,9 @@ def test_offsets_above_four_gibibytes() -> None:
     chunk, consumed = framer.feed(array(builder.data))
     assert chunk is not None
     assert consumed == len(builder.data)
-    assert chunk.events["next_offset"].tolist() == [(1 << 32) - 60 + 31 * number for number in range(1, 5)]
+    assert chunk.events["next_offset"].tolist() == [
+        (1 << 32) - 60 + 31 * number for number in range(1, 5)
+    ]
     assert chunk.end_offset == framer.offset == (1 << 32) + 64
 
 
@@ -228,7 +233,8 @@ def test_format_of_servers_without_checksums_and_with_short_table_ids() -> None:
 
 
 def dump_stream(*, heartbeat_skip: int = 0) -> tuple[bytes, JournalBuilder]:
-    """What a server sends for a dump from the start: artificial rotate, then the journal, then that of the next."""
+    """What a server sends for a dump from the start: artificial rotate, then the journal, then that
+    of the next."""
     journal = small_journal()
     helper = JournalBuilder(data=bytearray())
     helper.event(4, (4).to_bytes(8, "little") + JOURNAL.encode(), flags=0x20, log_position=0)
@@ -283,7 +289,13 @@ def test_a_dump_that_skips_events_jumps_forward_and_never_back() -> None:
 
 def test_a_dump_inside_a_journal_takes_its_format_from_the_artificial_event() -> None:
     helper = JournalBuilder(data=bytearray())
-    helper.event(4, (777).to_bytes(8, "little") + JOURNAL.encode(), flags=0x20, log_position=0, checksum=False)
+    helper.event(
+        4,
+        (777).to_bytes(8, "little") + JOURNAL.encode(),
+        flags=0x20,
+        log_position=0,
+        checksum=False,
+    )
     helper.format_description()
     start = len(helper.data) - (19 + 57 + 42 + 1 + 4)
     event = bytearray(helper.data[start:-4])

@@ -1,4 +1,5 @@
-"""Packets in place: any blocks of a stream give the same events, each behind its prefix, and verified."""
+"""Packets in place: any blocks of a stream give the same events, each behind its prefix, and
+verified."""
 
 from __future__ import annotations
 
@@ -56,8 +57,11 @@ def sealed(event: bytes) -> bytes:
     return event + zlib.crc32(event).to_bytes(4, "little")
 
 
-def deframe(stream: bytes, cuts: Sequence[int], packets: PacketBuffer | None = None) -> tuple[bytes, PacketEnd | None]:
-    """Fed in these pieces and smaller ones, consumed at every other; all views are kept and read at the end."""
+def deframe(
+    stream: bytes, cuts: Sequence[int], packets: PacketBuffer | None = None
+) -> tuple[bytes, PacketEnd | None]:
+    """Fed in these pieces and smaller ones, consumed at every other; all views are kept and read at
+    the end."""
     packets = packets or buffer()
     bounds = [0, *sorted(cuts), len(stream)]
     end: PacketEnd | None = None
@@ -81,7 +85,9 @@ def deframe(stream: bytes, cuts: Sequence[int], packets: PacketBuffer | None = N
     st.lists(st.integers(0, 1000), max_size=30),
     st.sampled_from([(1000, 4000), (7, 20), (1, 3), (64, 64)]),
 )
-def test_any_split_gives_the_events_and_the_end(events: list[bytes], cuts: list[int], numbers: tuple[int, int]) -> None:
+def test_any_split_gives_the_events_and_the_end(
+    events: list[bytes], cuts: list[int], numbers: tuple[int, int]
+) -> None:
     events = [sealed(event) if len(event) % 2 else event for event in events]
     stream = packets([*(b"\0" + event for event in events), EOF_PACKET])
     got = deframe(stream, [min(cut, len(stream)) for cut in cuts], buffer(*numbers))
@@ -90,7 +96,10 @@ def test_any_split_gives_the_events_and_the_end(events: list[bytes], cuts: list[
 
 def test_sequence_ids_wrap() -> None:
     events = [bytes([number & 255]) * 3 for number in range(600)]
-    assert deframe(packets([b"\0" + event for event in events]), [100, 101]) == (prefixed(events), None)
+    assert deframe(packets([b"\0" + event for event in events]), [100, 101]) == (
+        prefixed(events),
+        None,
+    )
 
 
 @pytest.mark.parametrize("size", [FULL - 2, FULL - 1, FULL, 2 * FULL - 1, 2 * FULL + 5])
@@ -115,7 +124,10 @@ def test_a_header_inside_an_event_may_come_in_pieces(cut: int) -> None:
 def test_error_packets_come_after_the_events_before_them() -> None:
     stream = packets([b"\0abc", b"\xff\xd4\x04#HY000Could not find log"])
     for cut in range(len(stream)):
-        assert deframe(stream, [cut]) == (prefixed([b"abc"]), PacketEnd(1236, "HY000", "Could not find log"))
+        assert deframe(stream, [cut]) == (
+            prefixed([b"abc"]),
+            PacketEnd(1236, "HY000", "Could not find log"),
+        )
 
 
 def test_lost_bytes_and_unknown_packets_stop() -> None:

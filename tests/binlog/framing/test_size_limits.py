@@ -23,7 +23,9 @@ ROOM = 1_000
 
 
 def buffer(limit: int) -> PacketBuffer:
-    return PacketBuffer(BlockPool(4_000, spare_blocks_max=2), room_bytes=ROOM, packet_bytes_max=limit)
+    return PacketBuffer(
+        BlockPool(4_000, spare_blocks_max=2), room_bytes=ROOM, packet_bytes_max=limit
+    )
 
 
 def feed(buffer: PacketBuffer, stream: bytes) -> None:
@@ -33,7 +35,9 @@ def feed(buffer: PacketBuffer, stream: bytes) -> None:
         buffer.commit(len(piece))
 
 
-def test_k25_f18_an_event_larger_than_the_limit_stops_at_its_header_after_what_came_before() -> None:
+def test_k25_f18_an_event_larger_than_the_limit_stops_at_its_header_after_what_came_before() -> (
+    None
+):
     good = sealed(b"a good event")
     stream = packets([b"\0" + good, b"\0" + bytes(LIMIT)])
     header_ends = len(packets([b"\0" + good])) + 5
@@ -56,8 +60,12 @@ def test_k25_f18_an_event_of_many_packets_stops_where_they_exceed_the_limit() ->
     """Each of them says only how long it is itself: the endless one is never whole."""
     limit = FULL + 10
     first = packets([b"\0" + bytes(FULL - 1 + 10)])
-    exact = PacketBuffer(BlockPool(1 << 20, spare_blocks_max=2), room_bytes=1 << 20, packet_bytes_max=limit)
-    longer = PacketBuffer(BlockPool(1 << 20, spare_blocks_max=2), room_bytes=1 << 20, packet_bytes_max=limit)
+    exact = PacketBuffer(
+        BlockPool(1 << 20, spare_blocks_max=2), room_bytes=1 << 20, packet_bytes_max=limit
+    )
+    longer = PacketBuffer(
+        BlockPool(1 << 20, spare_blocks_max=2), room_bytes=1 << 20, packet_bytes_max=limit
+    )
     endless = first[: 4 + FULL] + b"\xff\xff\xff\x02"
 
     def give(packets_: PacketBuffer, stream: bytes) -> None:
@@ -84,7 +92,9 @@ def test_k25_f18_a_socket_is_bounded_likewise() -> None:
 
 
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
-def test_k25_f18_a_compressed_event_may_not_claim_to_unpack_to_more_than_the_limit(flavor: str) -> None:
+def test_k25_f18_a_compressed_event_may_not_claim_to_unpack_to_more_than_the_limit(
+    flavor: str,
+) -> None:
     """A bomb: its packed bytes could hold what it claims, so that its size alone tells nothing."""
     builder = JournalBuilder()
     if flavor == "mysql":
@@ -133,7 +143,14 @@ def field(kind: int, value: bytes) -> bytes:
         field(table_map_metadata.PRIMARY_KEY_WITH_PREFIX, bytes(6)),
         field(table_map_metadata.VECTOR_DIMENSIONALITY, bytes(1 << 16)),
     ],
-    ids=["columns of labels", "two sets of one column", "labels of a column", "keys", "prefixes", "vectors"],
+    ids=[
+        "columns of labels",
+        "two sets of one column",
+        "labels of a column",
+        "keys",
+        "prefixes",
+        "vectors",
+    ],
 )
 def test_k25_a_table_map_with_counts_that_no_table_has_is_refused(block: bytes) -> None:
     with pytest.raises(ValueError, match=r"labels of column|more than"):

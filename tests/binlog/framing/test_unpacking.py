@@ -14,7 +14,12 @@ from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
-from cdc_pipeline.errors import CdcError, DamagedJournalError, UnknownEventError, UnsupportedEventError
+from cdc_pipeline.errors import (
+    CdcError,
+    DamagedJournalError,
+    UnknownEventError,
+    UnsupportedEventError,
+)
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.memory import MemoryEventStore
 from cdc_pipeline.transaction.buffer import TransactionBuffer
@@ -26,7 +31,9 @@ JOURNAL = "binlog.000001"
 TABLE = struct.pack("<IHH", 77, 0, 1)
 
 
-def frame_all(data: bytes, *, sizes: list[int] | None = None) -> tuple[list[Chunk], CdcError | None]:
+def frame_all(
+    data: bytes, *, sizes: list[int] | None = None
+) -> tuple[list[Chunk], CdcError | None]:
     """Chunks of the bytes behind the magic number, fed in pieces, and the error after them."""
     framer = EventFramer(JOURNAL)
     chunks: list[Chunk] = []
@@ -110,7 +117,9 @@ def mariadb_journal(*, checksum: bool = True) -> JournalBuilder:
     builder.event(19, TABLE + b"table" * 4)
     for event_type in range(166, 172):
         for size in (1, 255, 256, 70_000):
-            builder.event(event_type, rows_head(event_type) + record(bytes([event_type]) * size), flags=1)
+            builder.event(
+                event_type, rows_head(event_type) + record(bytes([event_type]) * size), flags=1
+            )
     # More length bytes than the number needs are as good.
     builder.event(166, rows_head(166) + record(b"row", size_bytes=4))
     builder.event(16, bytes(8))
@@ -129,7 +138,8 @@ def test_unpacked_events_are_those_of_the_slow_twin(journal, checksum: bool) -> 
 
 
 def test_payloads_that_are_unpacked_together_are_those_of_the_slow_twin() -> None:
-    """Frames with and without their own size (one and more bytes wide), large ones and stored ones, mixed."""
+    """Frames with and without their own size (one and more bytes wide), large ones and stored ones,
+    mixed."""
     generator = random.Random(3)
     builder = begun()
     for number in range(300):
@@ -160,7 +170,10 @@ def test_a_bad_payload_among_many_is_found(bad: int) -> None:
             bad + 1: payload(inside, unpacked_bytes=len(inside) - 1),
         },
         {bad: payload(inside, packed=packed[:-5] + bytes([packed[-5] ^ 0xFF]) + packed[-4:])},
-        {bad: payload(inside, packed=packed[:-1]), bad + 1: payload(inside, packed=packed[-1:] + packed)},
+        {
+            bad: payload(inside, packed=packed[:-1]),
+            bad + 1: payload(inside, packed=packed[-1:] + packed),
+        },
         {bad: payload(inside, packed=packed + packed)},
     ):
         builder = begun(checksum=False)
@@ -241,17 +254,22 @@ def test_a_log_without_gtid_events_begins_its_transaction_inside_the_payload() -
 
 @pytest.mark.parametrize("first_bytes", [0, 230])
 def test_a_statement_inside_a_payload_is_isolated_with_its_gtid(first_bytes: int) -> None:
-    """Servers do not write this today; a chunk border between the GTID event and the payload changes nothing."""
+    """Servers do not write this today; a chunk border between the GTID event and the payload
+    changes nothing."""
     builder = begun()
     builder.event(33, gtid_body(1))
     gtid_end = len(builder.data) - 4
     builder.event(40, payload(child(2, query_body("ALTER TABLE t ADD COLUMN c INT"))))
-    chunks, error = frame_all(bytes(builder.data[4:]), sizes=[gtid_end + 30 if first_bytes else len(builder.data)])
+    chunks, error = frame_all(
+        bytes(builder.data[4:]), sizes=[gtid_end + 30 if first_bytes else len(builder.data)]
+    )
     assert error is None
     assert len(chunks) == (2 if first_bytes else 1)
     slices: list[EventSlice] = []
     buffer = TransactionBuffer(
-        lambda parts: slices.extend(parts) or True, is_isolated=lambda sql, database: "ALTER" in sql, source="mysql:1"
+        lambda parts: slices.extend(parts) or True,
+        is_isolated=lambda sql, database: "ALTER" in sql,
+        source="mysql:1",
     )
     for chunk in chunks:
         buffer.feed(chunk)
@@ -283,13 +301,19 @@ def test_s8_s9_a_store_may_cut_inside_a_payload(size: int) -> None:
             assert batch.range.resume is not None
             acked.append(batch.range.resume)
     assert events == chunk.events["start"].tolist()
-    ends = chunk.events["next_offset"][np.isin(chunk.events["role"], [Role.TRANSACTIONEND])].tolist()
+    ends = chunk.events["next_offset"][
+        np.isin(chunk.events["role"], [Role.TRANSACTIONEND])
+    ].tolist()
     assert {position.offset for position in acked} <= {*ends, chunk.end_offset}
     assert acked[-1].offset == chunk.end_offset
-    assert all(position.gtid_set.endswith(f":{number + 1}") for number, position in enumerate(acked) if size == 1)
+    assert all(
+        position.gtid_set.endswith(f":{number + 1}")
+        for number, position in enumerate(acked)
+        if size == 1
+    )
 
 
-# -- damage ------------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 INSIDE = transaction()
 DAMAGED = {
@@ -336,7 +360,9 @@ DAMAGED = {
 
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damage_is_named_with_journal_and_offset_after_what_is_good(name: str, checksum: bool) -> None:
+def test_damage_is_named_with_journal_and_offset_after_what_is_good(
+    name: str, checksum: bool
+) -> None:
     event_type, body = DAMAGED[name]
     builder = begun(checksum=checksum, mariadb=event_type > 100)
     if event_type == 40:
@@ -357,7 +383,8 @@ def test_damage_is_named_with_journal_and_offset_after_what_is_good(name: str, c
 
 
 def test_a_failing_event_leaves_its_bytes_to_the_feeder() -> None:
-    """A dump that has passed its end by count must not hide the error: the framer stays before it."""
+    """A dump that has passed its end by count must not hide the error: the framer stays before
+    it."""
     builder = begun()
     builder.event(33, gtid_body())
     offset = builder.offset

@@ -17,7 +17,15 @@ from cdc_pipeline.binlog.kernels.text import shortest, text
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.binlog.tables import charsets
-from tests.support.rows_events import WRITE, chunk_of, full, prefixed, rows_body, schema_of, text_column
+from tests.support.rows_events import (
+    WRITE,
+    chunk_of,
+    full,
+    prefixed,
+    rows_body,
+    schema_of,
+    text_column,
+)
 
 few = settings(max_examples=60, deadline=None)
 
@@ -25,7 +33,8 @@ few = settings(max_examples=60, deadline=None)
 # Year, month, day, hour, minute, second, microsecond, as far as the wire formats can hold them.
 MOMENTS = st.lists(
     st.tuples(
-        st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), st.integers(0, 23), st.integers(0, 59),
+        st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), st.integers(0, 23),
+        st.integers(0, 59),
         st.integers(0, 59), st.integers(0, 999_999),
     ),
     min_size=1,
@@ -47,7 +56,13 @@ def invalid_texts(rows: DecodedRows) -> dict[int, str]:
     return {value.row: value.text for value in rows.invalid}
 
 
-INTEGERS = {(1, Kind.INT8): 1, (2, Kind.INT16): 2, (9, Kind.INT24): 3, (3, Kind.INT32): 4, (8, Kind.INT64): 8}
+INTEGERS = {
+    (1, Kind.INT8): 1,
+    (2, Kind.INT16): 2,
+    (9, Kind.INT24): 3,
+    (3, Kind.INT32): 4,
+    (8, Kind.INT64): 8,
+}
 
 
 @few
@@ -61,7 +76,8 @@ def test_integers(kind: tuple[int, Kind], unsigned: bool, raw: list[bytes | None
     cut = [None if value is None else value[:width] for value in raw]
     rows = decode(Column("c", kind[1], kind[0], 0, True, unsigned=unsigned), cut)
     assert values_of(rows) == [
-        None if value is None else int.from_bytes(value, "little", signed=not unsigned) for value in cut
+        None if value is None else int.from_bytes(value, "little", signed=not unsigned)
+        for value in cut
     ]
 
 
@@ -91,7 +107,9 @@ def decimal_bytes(value: Decimal, precision: int, scale: int) -> bytes:
     digits = f"{abs(int(value.scaleb(scale))):0{precision}d}"
     whole, fraction = digits[: precision - scale], digits[precision - scale :]
     head = len(whole) % 9
-    groups = ([whole[:head]] if head else []) + [whole[at : at + 9] for at in range(head, len(whole), 9)]
+    groups = ([whole[:head]] if head else []) + [
+        whole[at : at + 9] for at in range(head, len(whole), 9)
+    ]
     groups += [fraction[at : at + 9] for at in range(0, len(fraction), 9)]
     size = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 4, 9: 4}
     out = bytearray(b"".join(int(group).to_bytes(size[len(group)], "big") for group in groups))
@@ -108,10 +126,16 @@ def decimals(draw: st.DrawFn) -> tuple[int, int, list[Decimal]]:
     bound = 10**precision - 1
     unscaled = draw(
         st.lists(
-            st.integers(-bound, bound) | st.integers(-(10**3), 10**3).filter(lambda n: abs(n) <= bound), min_size=1
+            st.integers(-bound, bound)
+            | st.integers(-(10**3), 10**3).filter(lambda n: abs(n) <= bound),
+            min_size=1,
         )
     )
-    return precision, scale, [Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale)) for number in unscaled]
+    return (
+        precision,
+        scale,
+        [Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale)) for number in unscaled],
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -120,7 +144,9 @@ def test_decimals(case: tuple[int, int, list[Decimal]]) -> None:
     precision, scale, values = case
     with decimal.localcontext(prec=100):
         raw = [decimal_bytes(value, precision, scale) for value in values]
-    column = Column("c", Kind.DECIMAL, 246, precision << 8 | scale, True, precision=precision, scale=scale)
+    column = Column(
+        "c", Kind.DECIMAL, 246, precision << 8 | scale, True, precision=precision, scale=scale
+    )
     got = values_of(decode(column, raw))
     if precision <= 38:
         assert got == values
@@ -138,7 +164,9 @@ def test_decimal_groups_that_are_no_digits_are_invalid() -> None:
 @few
 @given(st.lists(st.integers(0, 2**24 - 1), min_size=1))
 def test_dates(packed: list[int]) -> None:
-    rows = decode(Column("c", Kind.DATE, 10, 0, True), [value.to_bytes(3, "little") for value in packed])
+    rows = decode(
+        Column("c", Kind.DATE, 10, 0, True), [value.to_bytes(3, "little") for value in packed]
+    )
     for row, (value, got) in enumerate(zip(packed, values_of(rows), strict=True)):
         year, month, day = value >> 9, value >> 5 & 15, value & 31
         try:
@@ -160,31 +188,41 @@ def test_datetimes(digits: int, moments: list[tuple[int, ...]]) -> None:
     for row, (year, month, day, hour, minute, second, micros) in enumerate(moments):
         micros -= micros % 10 ** (6 - digits)
         whole = (year * 13 + month) << 22 | day << 17 | hour << 12 | minute << 6 | second
-        packed = (whole + (1 << 39)).to_bytes(5, "big") + (micros // 100 ** (3 - size)).to_bytes(size, "big")
+        packed = (whole + (1 << 39)).to_bytes(5, "big") + (micros // 100 ** (3 - size)).to_bytes(
+            size, "big"
+        )
         raw.append(packed)
         try:
             wanted.append(datetime(year, month, day, hour, minute, second, micros))  # noqa: DTZ001
         except ValueError:
             wanted.append(None)
             tail = f".{micros:06d}"[: digits + 1] if digits else ""
-            texts[row] = f"{year:04d}-{month:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}{tail}"
+            texts[row] = (
+                f"{year:04d}-{month:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}{tail}"
+            )
     rows = decode(Column("c", Kind.DATETIME, 18, digits, True, fraction_digits=digits), raw)
     assert values_of(rows) == wanted
     assert invalid_texts(rows) == texts
 
 
 @few
-@given(st.integers(0, 6), st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 999_999)), min_size=1))
+@given(
+    st.integers(0, 6),
+    st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 999_999)), min_size=1),
+)
 def test_timestamps(digits: int, moments: list[tuple[int, int]]) -> None:
     size = (digits + 1) // 2
     moments = [(seconds, micros - micros % 10 ** (6 - digits)) for seconds, micros in moments]
     raw = [
-        seconds.to_bytes(4, "big") + (micros // 100 ** (3 - size)).to_bytes(size, "big") for seconds, micros in moments
+        seconds.to_bytes(4, "big") + (micros // 100 ** (3 - size)).to_bytes(size, "big")
+        for seconds, micros in moments
     ]
     rows = decode(Column("c", Kind.TIMESTAMP, 17, digits, True, fraction_digits=digits), raw)
     got = rows.after.column(0).cast("int64").to_pylist()
     assert got == [seconds * 10**6 + micros or None for seconds, micros in moments]
-    assert set(invalid_texts(rows)) == {row for row, moment in enumerate(moments) if moment == (0, 0)}
+    assert set(invalid_texts(rows)) == {
+        row for row, moment in enumerate(moments) if moment == (0, 0)
+    }
 
 
 @settings(max_examples=100, deadline=None)
@@ -198,7 +236,9 @@ def test_times_below_zero_keep_their_fraction(digits: int, moments: list[int]) -
         seconds, micros = divmod(abs(moment), 10**6)
         micros -= micros % 10 ** (6 - digits)
         hour, minute, second = seconds // 3600, seconds // 60 % 60, seconds % 60
-        number = sign * ((hour << 12 | minute << 6 | second) << 8 * size | micros // 100 ** (3 - size))
+        number = sign * (
+            (hour << 12 | minute << 6 | second) << 8 * size | micros // 100 ** (3 - size)
+        )
         raw.append((number + (0x800000 << 8 * size)).to_bytes(3 + size, "big"))
         tail = f".{micros:06d}"[: digits + 1] if digits else ""
         wanted.append(f"{'-' if number < 0 else ''}{hour:02d}:{minute:02d}:{second:02d}{tail}")
@@ -207,7 +247,9 @@ def test_times_below_zero_keep_their_fraction(digits: int, moments: list[int]) -
 
 
 def test_year_zero_stays_zero() -> None:
-    assert values_of(decode(Column("c", Kind.YEAR, 13, 0, True), [b"\0", b"\1", b"\xff", None])) == [
+    assert values_of(
+        decode(Column("c", Kind.YEAR, 13, 0, True), [b"\0", b"\1", b"\xff", None])
+    ) == [
         0,
         1901,
         2155,
@@ -216,15 +258,26 @@ def test_year_zero_stays_zero() -> None:
 
 
 @few
-@given(st.lists(st.none() | st.binary(max_size=20), min_size=1), st.sampled_from([0, 8]), st.sampled_from([1, 2, 3, 4]))
-def test_binary_is_padded_to_its_length(values: list[bytes | None], pad: int, length_bytes: int) -> None:
+@given(
+    st.lists(st.none() | st.binary(max_size=20), min_size=1),
+    st.sampled_from([0, 8]),
+    st.sampled_from([1, 2, 3, 4]),
+)
+def test_binary_is_padded_to_its_length(
+    values: list[bytes | None], pad: int, length_bytes: int
+) -> None:
     column = Column("c", Kind.BINARY, 252, length_bytes, True, pad_bytes=pad)
-    rows = decode(column, [None if value is None else prefixed(value, length_bytes) for value in values])
-    assert values_of(rows) == [None if value is None else value.ljust(pad, b"\0") for value in values]
+    rows = decode(
+        column, [None if value is None else prefixed(value, length_bytes) for value in values]
+    )
+    assert values_of(rows) == [
+        None if value is None else value.ljust(pad, b"\0") for value in values
+    ]
 
 
 def python_text(raw: bytes, charset: str) -> str | None:
-    codec = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "ucs2": "utf-16-be", "utf16": "utf-16-be",
+    codec = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "ucs2": "utf-16-be",
+        "utf16": "utf-16-be",
              "utf16le": "utf-16-le", "utf32": "utf-32-be"}[charset]  # fmt: skip
     try:
         found = raw.decode(codec)
@@ -249,7 +302,9 @@ def test_unicode_charsets_agree_with_python(charset: str, raw: list[bytes]) -> N
     rows = decode(text_column("c", charset), [prefixed(value) for value in raw])
     wanted = [python_text(value, charset) for value in raw]
     assert values_of(rows) == wanted
-    assert invalid_texts(rows) == {row: raw[row].hex() for row, found in enumerate(wanted) if found is None}
+    assert invalid_texts(rows) == {
+        row: raw[row].hex() for row, found in enumerate(wanted) if found is None
+    }
     assert all(value.reason == f"bytes are not valid {charset}" for value in rows.invalid)
 
 
@@ -274,7 +329,11 @@ def slow_transcode(raw: bytes, charset: charsets.Charset) -> str | None:
     return "".join(out)
 
 
-TABLES = [name for name in charsets.known_charsets() if charsets.find_charset(name, is_mariadb=True).mode == text.TABLE]
+TABLES = [
+    name
+    for name in charsets.known_charsets()
+    if charsets.find_charset(name, is_mariadb=True).mode == text.TABLE
+]
 
 
 @settings(max_examples=200, deadline=None)
@@ -295,7 +354,10 @@ def test_facts_a10_and_a14_charsets_map_as_the_server_does() -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.floats(allow_nan=False, allow_infinity=False) | st.decimals(-(10**6), 10**6, places=3).map(float))
+@given(
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.decimals(-(10**6), 10**6, places=3).map(float)
+)
 def test_shortest_doubles_agree_with_python(value: float) -> None:
     out = np.zeros(shortest.DOUBLE_TEXT_BYTES_MAX, np.uint8)
     bits = np.uint64(struct.unpack("<Q", struct.pack("<d", value))[0])
@@ -306,7 +368,10 @@ def test_shortest_doubles_agree_with_python(value: float) -> None:
 
 
 @few
-@given(st.lists(st.text(max_size=4).filter(lambda label: "," not in label), min_size=1, max_size=64), st.data())
+@given(
+    st.lists(st.text(max_size=4).filter(lambda label: "," not in label), min_size=1, max_size=64),
+    st.data(),
+)
 def test_set_and_enum_labels(labels: list[str], data: st.DataObject) -> None:
     sets = data.draw(st.lists(st.none() | st.integers(0, 2 ** len(labels)), min_size=1))
     size = 8
@@ -316,7 +381,11 @@ def test_set_and_enum_labels(labels: list[str], data: st.DataObject) -> None:
     for value in raw:
         number = None if value is None else int.from_bytes(value, "little")
         too_high = number is not None and number >> len(labels)
-        chosen = [label for index, label in enumerate(labels) if number is not None and number >> index & 1]
+        chosen = [
+            label
+            for index, label in enumerate(labels)
+            if number is not None and number >> index & 1
+        ]
         wanted.append(None if number is None or too_high else ",".join(chosen))
     assert values_of(decode(column, raw)) == wanted
 
@@ -327,7 +396,10 @@ def test_set_and_enum_labels(labels: list[str], data: st.DataObject) -> None:
 
 
 def test_geometry_and_vector() -> None:
-    rows = decode(Column("c", Kind.GEOMETRY, 255, 4, True), [prefixed(b"\xe6\x10\0\0wkb", 4), None, prefixed(b"\1", 4)])
+    rows = decode(
+        Column("c", Kind.GEOMETRY, 255, 4, True),
+        [prefixed(b"\xe6\x10\0\0wkb", 4), None, prefixed(b"\1", 4)],
+    )
     assert values_of(rows) == [{"srid": 4326, "wkb": b"wkb"}, None, None]
     assert invalid_texts(rows) == {2: "01"}
     raw = [struct.pack("<2f", 1.5, -2.0), b"\0\0\0", b"", struct.pack("<f", 3.0)]

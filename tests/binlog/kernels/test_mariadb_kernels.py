@@ -1,4 +1,5 @@
-"""Kernels of MariaDB's own types against slow twins: COMPRESSED values, UUID and addresses, old temporal types."""
+"""Kernels of MariaDB's own types against slow twins: COMPRESSED values, UUID and addresses, old
+temporal types."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def packed(plain: bytes, *, raw: bool, length_bytes: int) -> bytes:
 @st.composite
 def compressed_values(draw: st.DrawFn) -> tuple[bytes, bytes]:
     """(stored, plain)."""
-    plain = draw(st.binary(max_size=300) | st.binary(min_size=1, max_size=9).map(lambda piece: piece * 700))
+    plain = draw(
+        st.binary(max_size=300) | st.binary(min_size=1, max_size=9).map(lambda piece: piece * 700)
+    )
     if draw(st.booleans()):
         return (b"\0" + plain if plain else b"", plain)
     return packed(plain, raw=draw(st.booleans()), length_bytes=draw(st.integers(2, 4))), plain
@@ -41,7 +44,9 @@ def compressed_values(draw: st.DrawFn) -> tuple[bytes, bytes]:
 @given(st.lists(st.none() | compressed_values(), min_size=1), st.sampled_from([2, 3, 4]))
 def test_compressed_values(values: list[tuple[bytes, bytes] | None], length_bytes: int) -> None:
     column = Column("c", Kind.BINARY, 140, length_bytes, True)
-    rows = decode(column, [None if value is None else prefixed(value[0], length_bytes) for value in values])
+    rows = decode(
+        column, [None if value is None else prefixed(value[0], length_bytes) for value in values]
+    )
     assert values_of(rows) == [None if value is None else value[1] for value in values]
     assert rows.invalid == []
 
@@ -51,7 +56,9 @@ def test_compressed_text_of_any_charset() -> None:
     for charset, codec in (("latin1", "latin-1"), ("utf8mb4", "utf-8"), ("utf16", "utf-16-be")):
         column = Column("c", Kind.TEXT, 141, 401, True, charset=charset)
         raw = [text.encode(codec) for text in texts]
-        rows = decode(column, [prefixed(packed(value, raw=True, length_bytes=2), 2) for value in raw])
+        rows = decode(
+            column, [prefixed(packed(value, raw=True, length_bytes=2), 2) for value in raw]
+        )
         assert values_of(rows) == texts
 
 
@@ -81,14 +88,17 @@ def test_broken_compressed_values_are_invalid_and_the_rest_is_read(stored: bytes
 
 def test_undecodable_text_in_a_compressed_value_is_told_unpacked() -> None:
     rows = decode(
-        Column("c", Kind.TEXT, 141, 101, True, charset="utf8mb4"), [prefixed(b"\0\xff", 1), prefixed(b"\0ok", 1)]
+        Column("c", Kind.TEXT, 141, 101, True, charset="utf8mb4"),
+        [prefixed(b"\0\xff", 1), prefixed(b"\0ok", 1)],
     )
     assert values_of(rows) == [None, "ok"]
     assert invalid_texts(rows) == {0: "ff"}
 
 
 def test_a_value_longer_than_its_column_is_invalid() -> None:
-    rows = decode(Column("c", Kind.BINARY, 141, 4, True), [prefixed(b"\0abc", 1), prefixed(b"\0abcd", 1)])
+    rows = decode(
+        Column("c", Kind.BINARY, 141, 4, True), [prefixed(b"\0abc", 1), prefixed(b"\0abcd", 1)]
+    )
     assert values_of(rows) == [b"abc", None]
 
 
@@ -106,16 +116,25 @@ def slow_inet6(raw: bytes) -> str:
         return f"::ffff:{dotted}"
     if not any(groups[:6]) and groups[6]:
         return f"::{dotted}"
-    runs = [(count, -at) for at in range(8) for count in range(1, 9 - at) if not any(groups[at : at + count])]
+    runs = [
+        (count, -at)
+        for at in range(8)
+        for count in range(1, 9 - at)
+        if not any(groups[at : at + count])
+    ]
     if not runs:
         return ":".join(f"{group:x}" for group in groups)
     count, at = max(runs)
     head, tail = groups[:-at], groups[-at + count :]
-    return ":".join(f"{group:x}" for group in head) + "::" + ":".join(f"{group:x}" for group in tail)
+    return (
+        ":".join(f"{group:x}" for group in head) + "::" + ":".join(f"{group:x}" for group in tail)
+    )
 
 
 def sparse_bytes(size: int) -> st.SearchStrategy[bytes]:
-    return st.lists(st.sampled_from([0, 0, 0, 1, 9, 16, 99, 100, 255]), min_size=size, max_size=size).map(bytes)
+    return st.lists(
+        st.sampled_from([0, 0, 0, 1, 9, 16, 99, 100, 255]), min_size=size, max_size=size
+    ).map(bytes)
 
 
 INET6 = st.binary(min_size=16, max_size=16) | sparse_bytes(16)
@@ -129,7 +148,10 @@ def test_inet6(values: list[bytes | None]) -> None:
     stored = [None if value is None else prefixed(value.rstrip(b"\0"), 1) for value in values]
     got = values_of(decode(Column("c", Kind.INET6, 254, 16, True, pad_bytes=16), stored))
     assert got == [None if value is None else slow_inet6(value) for value in values]
-    assert all(value is None or IPv6Address(text).packed == value for value, text in zip(values, got, strict=True))
+    assert all(
+        value is None or IPv6Address(text).packed == value
+        for value, text in zip(values, got, strict=True)
+    )
 
 
 @few
@@ -137,17 +159,22 @@ def test_inet6(values: list[bytes | None]) -> None:
 def test_uuid_and_inet4(values: list[bytes | None]) -> None:
     stored = [None if value is None else prefixed(value.rstrip(b"\0"), 1) for value in values]
     rows = decode(Column("c", Kind.UUID, 254, 16, True, pad_bytes=16), stored)
-    assert values_of(rows) == [None if value is None else str(uuid.UUID(bytes=value)) for value in values]
+    assert values_of(rows) == [
+        None if value is None else str(uuid.UUID(bytes=value)) for value in values
+    ]
     short = [None if value is None else value[:4] for value in values]
     stored = [None if value is None else prefixed(value.rstrip(b"\0"), 1) for value in short]
     rows = decode(Column("c", Kind.INET4, 254, 4, True, pad_bytes=4), stored)
-    assert values_of(rows) == [None if value is None else str(IPv4Address(value)) for value in short]
+    assert values_of(rows) == [
+        None if value is None else str(IPv4Address(value)) for value in short
+    ]
 
 
 @pytest.mark.parametrize(("kind", "size"), [(Kind.UUID, 16), (Kind.INET4, 4), (Kind.INET6, 16)])
 def test_a_longer_value_is_no_address(kind: Kind, size: int) -> None:
     rows = decode(
-        Column("c", kind, 254, size, True, pad_bytes=size), [prefixed(b"\1" * (size + 1), 1), prefixed(b"", 1)]
+        Column("c", kind, 254, size, True, pad_bytes=size),
+        [prefixed(b"\1" * (size + 1), 1), prefixed(b"", 1)],
     )
     assert values_of(rows)[0] is None
     assert invalid_texts(rows) == {0: "01" * (size + 1)}
@@ -171,7 +198,9 @@ def test_old_datetimes_with_a_fraction(digits: int, moments: list[tuple[int, ...
         number = ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + minute) * 60 + second
         raw.append((number * 10**digits + fraction).to_bytes(DATETIME_BYTES[digits], "big"))
         try:
-            wanted.append(datetime(year, month, day, hour, minute, second, fraction * 10 ** (6 - digits)))  # noqa: DTZ001
+            wanted.append(
+                datetime(year, month, day, hour, minute, second, fraction * 10 ** (6 - digits))  # noqa: DTZ001
+            )
         except ValueError:
             wanted.append(None)
             date = f"{year:04d}-{month:02d}-{day:02d}"
@@ -187,7 +216,9 @@ def test_old_timestamps_with_a_fraction(digits: int, moments: list[tuple[int, in
     raw, wanted, texts = [], [], {}
     for row, (seconds, micros) in enumerate(moments):
         fraction = micros // 10 ** (6 - digits)
-        raw.append(seconds.to_bytes(4, "big") + fraction.to_bytes(TIMESTAMP_BYTES[digits] - 4, "big"))
+        raw.append(
+            seconds.to_bytes(4, "big") + fraction.to_bytes(TIMESTAMP_BYTES[digits] - 4, "big")
+        )
         moment = timedelta(seconds=seconds, microseconds=fraction * 10 ** (6 - digits))
         wanted.append(datetime(1970, 1, 1, tzinfo=UTC) + moment if moment else None)
         if not moment:
@@ -203,11 +234,16 @@ def test_old_times_with_a_fraction(digits: int, moments: list[int]) -> None:
     raw, wanted = [], []
     for moment in moments:
         number = abs(moment) // 10 ** (6 - digits) * (-1 if moment < 0 else 1)
-        raw.append((number + (838 * 3600 + 59 * 60 + 60) * 10**digits).to_bytes(TIME_BYTES[digits], "big"))
+        raw.append(
+            (number + (838 * 3600 + 59 * 60 + 60) * 10**digits).to_bytes(TIME_BYTES[digits], "big")
+        )
         seconds, fraction = divmod(abs(number), 10**digits)
-        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:0{digits}d}"
+        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:0{digits}d}"  # noqa: E501
         wanted.append(("-" if number < 0 else "") + clock)
-    assert values_of(decode(Column("c", Kind.TIME, 11, 0, True, fraction_digits=digits), raw)) == wanted
+    assert (
+        values_of(decode(Column("c", Kind.TIME, 11, 0, True, fraction_digits=digits), raw))
+        == wanted
+    )
 
 
 @pytest.mark.parametrize("digits", range(1, 7))
@@ -217,7 +253,10 @@ def test_old_values_that_are_none_are_invalid(digits: int) -> None:
         rows = decode(Column("c", kind, code, 0, True, fraction_digits=digits), raw)
         assert values_of(rows) == [None, None]
         assert [value.row for value in rows.invalid] == [0, 1]
-    rows = decode(Column("c", Kind.TIMESTAMP, 7, 0, True, fraction_digits=digits), [b"\xff" * TIMESTAMP_BYTES[digits]])
+    rows = decode(
+        Column("c", Kind.TIMESTAMP, 7, 0, True, fraction_digits=digits),
+        [b"\xff" * TIMESTAMP_BYTES[digits]],
+    )
     assert values_of(rows) == [None]
 
 

@@ -1,4 +1,5 @@
-"""The kernel that rewrites result rows, beside a twin in plain Python; and what it says of bytes that do not fit."""
+"""The kernel that rewrites result rows, beside a twin in plain Python; and what it says of bytes
+that do not fit."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from cdc_pipeline.binlog.rows.result_set import KEPT_BYTES, ResultSet
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import BinlogError, CdcError, SizeLimitError, TableChangedError
 
-# -- what a server sends, in plain Python -----------------------------------------------------------------------------
+# -- what a server sends, in plain Python ----------------------------------------------------------
 
 
 def lenenc(data: bytes) -> bytes:
@@ -68,16 +69,22 @@ def binary_row(values: list[bytes | None]) -> bytes:
     return b"\0" + bytes(bits) + b"".join(value for value in values if value is not None)
 
 
-def definition(wire_type: int, *, unsigned: bool = False, decimals: int = 0, collation: int = 63) -> bytes:
+def definition(
+    wire_type: int, *, unsigned: bool = False, decimals: int = 0, collation: int = 63
+) -> bytes:
     names = b"".join(lenenc(name) for name in (b"def", b"d", b"t", b"t", b"c", b"c"))
     flags = 0x20 if unsigned else 0
-    return names + b"\x0c" + struct.pack("<HIBHB", collation, 0, wire_type, flags, decimals) + b"\0\0"
+    return (
+        names + b"\x0c" + struct.pack("<HIBHB", collation, 0, wire_type, flags, decimals) + b"\0\0"
+    )
 
 
 EOF_PACKET = b"\xfe\0\0\x02\0"
 
 
-def stream(definitions: list[bytes], rows: list[list[bytes | None]], end: bytes = EOF_PACKET) -> bytes:
+def stream(
+    definitions: list[bytes], rows: list[list[bytes | None]], end: bytes = EOF_PACKET
+) -> bytes:
     payloads = [bytes([len(definitions)]), *definitions, EOF_PACKET, *map(binary_row, rows), end]
     out, sequence = b"", 1
     for payload in payloads:
@@ -86,7 +93,9 @@ def stream(definitions: list[bytes], rows: list[list[bytes | None]], end: bytes 
     return out
 
 
-def read(plan: ResultPlan, data: bytes, *, piece: int = 1 << 20, **options: Any) -> tuple[list[Any], ResultSet]:
+def read(
+    plan: ResultPlan, data: bytes, *, piece: int = 1 << 20, **options: Any
+) -> tuple[list[Any], ResultSet]:
     """All batches of a result that arrives in pieces."""
     result = ResultSet(plan, is_mariadb=False, **options)
     batches = []
@@ -110,11 +119,12 @@ def table(*columns: Column) -> ResultPlan:
     return result_plan(TableSchema("d", "t", columns))
 
 
-# -- the twin ---------------------------------------------------------------------------------------------------------
+# -- the twin --------------------------------------------------------------------------------------
 
 FRACTIONS = st.sampled_from(range(7))
 DATES = st.tuples(
-    st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), st.integers(0, 23), st.integers(0, 59),
+    st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), st.integers(0, 23),
+    st.integers(0, 59),
     st.integers(0, 59), st.integers(0, 999_999),
 )  # fmt: skip
 MAX_TIME_US = (838 * 3600 + 59 * 60 + 59) * 1_000_000
@@ -142,7 +152,8 @@ def packed_time(us: int, digits: int) -> bytes:
 
 
 def packed_decimal(number: int, precision: int, scale: int) -> bytes:
-    """NEWDECIMAL of number / 10**scale: groups of nine digits from the point outwards, the sign in the first bit."""
+    """NEWDECIMAL of number / 10**scale: groups of nine digits from the point outwards, the sign in
+    the first bit."""
     digits = f"{abs(number):0{precision}d}"
     whole, fraction = digits[: precision - scale], digits[precision - scale :]
     groups = [whole[: len(whole) % 9]] if len(whole) % 9 else []
@@ -159,7 +170,9 @@ def packed_decimal(number: int, precision: int, scale: int) -> bytes:
 def rewritten(column: Column, values: list[bytes | None]) -> list[bytes | None]:
     """Images that the kernel makes of values of one column."""
     plan = table(column)
-    data = np.frombuffer(b"".join(packet(binary_row([value]), at) for at, value in enumerate(values)), np.uint8).copy()
+    data = np.frombuffer(
+        b"".join(packet(binary_row([value]), at) for at, value in enumerate(values)), np.uint8
+    ).copy()
     state = np.zeros(kernel.STATE_WORDS, np.int64)
     out = np.zeros(len(data) + kernel.VALUE_BYTES_MORE * len(values), np.uint8)
     base, relative = np.zeros(len(values), np.int64), np.zeros((1, len(values)), np.int32)
@@ -167,11 +180,17 @@ def rewritten(column: Column, values: list[bytes | None]) -> list[bytes | None]:
     status = kernel.rewrite_rows(
         data, len(data), False, len(values), plan.program, state, out, base, relative, *counts
     )  # fmt: skip
-    assert (status, state[kernel.S_ROWS], state[kernel.S_POSITION]) == (kernel.NEED, len(values), len(data))
+    assert (status, state[kernel.S_ROWS], state[kernel.S_POSITION]) == (
+        kernel.NEED,
+        len(values),
+        len(data),
+    )
     assert counts[1][0] == values.count(None)
     ends = [*base[1:].tolist(), int(state[kernel.S_OUT])]
     return [
-        None if relative[0, row] < 0 else out[int(base[row]) + int(relative[0, row]) : end].tobytes()
+        None
+        if relative[0, row] < 0
+        else out[int(base[row]) + int(relative[0, row]) : end].tobytes()
         for row, end in enumerate(ends)
     ]
 
@@ -182,17 +201,26 @@ def test_datetimes(values: list[tuple[int, ...] | None], digits: int) -> None:
     column = Column("c", Kind.DATETIME, -1, 0, True, fraction_digits=digits)
     kept = [value and (*value[:6], cut(value[6], digits)) for value in values]
     expected = [None if value is None else packed_datetime(value, digits) for value in kept]
-    assert rewritten(column, [None if value is None else moment(value) for value in kept]) == expected
+    assert (
+        rewritten(column, [None if value is None else moment(value) for value in kept]) == expected
+    )
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.none() | st.integers(-MAX_TIME_US, MAX_TIME_US), min_size=1, max_size=20), FRACTIONS)
+@given(
+    st.lists(st.none() | st.integers(-MAX_TIME_US, MAX_TIME_US), min_size=1, max_size=20), FRACTIONS
+)
 @example([-1, 0, 1, -MAX_TIME_US, MAX_TIME_US, -100_000], 6)
 def test_times(values: list[int | None], digits: int) -> None:
     column = Column("c", Kind.TIME, -1, 0, True, fraction_digits=digits)
-    kept = [None if value is None else cut(abs(value), digits) * (-1 if value < 0 else 1) for value in values]
+    kept = [
+        None if value is None else cut(abs(value), digits) * (-1 if value < 0 else 1)
+        for value in values
+    ]
     expected = [None if value is None else packed_time(value, digits) for value in kept]
-    assert rewritten(column, [None if value is None else clock(value) for value in kept]) == expected
+    assert (
+        rewritten(column, [None if value is None else clock(value) for value in kept]) == expected
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -200,13 +228,17 @@ def test_times(values: list[int | None], digits: int) -> None:
 def test_decimals(data: st.DataObject) -> None:
     precision = data.draw(st.integers(1, 65))
     scale = data.draw(st.integers(0, min(precision, 38)))
-    numbers = data.draw(st.lists(st.integers(-(10**precision) + 1, 10**precision - 1), min_size=1, max_size=8))
+    numbers = data.draw(
+        st.lists(st.integers(-(10**precision) + 1, 10**precision - 1), min_size=1, max_size=8)
+    )
     column = Column("c", Kind.DECIMAL, -1, 0, True, precision=precision, scale=scale)
     values: list[bytes | None] = []
     expected: list[bytes | None] = []
     for number in numbers:
         digits = f"{abs(number):0{scale + 1}d}"
-        text = digits[: len(digits) - scale] + (f".{digits[len(digits) - scale :]}" if scale else "")
+        text = digits[: len(digits) - scale] + (
+            f".{digits[len(digits) - scale :]}" if scale else ""
+        )
         zeros = data.draw(st.sampled_from(["", "0", "000"]))  # of ZEROFILL
         values.append(lenenc(f"{'-' if number < 0 else ''}{zeros}{text}".encode()))
         expected.append(packed_decimal(number, precision, scale))
@@ -216,19 +248,30 @@ def test_decimals(data: st.DataObject) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_numbers(data: st.DataObject) -> None:
-    """Integers of every width, reals, ENUM, SET, BIT and YEAR: the log's bytes are the first of what is sent."""
+    """Integers of every width, reals, ENUM, SET, BIT and YEAR: the log's bytes are the first of
+    what is sent."""
     kind, sent_bytes, kept_bytes, rest = data.draw(st.sampled_from(NUMBERS))
-    values = data.draw(st.lists(st.none() | st.integers(0, (1 << 8 * kept_bytes) - 1), min_size=1, max_size=20))
+    values = data.draw(
+        st.lists(st.none() | st.integers(0, (1 << 8 * kept_bytes) - 1), min_size=1, max_size=20)
+    )
     column = Column("c", kind, -1, 0, True, **rest)
     if kind is Kind.BIT:
-        sent = [None if value is None else lenenc(value.to_bytes(kept_bytes, "big")) for value in values]
-        expected = [None if value is None else value.to_bytes(kept_bytes, "big") for value in values]
+        sent = [
+            None if value is None else lenenc(value.to_bytes(kept_bytes, "big")) for value in values
+        ]
+        expected = [
+            None if value is None else value.to_bytes(kept_bytes, "big") for value in values
+        ]
     elif kind is Kind.YEAR:
-        sent = [None if value is None else struct.pack("<H", value and value + 1900) for value in values]
+        sent = [
+            None if value is None else struct.pack("<H", value and value + 1900) for value in values
+        ]
         expected = [None if value is None else bytes([value]) for value in values]
     else:
         sent = [None if value is None else value.to_bytes(sent_bytes, "little") for value in values]
-        expected = [None if value is None else value.to_bytes(kept_bytes, "little") for value in values]
+        expected = [
+            None if value is None else value.to_bytes(kept_bytes, "little") for value in values
+        ]
     assert rewritten(column, sent) == expected
 
 
@@ -255,9 +298,13 @@ NUMBERS: list[tuple[Kind, int, int, dict[str, Any]]] = [
 @given(st.lists(st.none() | DATES, min_size=1, max_size=20))
 def test_dates(values: list[tuple[int, ...] | None]) -> None:
     days = [value and (*value[:3], 0, 0, 0, 0) for value in values]
-    expected = [value and (value[0] << 9 | value[1] << 5 | value[2]).to_bytes(3, "little") for value in days]
+    expected = [
+        value and (value[0] << 9 | value[1] << 5 | value[2]).to_bytes(3, "little") for value in days
+    ]
     column = Column("c", Kind.DATE, -1, 0, True)
-    assert rewritten(column, [None if value is None else moment(value) for value in days]) == expected
+    assert (
+        rewritten(column, [None if value is None else moment(value) for value in days]) == expected
+    )
 
 
 MOMENTS = st.tuples(st.integers(0, (1 << 32) - 1), st.integers(0, 999_999))
@@ -276,7 +323,9 @@ def test_timestamps(values: list[tuple[int, int]], digits: int) -> None:
         kept = cut(micros, digits)
         at = datetime.fromtimestamp(seconds, UTC)
         sent.append(moment((at.year, at.month, at.day, at.hour, at.minute, at.second, kept)))
-        expected.append(seconds.to_bytes(4, "big") + (kept // 10 ** (6 - 2 * width)).to_bytes(width, "big"))
+        expected.append(
+            seconds.to_bytes(4, "big") + (kept // 10 ** (6 - 2 * width)).to_bytes(width, "big")
+        )
     assert rewritten(column, sent) == expected
 
 
@@ -285,11 +334,16 @@ def test_timestamps(values: list[tuple[int, int]], digits: int) -> None:
 @example([b"", b"x" * 250, b"x" * 251, b"y" * 65_535, b"z" * 65_536, None])
 def test_bytes(values: list[bytes | None]) -> None:
     column = Column("c", Kind.BINARY, -1, 0, True)
-    expected = [None if value is None else len(value).to_bytes(4, "little") + value for value in values]
-    assert rewritten(column, [None if value is None else lenenc(value) for value in values]) == expected
+    expected = [
+        None if value is None else len(value).to_bytes(4, "little") + value for value in values
+    ]
+    assert (
+        rewritten(column, [None if value is None else lenenc(value) for value in values])
+        == expected
+    )
 
 
-# -- packets and batches ----------------------------------------------------------------------------------------------
+# -- packets and batches ---------------------------------------------------------------------------
 
 NUMBER = Column("i", Kind.INT32, -1, 0, True)
 BYTES = Column("b", Kind.BINARY, -1, 0, True)
@@ -302,14 +356,17 @@ def two(number: int, content: bytes | None) -> list[bytes | None]:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.none() | st.binary(max_size=40)), max_size=300),
+    st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.none() | st.binary(max_size=40)),
+        max_size=300),
     st.integers(1, 5000), st.integers(1, 70), st.integers(100, 4000),
 )  # fmt: skip
 def test_any_pieces_any_batches(
     rows: list[tuple[int, bytes | None]], piece: int, batch_rows: int, batch_bytes: int
 ) -> None:
     data = stream(TWO, [two(*row) for row in rows])
-    batches, result = read(table(NUMBER, BYTES), data, piece=piece, batch_rows=batch_rows, batch_bytes=batch_bytes)
+    batches, result = read(
+        table(NUMBER, BYTES), data, piece=piece, batch_rows=batch_rows, batch_bytes=batch_bytes
+    )
     assert result.end is not None
     assert result.end.code == 0
     assert [tuple(row.values()) for batch in batches for row in batch.rows.to_pylist()] == rows
@@ -335,7 +392,8 @@ def test_k25_f18_a_row_larger_than_the_limit_stops_at_its_header() -> None:
     row_bytes = len(binary_row(two(2, b"x" * size)))
     batches, _ = read(table(NUMBER, BYTES), data, packet_bytes_max=row_bytes)
     assert sum(len(batch) for batch in batches) == 2
-    second = len(data) - len(packet(EOF_PACKET, 0)) - (row_bytes - 0xFFFFFF) - 4  # header of the row's second packet
+    # header of the row's second packet
+    second = len(data) - len(packet(EOF_PACKET, 0)) - (row_bytes - 0xFFFFFF) - 4
     endless = data[:second] + b"\xff\xff\xff" + data[second + 3 :]
     with pytest.raises(SizeLimitError) as caught:
         read(table(NUMBER, BYTES), endless, packet_bytes_max=row_bytes)
@@ -345,7 +403,9 @@ def test_k25_f18_a_row_larger_than_the_limit_stops_at_its_header() -> None:
 
 
 @pytest.mark.parametrize("count", [b"\0", b"\xfc\x01\x10", b"\xfe" + bytes(7) + b"\x7f"])
-def test_k25_a_result_of_columns_that_no_table_has_stops_before_their_definitions(count: bytes) -> None:
+def test_k25_a_result_of_columns_that_no_table_has_stops_before_their_definitions(
+    count: bytes,
+) -> None:
     with pytest.raises(BinlogError, match="impossible number of columns"):
         read(table(NUMBER, BYTES), packet(count, 1))
 
@@ -398,7 +458,9 @@ def test_bytes_that_are_no_row_stop(values: list[bytes | None], error: type[CdcE
         (Column("c", Kind.TIME, -1, 0, True), clock(MAX_TIME_US + 3_600_000_000), 11),
     ],
 )
-def test_values_that_are_none_of_the_columns_stop_by_name(column: Column, value: bytes, kind: int) -> None:
+def test_values_that_are_none_of_the_columns_stop_by_name(
+    column: Column, value: bytes, kind: int
+) -> None:
     data = stream([definition(kind, decimals=column.scale)], [[value]])
     with pytest.raises(TableChangedError, match="'c'"):
         read(table(column), data)
@@ -414,7 +476,10 @@ def test_values_that_are_none_of_the_columns_stop_by_name(column: Column, value:
         (BYTES, definition(253, collation=45)),
         (Column("c", Kind.DECIMAL, -1, 0, True, precision=4, scale=2), definition(246, decimals=3)),
         (Column("c", Kind.DATETIME, -1, 0, True, fraction_digits=3), definition(12, decimals=6)),
-        (Column("c", Kind.SET, -1, 0, True, labels=tuple(map(str, range(40)))), definition(3, unsigned=True)),
+        (
+            Column("c", Kind.SET, -1, 0, True, labels=tuple(map(str, range(40)))),
+            definition(3, unsigned=True),
+        ),
     ],
 )
 def test_other_columns_than_the_schemas_stop_before_a_row(column: Column, announced: bytes) -> None:

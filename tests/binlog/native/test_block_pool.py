@@ -24,7 +24,9 @@ def address(block: Any) -> int:
         lambda block: block[5:100],
         lambda block: block[4:][4:].view(np.int64)[::2],
         lambda block: pa.py_buffer(block[8:]),
-        lambda block: pa.Array.from_buffers(pa.uint8(), 50, [None, pa.py_buffer(block[8:])]).slice(3),
+        lambda block: pa.Array.from_buffers(pa.uint8(), 50, [None, pa.py_buffer(block[8:])]).slice(
+            3
+        ),
         lambda block: memoryview(block[:9]),
         lambda block: np.frombuffer(memoryview(block)[3:], np.uint8),
     ],

@@ -1,4 +1,5 @@
-"""CRC32 from compiled code: zlib's own, and the loop that stands in for it, against Python's zlib."""
+"""CRC32 from compiled code: zlib's own, and the loop that stands in for it, against Python's
+zlib."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.native.checksum import crc32_of, table_loop_address
 
-LOOP = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_uint32)(table_loop_address())
+LOOP = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_uint32)(
+    table_loop_address()
+)
 
 
 @settings(deadline=None)  # the first call loads compiled code

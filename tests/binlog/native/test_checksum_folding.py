@@ -1,4 +1,5 @@
-"""CRC32 by folding against zlib: every length around the blocks, every alignment, any start value."""
+"""CRC32 by folding against zlib: every length around the blocks, every alignment, any start
+value."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from cdc_pipeline.binlog.native import kernel_cache
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kernel file, a helper's file that it imports, and one that this imports in several lines."""
+    """A kernel file, a helper's file that it imports, and one that this imports in several
+    lines."""
     folder = tmp_path / "binlog"
     (folder / "kernels").mkdir(parents=True)
     (folder / "kernels" / "caller.py").write_text("from cdc_pipeline.binlog.kernels import near\n")
@@ -34,7 +35,9 @@ def _stamp(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("changed", ["kernels/caller.py", "kernels/near.py", "far.py"])
-def test_a_change_of_any_file_that_is_imported_changes_the_stamp(package: Path, changed: str) -> None:
+def test_a_change_of_any_file_that_is_imported_changes_the_stamp(
+    package: Path, changed: str
+) -> None:
     before = _stamp(package)
     assert _stamp(package) == before
     with (package / changed).open("a") as file:

@@ -7,12 +7,15 @@ import random
 from typing import Any
 
 KEYS = [
-    "a", "b", "k", "key with space", 'q"uote', "back\\slash", "ü", "é.x", "", "😀", "a[0]", "\t", "long" * 20, "Z", "$",
+    "a", "b", "k", "key with space", 'q"uote', "back\\slash", "ü", "é.x", "", "😀", "a[0]", "\t",
+    "long" * 20, "Z", "$",
     "last",
 ]  # fmt: skip
 OPAQUE = [
-    "CAST('-100:01:02.5' AS TIME(6))", "CAST('2024-01-02' AS DATE)", "TIMESTAMP'2024-01-02 03:04:05.678'",
-    "CAST(12.340 AS DECIMAL(10,3))", "CAST(x'00ff' AS JSON)", "JSON_ARRAY(b'1011')", "ST_GeomFromText('POINT(1 2)')",
+    "CAST('-100:01:02.5' AS TIME(6))", "CAST('2024-01-02' AS DATE)",
+    "TIMESTAMP'2024-01-02 03:04:05.678'",
+    "CAST(12.340 AS DECIMAL(10,3))", "CAST(x'00ff' AS JSON)", "JSON_ARRAY(b'1011')",
+    "ST_GeomFromText('POINT(1 2)')",
 ]  # fmt: skip
 
 
@@ -37,8 +40,10 @@ class Updates:
         return source.choice(
             [
                 None, True, False, source.randint(-5, 5), source.randint(-(10**6), 10**6),
-                source.randint(-(2**63), 2**64 - 1), round(source.uniform(-1e6, 1e6), source.randint(0, 6)),
-                source.uniform(-1, 1) * 10 ** source.randint(-300, 300), "s" * source.randint(0, 300), 'é\n"\x01\\',
+                source.randint(-(2**63), 2**64 - 1),
+                round(source.uniform(-1e6, 1e6), source.randint(0, 6)),
+                source.uniform(-1, 1) * 10 ** source.randint(-300, 300),
+                "s" * source.randint(0, 300), 'é\n"\x01\\',
             ]
         )  # fmt: skip
 

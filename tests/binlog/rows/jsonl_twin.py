@@ -19,7 +19,9 @@ _NUMBERS = {Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.BIT,
 _TO_SECOND = len("2024-01-31 23:59:59")
 
 
-def lines(rows: DecodedRows, *, journal: str, offsets: Sequence[int], gtids: Sequence[str | None]) -> list[str]:
+def lines(
+    rows: DecodedRows, *, journal: str, offsets: Sequence[int], gtids: Sequence[str | None]
+) -> list[str]:
     """What `jsonl_lines` gives."""
     before, after = _images(rows, "before"), _images(rows, "after")
     found = []
@@ -48,7 +50,8 @@ def texts(column: Column, values: pa.Array) -> list[str]:
 
 
 def real_text(value: float, *, single: bool) -> str:
-    """A finite number in the server's layout, from the shortest digits that Python or numpy find."""
+    """A finite number in the server's layout, from the shortest digits that Python or numpy
+    find."""
     shortest = str(np.float32(value)) if single else repr(float(value))
     sign, digits, exponent = Decimal(shortest).as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
@@ -94,7 +97,9 @@ def _text(column: Column, value: Any) -> str:
 def _images(rows: DecodedRows, image: str) -> list[str]:
     batch = rows.before if image == "before" else rows.after
     present = rows.before_present if image == "before" else rows.after_present
-    columns = [texts(column, batch.column(index)) for index, column in enumerate(rows.schema.columns)]
+    columns = [
+        texts(column, batch.column(index)) for index, column in enumerate(rows.schema.columns)
+    ]
     for value in rows.invalid:
         if value.image == image:
             columns[value.column][value.row] = json.dumps(value.text, ensure_ascii=False)
@@ -110,7 +115,11 @@ def _images(rows: DecodedRows, image: str) -> list[str]:
 
 
 def _object(cells: dict[str, str]) -> str:
-    return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{text}" for name, text in cells.items()) + "}"
+    return (
+        "{"
+        + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{text}" for name, text in cells.items())
+        + "}"
+    )
 
 
 def text_values(column: Column, values: pa.Array) -> list[Any]:
@@ -119,4 +128,7 @@ def text_values(column: Column, values: pa.Array) -> list[Any]:
     starts, ends = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
     write_values(column, values, buffer, starts, ends)
     texts = buffer.data.tobytes()
-    return [json.loads(texts[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return [
+        json.loads(texts[start:end])
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]

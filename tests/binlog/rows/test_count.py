@@ -33,7 +33,9 @@ def row(number: int, text: bytes | None) -> Image:
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from([WRITE, UPDATE, DELETE_ROWS]), st.integers(1, 4), st.booleans()), min_size=1, max_size=12
+    st.tuples(st.sampled_from([WRITE, UPDATE, DELETE_ROWS]), st.integers(1, 4), st.booleans()),
+    min_size=1,
+    max_size=12,
 )
 
 
@@ -43,7 +45,9 @@ def test_counts_are_those_of_the_decoder(events: list[tuple[int, int, bool]], is
     text = b"\xff" if is_bad else b"x"
     bodies = []
     for kind, count, is_null in events:
-        images = [row(at, None if is_null else text) for at in range(count * (2 if kind == UPDATE else 1))]
+        images = [
+            row(at, None if is_null else text) for at in range(count * (2 if kind == UPDATE else 1))
+        ]
         bodies.append((kind, rows_body(kind, images)))
     chunk = chunk_of(bodies)
     parts = [RowsSelection(chunk, np.arange(len(chunk.events)))]

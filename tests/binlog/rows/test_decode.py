@@ -1,4 +1,5 @@
-"""The decoder on synthetic events: order, images, presence, places, and every way in which bytes can be wrong."""
+"""The decoder on synthetic events: order, images, presence, places, and every way in which bytes
+can be wrong."""
 
 from __future__ import annotations
 
@@ -62,15 +63,22 @@ def test_k1_ops_places_and_seq_of_each_change() -> None:
     rows = everything(chunk, epoch=3)
     assert rows.op.tolist() == [INSERT, INSERT, UPDATED, DELETE, INSERT]
     assert rows.event_row.tolist() == [0, 0, 1, 2, 3]
-    assert rows.commit_ts_us.tolist() == [1_700_000_000_000_000 + event for event in (0, 0, 1, 2, 3)]
-    expected = [pack_seq(3, 7, 4, event + 1, ordinal, 0) for event, ordinal in ((0, 0), (0, 1), (1, 0), (2, 0), (3, 0))]
+    assert rows.commit_ts_us.tolist() == [
+        1_700_000_000_000_000 + event for event in (0, 0, 1, 2, 3)
+    ]
+    expected = [
+        pack_seq(3, 7, 4, event + 1, ordinal, 0)
+        for event, ordinal in ((0, 0), (0, 1), (1, 0), (2, 0), (3, 0))
+    ]
     assert [int(seq) for seq in rows.seq.to_pylist()] == expected
     assert rows.before.to_pylist() == [
-        {"id": None, "note": None}, {"id": None, "note": None}, {"id": 1, "note": "a"}, {"id": 2, "note": ""},
+        {"id": None, "note": None}, {"id": None, "note": None}, {"id": 1, "note": "a"},
+        {"id": 2, "note": ""},
         {"id": None, "note": None},
     ]  # fmt: skip
     assert rows.after.to_pylist() == [
-        {"id": 1, "note": "a"}, {"id": 2, "note": None}, {"id": 1, "note": "b"}, {"id": None, "note": None},
+        {"id": 1, "note": "a"}, {"id": 2, "note": None}, {"id": 1, "note": "b"},
+        {"id": None, "note": None},
         {"id": -5, "note": "old"},
     ]  # fmt: skip
     assert rows.before_present.tolist() == [[0], [0], [3], [3], [0]]
@@ -98,7 +106,9 @@ def test_an_insert_of_no_columns_is_one_row() -> None:
 
 def test_pieces_of_several_chunks_and_journals_are_one_result() -> None:
     first = chunk_of([(WRITE, rows_body(WRITE, [row(number, f"{number}")])) for number in range(6)])
-    second = chunk_of([(WRITE, rows_body(WRITE, [row(7, "seven")]))], journal="binlog.000008", checksum_bytes=0)
+    second = chunk_of(
+        [(WRITE, rows_body(WRITE, [row(7, "seven")]))], journal="binlog.000008", checksum_bytes=0
+    )
     pieces = [
         RowsSelection(first, np.array([1, 3])),
         RowsSelection(first, np.array([5])),
@@ -128,12 +138,16 @@ def test_a_table_of_a_thousand_columns() -> None:
     schema = schema_of(*(int_column(f"c{index}") for index in range(1000)))
     image = full(*(struct.pack("<i", index) if index % 3 else None for index in range(1000)))
     rows = everything(chunk_of([(WRITE, rows_body(WRITE, [image]))]), schema)
-    assert list(rows.after.to_pylist()[0].values()) == [index if index % 3 else None for index in range(1000)]
+    assert list(rows.after.to_pylist()[0].values()) == [
+        index if index % 3 else None for index in range(1000)
+    ]
 
 
 def test_blocks_smaller_than_the_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images = [row(number, "é" * (number % 5)) for number in range(100)]
-    chunk = chunk_of([(WRITE, rows_body(WRITE, images[:90])), (WRITE, rows_body(WRITE, images[90:]))])
+    chunk = chunk_of(
+        [(WRITE, rows_body(WRITE, images[:90])), (WRITE, rows_body(WRITE, images[90:]))]
+    )
     whole = everything(chunk)
     monkeypatch.setattr(rows_module, "BLOCK_ROWS_MAX", 16)
     pieces = everything(chunk)
@@ -168,15 +182,20 @@ def test_a_cut_event_never_reads_beyond_its_end(cut: int) -> None:
     assert caught.value.journal == "binlog.000007"
     assert caught.value.offset == int(chunk.events["offset"][0])
     assert caught.value.table == "shop.orders"
-    assert any(words in caught.value.what for words in ("column 'id'", "column 'note'", "bitmaps", "no row"))
+    assert any(
+        words in caught.value.what
+        for words in ("column 'id'", "column 'note'", "bitmaps", "no row")
+    )
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_damaged_bytes_end_in_an_error_or_in_rows(data: st.DataObject) -> None:
     schema = schema_of(
-        int_column(), text_column(), Column("doc", Kind.JSON, 245, 4, True), Column("price", Kind.DECIMAL, 246, 0, True,
-        precision=12, scale=2), Column("at", Kind.TIME, 19, 6, True, fraction_digits=6), text_column("t", "sjis"),
+        int_column(), text_column(), Column("doc", Kind.JSON, 245, 4, True),
+        Column("price", Kind.DECIMAL, 246, 0, True,
+        precision=12, scale=2), Column("at", Kind.TIME, 19, 6, True, fraction_digits=6),
+        text_column("t", "sjis"),
     )  # fmt: skip
     document = bytes.fromhex("000100" + "10000b000100" + "0502006161")
     image = full(
@@ -233,7 +252,9 @@ def test_old_temporal_types_without_fraction() -> None:
         Column("t", Kind.TIME, 11, 0, True),
     )
     good = full(
-        struct.pack("<q", 20240131235958), struct.pack("<I", 86400), (-8385959).to_bytes(3, "little", signed=True)
+        struct.pack("<q", 20240131235958),
+        struct.pack("<I", 86400),
+        (-8385959).to_bytes(3, "little", signed=True),
     )
     zero = full(struct.pack("<q", 20240200000000), bytes(4), bytes(3))
     rows = everything(chunk_of([(WRITE, rows_body(WRITE, [good, zero]))]), schema)

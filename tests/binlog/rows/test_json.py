@@ -1,4 +1,5 @@
-"""Binary JSON: a writer in plain Python makes documents, the kernel must print them as the server would."""
+"""Binary JSON: a writer in plain Python makes documents, the kernel must print them as the server
+would."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def encode(value: Any, large: bool) -> tuple[int, bytes]:
         return 4, bytes([LITERALS[value]])
     if isinstance(value, int):
         for kind, form, low, high in (
-            (5, "<h", -(2**15), 2**15), (6, "<H", 0, 2**16), (7, "<i", -(2**31), 2**31), (8, "<I", 0, 2**32),
+            (5, "<h", -(2**15), 2**15), (6, "<H", 0, 2**16), (7, "<i", -(2**31), 2**31),
+            (8, "<I", 0, 2**32),
             (9, "<q", -(2**63), 2**63), (10, "<Q", 0, 2**64),
         ):  # fmt: skip
             if low <= value < high:
@@ -85,7 +87,9 @@ doubles = st.floats(allow_nan=False, allow_infinity=False)
 def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.recursive(
         leaves,
-        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5)
+        ),
         max_leaves=20,
     )
 
@@ -112,12 +116,18 @@ def test_null_literal_is_not_sql_null() -> None:
 
 def test_keys_stay_in_stored_order_and_control_characters_are_escaped() -> None:
     value = {"b": 1, "aa": ['"', "\\", "\b\f\n\r\t\x01\x1f/"], "": {}}
-    assert texts([document(value)]) == [r'{"b": 1, "aa": ["\"", "\\", "\b\f\n\r\t\u0001\u001f/"], "": {}}']
+    assert texts([document(value)]) == [
+        r'{"b": 1, "aa": ["\"", "\\", "\b\f\n\r\t\u0001\u001f/"], "": {}}'
+    ]
 
 
 def test_a_text_far_longer_than_its_document_gets_more_room() -> None:
     value = "\x01" * 200_000
-    assert texts([document("x"), document(value), document("y")]) == ['"x"', '"' + "\\u0001" * 200_000 + '"', '"y"']
+    assert texts([document("x"), document(value), document("y")]) == [
+        '"x"',
+        '"' + "\\u0001" * 200_000 + '"',
+        '"y"',
+    ]
 
 
 def test_a_hundred_levels() -> None:
@@ -139,7 +149,9 @@ def test_entries_that_share_bytes_cannot_blow_up() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(nested(exact | doubles), st.booleans(), st.data())
-def test_damaged_documents_are_text_or_invalid(value: Any, large: bool, data: st.DataObject) -> None:
+def test_damaged_documents_are_text_or_invalid(
+    value: Any, large: bool, data: st.DataObject
+) -> None:
     raw = bytearray(document(value, large))
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))

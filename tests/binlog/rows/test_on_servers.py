@@ -23,14 +23,20 @@ def json_values() -> Iterator[str]:
     """Literals and expressions that make JSON values."""
     yield from (
         "'null'", "'true'", "'[]'", "'{}'", "'-32769'", "'4294967296'", "'18446744073709551615'",
-        "'-9223372036854775808'", "'1e300'", "'1.0'", "'1e15'", "'123456789012345.0'", "'1e-15'", "'1e-16'", "NULL",
+        "'-9223372036854775808'", "'1e300'", "'1.0'", "'1e15'", "'123456789012345.0'", "'1e-15'",
+        "'1e-16'", "NULL",
         r"""'"a\\"b\\u0001\\n\\t\\\\/é😀\\u007f"'""",
         r"""'{"b": 1, "aa": [1, 2, {"c": "d"}], "": 65536}'""",
-        "CAST(CAST('12.340' AS DECIMAL(10,3)) AS JSON)", "CAST(CAST('-0.5' AS DECIMAL(65,30)) AS JSON)",
-        "CAST(CAST('2024-01-02' AS DATE) AS JSON)", "CAST(CAST('-100:01:02.000003' AS TIME(6)) AS JSON)",
-        "CAST(CAST('-12:34:56.987654' AS TIME(6)) AS JSON)", "JSON_ARRAY(CAST('838:59:59' AS TIME))",
-        "CAST(CAST('2024-01-02 03:04:05.123' AS DATETIME(3)) AS JSON)", "JSON_ARRAY(TIMESTAMP'2024-01-01 00:00:00')",
-        "CAST(x'00ff10' AS JSON)", "CAST(b'101' AS JSON)", "CAST(ST_GeomFromText('POINT(1 2)') AS JSON)",
+        "CAST(CAST('12.340' AS DECIMAL(10,3)) AS JSON)",
+        "CAST(CAST('-0.5' AS DECIMAL(65,30)) AS JSON)",
+        "CAST(CAST('2024-01-02' AS DATE) AS JSON)",
+        "CAST(CAST('-100:01:02.000003' AS TIME(6)) AS JSON)",
+        "CAST(CAST('-12:34:56.987654' AS TIME(6)) AS JSON)",
+        "JSON_ARRAY(CAST('838:59:59' AS TIME))",
+        "CAST(CAST('2024-01-02 03:04:05.123' AS DATETIME(3)) AS JSON)",
+        "JSON_ARRAY(TIMESTAMP'2024-01-01 00:00:00')",
+        "CAST(x'00ff10' AS JSON)", "CAST(b'101' AS JSON)",
+        "CAST(ST_GeomFromText('POINT(1 2)') AS JSON)",
         "JSON_ARRAY(CAST(REPEAT('A', 57) AS BINARY), CAST(REPEAT('A', 58) AS BINARY))",
         "JSON_ARRAY(CAST(2024 AS YEAR))",
         "JSON_ARRAY(REPEAT('x', 70000), 70000, -70000, 5, JSON_OBJECT('k', REPEAT('y', 200)))",
@@ -46,7 +52,10 @@ def decode_type(
     server: Server, database: str, declared: str, expression: str, values: list[str]
 ) -> tuple[list[Any], ...]:
     """Rows of one type: what the server prints, what we print, and which rows are invalid."""
-    with closing(server.root_connection(database=database)) as connection, connection.cursor() as cursor:
+    with (
+        closing(server.root_connection(database=database)) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
         cursor.execute("SET NAMES utf8mb4")
         cursor.execute(f"CREATE TABLE t (id INT PRIMARY KEY, c {declared}) CHARACTER SET utf8mb4")
@@ -54,26 +63,40 @@ def decode_type(
             cursor.execute(f"INSERT INTO t VALUES ({number}, {value})")
         connection.commit()
         cursor.execute(f"SELECT CAST({expression} AS CHAR) FROM t ORDER BY id")
-        expected = [value.decode() if isinstance(value, bytes) else value for (value,) in cursor.fetchall()]
+        expected = [
+            value.decode() if isinstance(value, bytes) else value for (value,) in cursor.fetchall()
+        ]
     rows = decode_last(server, f"{database}.t")
     rows.after.validate(full=True)
     got = text_values(rows.schema.columns[1], rows.after.column(1))
     for value in rows.invalid:
         assert got[value.row] is None
         got[value.row] = value.text
-    return expected, [None if value is None else str(value) for value in got], [value.row for value in rows.invalid]
+    return (
+        expected,
+        [None if value is None else str(value) for value in got],
+        [value.row for value in rows.invalid],
+    )
 
 
 @pytest.mark.mysql
 def test_json_as_the_server_casts_it(mysql_server: Server, mysql_database: str) -> None:
-    expected, got, invalid = decode_type(mysql_server, mysql_database, "JSON", "c", list(json_values()))
+    expected, got, invalid = decode_type(
+        mysql_server, mysql_database, "JSON", "c", list(json_values())
+    )
     assert got == expected
     assert invalid == []
 
 
 def image_rows(server: Server, database: str, image: str) -> DecodedRows:
-    with closing(server.root_connection(database=database)) as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a INT DEFAULT 7, note TEXT, c VARCHAR(9))")
+    with (
+        closing(server.root_connection(database=database)) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, a INT DEFAULT 7, note "
+            "TEXT, c VARCHAR(9))"
+        )
         cursor.execute(f"SET SESSION binlog_row_image = {image}")
         cursor.execute("INSERT INTO t (id, a, note, c) VALUES (1, 1, 'long', 'x')")
         cursor.execute("UPDATE t SET a = NULL WHERE id = 1")
@@ -86,7 +109,10 @@ def lines_of(rows: DecodedRows) -> list[dict[str, Any]]:
     events = int(rows.event_row.max()) + 1
     offsets = np.arange(events) * 10
     return [
-        json.loads(line) for line in jsonl_lines(rows, journal="binlog.000001", offsets=offsets, gtids=["g"] * events)
+        json.loads(line)
+        for line in jsonl_lines(
+            rows, journal="binlog.000001", offsets=offsets, gtids=["g"] * events
+        )
     ]
 
 
@@ -112,8 +138,10 @@ def test_full_images_and_the_line_of_a_change(server: Server, fresh_database: st
     update = lines_of(rows)[1]
     assert update.pop("ts").endswith("Z")
     assert update == {
-        "schema": fresh_database, "table": "t", "op": "update", "journal": "binlog.000001", "offset": 10, "gtid": "g",
-        "before": {"id": 1, "a": 1, "note": "long", "c": "x"}, "after": {"id": 1, "a": None, "note": "long", "c": "x"},
+        "schema": fresh_database, "table": "t", "op": "update", "journal": "binlog.000001",
+        "offset": 10, "gtid": "g",
+        "before": {"id": 1, "a": 1, "note": "long", "c": "x"},
+        "after": {"id": 1, "a": None, "note": "long", "c": "x"},
     }  # fmt: skip
 
 
@@ -121,7 +149,10 @@ def test_full_images_and_the_line_of_a_change(server: Server, fresh_database: st
 def test_an_insert_of_defaults_only_under_minimal_images(mysql_server: Server) -> None:
     """MySQL writes a rows event without a byte of rows for it."""
     with temporary_database(mysql_server) as database:
-        with closing(mysql_server.root_connection(database=database)) as connection, connection.cursor() as cursor:
+        with (
+            closing(mysql_server.root_connection(database=database)) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute("CREATE TABLE t (a INT DEFAULT 7, b INT DEFAULT 8)")
             cursor.execute("SET SESSION binlog_row_image = MINIMAL")
             cursor.execute("INSERT INTO t VALUES ()")

@@ -1,4 +1,5 @@
-"""PARTIAL_UPDATE_ROWS made by hand: differences applied by a twin in plain Python must give the same documents."""
+"""PARTIAL_UPDATE_ROWS made by hand: differences applied by a twin in plain Python must give the
+same documents."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.errors import DamagedJournalError, SchemaError
 from tests.binlog.rows.test_json import JSON, document
-from tests.support.rows_events import UPDATE, Image, chunk_of, full, int_column, prefixed, rows_body, schema_of
+from tests.support.rows_events import (
+    UPDATE,
+    Image,
+    chunk_of,
+    full,
+    int_column,
+    prefixed,
+    rows_body,
+    schema_of,
+)
 
 PARTIAL = 39
 REPLACE, INSERT, REMOVE = 0, 1, 2
@@ -30,7 +40,11 @@ SCHEMA = schema_of(int_column(), JSON, int_column("n"), Column("more", JSON.kind
 def packed(size: int) -> bytes:
     if size < 251:
         return bytes([size])
-    return b"\xfc" + struct.pack("<H", size) if size < 1 << 16 else b"\xfd" + size.to_bytes(3, "little")
+    return (
+        b"\xfc" + struct.pack("<H", size)
+        if size < 1 << 16
+        else b"\xfd" + size.to_bytes(3, "little")
+    )
 
 
 def encoded(diffs: list[Diff]) -> bytes:
@@ -45,7 +59,8 @@ def encoded(diffs: list[Diff]) -> bytes:
 
 
 def partial_body(rows: list[tuple[Image, Image, int | None]]) -> bytes:
-    """Body of an event with (before, after, bits of the JSON columns or None for no option at all)."""
+    """Body of an event with (before, after, bits of the JSON columns or None for no option at
+    all)."""
     body = rows_body(UPDATE, [rows[0][0], rows[0][1]])
     body = body[: len(body) - len(rows[0][0].encode()) - len(rows[0][1].encode())]
     for before, after, diffs in rows:
@@ -98,7 +113,9 @@ keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.sample
 )
 leaves = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=20)
 documents = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(keys, inner, max_size=5), max_leaves=20
+    leaves,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=20,
 )
 
 
@@ -109,7 +126,11 @@ def draw_diffs(value: Any, data: st.DataObject) -> list[tuple[int, list[Any], An
         current = apply(value, found)
         legs: list[Any] = []
         while isinstance(current, (dict, list)) and current and data.draw(st.booleans()):
-            leg = data.draw(st.sampled_from(list(current) if isinstance(current, dict) else list(range(len(current)))))
+            leg = data.draw(
+                st.sampled_from(
+                    list(current) if isinstance(current, dict) else list(range(len(current)))
+                )
+            )
             legs.append(leg)
             current = current[leg]
         new = data.draw(documents)
@@ -128,19 +149,28 @@ def draw_diffs(value: Any, data: st.DataObject) -> list[tuple[int, list[Any], An
 
 def path_of(legs: list[Any], *, escape: bool) -> str:
     return "$" + "".join(
-        f"[{leg}]" if isinstance(leg, int) else "." + json.dumps(leg, ensure_ascii=escape) for leg in legs
+        f"[{leg}]" if isinstance(leg, int) else "." + json.dumps(leg, ensure_ascii=escape)
+        for leg in legs
     )
 
 
 @settings(max_examples=100, deadline=None)
 @given(documents, st.booleans(), st.booleans(), st.data())
-def test_differences_are_applied_in_order(value: Any, large: bool, escape: bool, data: st.DataObject) -> None:
+def test_differences_are_applied_in_order(
+    value: Any, large: bool, escape: bool, data: st.DataObject
+) -> None:
     diffs = draw_diffs(ordered(value), data)
     raw = prefixed(document(ordered(value), large), 4)
-    rows = one_document(raw, encoded([(kind, path_of(legs, escape=escape), new) for kind, legs, new in diffs]))
+    rows = one_document(
+        raw, encoded([(kind, path_of(legs, escape=escape), new) for kind, legs, new in diffs])
+    )
     assert rows.invalid == []
-    assert rows.before.column("more").to_pylist() == [json.dumps(ordered(value), ensure_ascii=False)]
-    assert rows.after.column("more").to_pylist() == [json.dumps(apply(ordered(value), diffs), ensure_ascii=False)]
+    assert rows.before.column("more").to_pylist() == [
+        json.dumps(ordered(value), ensure_ascii=False)
+    ]
+    assert rows.after.column("more").to_pylist() == [
+        json.dumps(apply(ordered(value), diffs), ensure_ascii=False)
+    ]
     assert rows.after.column("doc").to_pylist() == ["[1]"]
     assert rows.all_present
 
@@ -152,16 +182,20 @@ def test_differences_are_applied_in_order(value: Any, large: bool, escape: bool,
         ([1], [(INSERT, "$[7]", 2), (INSERT, "$[last-7]", 0)], [0, 1, 2]),
         ({"a": 5}, [(REPLACE, "$.a[0]", 6), (REPLACE, "$[last].a", 7)], {"a": 7}),
         ({"a": 5}, [(REPLACE, "$", [])], []),
-        ({"aa": 1, "b": 2}, [(INSERT, "$.c", 3), (INSERT, "$. bb", 4)], {"b": 2, "c": 3, "aa": 1, "bb": 4}),
+        ({"aa": 1, "b": 2}, [(INSERT, "$.c", 3), (INSERT, "$. bb", 4)],
+            {"b": 2, "c": 3, "aa": 1, "bb": 4}),
         ({}, [(INSERT, '$."\\ud83d\\ude00\\u00e9\\/\\n"', 1)], {"😀é/\n": 1}),
         ([], [(INSERT, f"$[{at}]", at) for at in range(500)], list(range(500))),
-        ({}, [(INSERT, f"$.k{at}", {}) for at in range(300)] + [(INSERT, f"$.k{at}.x", at) for at in range(300)],
+        ({}, [(INSERT, f"$.k{at}", {}) for at in range(300)] + [(INSERT, f"$.k{at}.x",
+            at) for at in range(300)],
          {f"k{at}": {"x": at} for at in range(300)}),
     ],
 )  # fmt: skip
 def test_paths(value: Any, diffs: list[Diff], result: Any) -> None:
     rows = one_document(prefixed(document(ordered(value)), 4), encoded(diffs))
-    assert rows.after.column("more").to_pylist() == [json.dumps(ordered(result), ensure_ascii=False)]
+    assert rows.after.column("more").to_pylist() == [
+        json.dumps(ordered(result), ensure_ascii=False)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -226,18 +260,27 @@ def test_events_of_all_kinds_are_decoded_together() -> None:
     image = full(number, plain, number, plain)
     changed = full(number, plain, number, encoded([(INSERT, "$[1]", 2)]))
     bodies = [
-        (30, rows_body(30, [image])), (PARTIAL, partial_body([(image, changed, 2), (image, changed, 2)])),
+        (30, rows_body(30, [image])), (PARTIAL, partial_body([(image, changed, 2), (image, changed,
+            2)])),
         (UPDATE, rows_body(UPDATE, [image, image])), (PARTIAL, partial_body([(image, changed, 2)])),
         (32, rows_body(32, [image])),
     ]  # fmt: skip
     rows = decode_rows([RowsSelection(chunk_of(bodies), np.arange(5))], SCHEMA, epoch=0)
     assert rows.op.tolist() == [1, 2, 2, 2, 2, 3]
     assert rows.event_row.tolist() == [0, 1, 1, 2, 3, 4]
-    assert rows.after.column("more").to_pylist() == ["[1]", "[1, 2]", "[1, 2]", "[1]", "[1, 2]", None]
+    assert rows.after.column("more").to_pylist() == [
+        "[1]",
+        "[1, 2]",
+        "[1, 2]",
+        "[1]",
+        "[1, 2]",
+        None,
+    ]
 
 
 def test_minimal_images_lack_the_document() -> None:
-    """Differences cannot be applied; a value without any did not change, and is absent like other unchanged columns."""
+    """Differences cannot be applied; a value without any did not change, and is absent like other
+    unchanged columns."""
     number = b"\1\0\0\0"
     before = Image((number, None, None, None), (True, False, False, False))
 
@@ -245,10 +288,16 @@ def test_minimal_images_lack_the_document() -> None:
         return Image((None, doc, None, more), (False, True, False, True))
 
     changed, same = encoded([(REPLACE, "$.a", "x")]), prefixed(b"", 4)
-    rows = decode(partial_body([(before, after(same, changed), 3), (before, after(prefixed(document(7), 4), same), 2)]))
+    rows = decode(
+        partial_body(
+            [(before, after(same, changed), 3), (before, after(prefixed(document(7), 4), same), 2)]
+        )
+    )
     assert rows.after.column("doc").to_pylist() == [None, "7"]
     assert rows.after.column("more").to_pylist() == [None, None]
-    assert [(value.row, value.column, value.reason) for value in rows.invalid] == [(0, 3, NO_DOCUMENT)]
+    assert [(value.row, value.column, value.reason) for value in rows.invalid] == [
+        (0, 3, NO_DOCUMENT)
+    ]
     assert rows.invalid[0].text == '[{"op": "replace", "path": "$.a", "value": "x"}]'
     assert rows.after_present.tolist() == [[0b1000], [0b0010]]
     assert rows.before_present.tolist() == [[1], [1]]
@@ -285,7 +334,12 @@ def test_damaged_events_are_values_or_errors(value: Any, data: st.DataObject) ->
     diffs = draw_diffs(ordered(value), data)
     raw = prefixed(document(ordered(value)), 4)
     before = full(number, None, number, raw)
-    after = full(number, None, number, encoded([(kind, path_of(legs, escape=True), new) for kind, legs, new in diffs]))
+    after = full(
+        number,
+        None,
+        number,
+        encoded([(kind, path_of(legs, escape=True), new) for kind, legs, new in diffs]),
+    )
     body = bytearray(partial_body([(before, after, 2)] * 2))
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(6, len(body) - 1))] = data.draw(st.integers(0, 255))
@@ -300,7 +354,8 @@ def test_damaged_events_are_values_or_errors(value: Any, data: st.DataObject) ->
 
 
 def test_a_container_shared_by_many_entries_cannot_blow_up() -> None:
-    """An array of 20,000 entries that all name one array: the document is 60 KB, its text would be gigabytes."""
+    """An array of 20,000 entries that all name one array: the document is 60 KB, its text would be
+    gigabytes."""
     inner = document([0] * 20_000)[1:]
     count = 20_000
     head = struct.pack("<II", count, 8 + 5 * count + len(inner))

@@ -29,7 +29,8 @@ def map_body(table_id: int, table: str) -> bytes:
 
 
 def chunk_of(transactions: list[list[tuple[str, int, str]]], *, journal: str = JOURNAL) -> Chunk:
-    """Transactions of ("map" or "rows", table id, table), each ended by an XID, with roles as the pass writes them."""
+    """Transactions of ("map" or "rows", table id, table), each ended by an XID, with roles as the
+    pass writes them."""
     builder = JournalBuilder()
     builder.format_description()
     tx_offsets, roles = [-1], [Role.JOURNAL]
@@ -80,7 +81,9 @@ def resolve(maps: TableMaps, chunk: Chunk, cuts: list[int]) -> dict[str, list[in
     return found
 
 
-event = st.tuples(st.sampled_from(["map", "rows"]), st.sampled_from([7, 8, 9]), st.sampled_from(["a", "b", "c"]))
+event = st.tuples(
+    st.sampled_from(["map", "rows"]), st.sampled_from([7, 8, 9]), st.sampled_from(["a", "b", "c"])
+)
 
 
 @settings(deadline=None, max_examples=150)
@@ -108,7 +111,10 @@ def test_c1_maps_of_a_transaction_reach_across_chunks() -> None:
     maps = TableMaps(lambda _database, _table: True)
     assert [group.table for group in maps.resolve(open_part)] == ["a"]
     assert maps.safe_offset == int(first.events["offset"][1])
-    assert [(group.table, group.rows.tolist()) for group in maps.resolve(rest)] == [("b", [1]), ("a", [2])]
+    assert [(group.table, group.rows.tolist()) for group in maps.resolve(rest)] == [
+        ("b", [1]),
+        ("a", [2]),
+    ]
     assert maps.safe_offset == -1
     with pytest.raises(TableIdNotFoundError):
         maps.resolve(EventSlice(second, 1, 3))
@@ -142,9 +148,14 @@ def groups_of(captured: Callable[[str, str], bool], chunk: Chunk) -> list[RowsGr
 
 
 def test_tables_that_are_not_captured_are_only_named() -> None:
-    chunk = chunk_of([[("map", 7, "a"), ("map", 8, "b"), ("rows", 7, ""), ("rows", 8, ""), ("rows", 7, "")]])
+    chunk = chunk_of(
+        [[("map", 7, "a"), ("map", 8, "b"), ("rows", 7, ""), ("rows", 8, ""), ("rows", 7, "")]]
+    )
     groups = groups_of(lambda database, table: (database, table) == ("shop", "b"), chunk)
-    assert [(g.table, g.schema is None, g.rows.tolist()) for g in groups] == [("a", True, [3, 5]), ("b", False, [4])]
+    assert [(g.table, g.schema is None, g.rows.tolist()) for g in groups] == [
+        ("a", True, [3, 5]),
+        ("b", False, [4]),
+    ]
     assert groups[1].schema is not None
     assert groups[1].schema.full_name == "shop.b"
 

@@ -35,11 +35,16 @@ def word(number: int) -> bytes:
 
 def packed(body: bytes, at: int) -> tuple[int, int]:
     size = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(body[at], 0)
-    return (int.from_bytes(body[at + 1 : at + 1 + size], "little"), at + 1 + size) if size else (body[at], at + 1)
+    return (
+        (int.from_bytes(body[at + 1 : at + 1 + size], "little"), at + 1 + size)
+        if size
+        else (body[at], at + 1)
+    )
 
 
 class Twin:
-    """Feed it the chunks of a log after the transaction pass, with the rows where transactions end."""
+    """Feed it the chunks of a log after the transaction pass, with the rows where transactions
+    end."""
 
     def __init__(self) -> None:
         self.found: list[Lanes] = []

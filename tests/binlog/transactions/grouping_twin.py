@@ -12,7 +12,9 @@ ROWS = {19, 39, *range(23, 26), *range(30, 33), *range(166, 172)}
 GTIDS = {T.GTID, T.ANONYMOUS_GTID, T.GTID_TAGGED, T.MARIADB_GTID}
 _BLANK = r"(?:[\s;]|/\*(?!M?!).*?(?:\*/|\Z)|#[^\n]*|--[\s][^\n]*)*"
 _WORD = re.compile(_BLANK + r"(BEGIN|COMMIT|ROLLBACK)" + _BLANK, re.I | re.S | re.A)
-_XA_START = re.compile(_BLANK + r"XA(?![\w$])" + _BLANK + r"(?:START|BEGIN)(?![\w$\x80-\xff])", re.I | re.S | re.A)
+_XA_START = re.compile(
+    _BLANK + r"XA(?![\w$])" + _BLANK + r"(?:START|BEGIN)(?![\w$\x80-\xff])", re.I | re.S | re.A
+)
 
 
 class Contradiction(Exception):
@@ -34,7 +36,8 @@ class Twin:
     rolled_back: int = 0
     abandoned: int = 0
     prepared: int = 0
-    rows: list[tuple[int, int, int, int]] = field(default_factory=list)  # role, tx_offset, tx_ordinal, commit_ts_us
+    # role, tx_offset, tx_ordinal, commit_ts_us
+    rows: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def apply(self, chunk: Chunk) -> None:
         for row in range(len(chunk.events)):
@@ -61,7 +64,9 @@ class Twin:
         elif kind == T.XA_PREPARE:
             if not self.open:
                 raise Contradiction(row)
-            role, ends = (Role.TRANSACTIONEND, "commit") if body[0] else (Role.XA_PREPARE, "prepare")
+            role, ends = (
+                (Role.TRANSACTIONEND, "commit") if body[0] else (Role.XA_PREPARE, "prepare")
+            )
         elif kind in GTIDS:
             if self.open:
                 raise Contradiction(row)
@@ -92,7 +97,11 @@ class Twin:
             elif verb:
                 if not self.open:
                     raise Contradiction(row)
-                role, ends = (Role.TRANSACTIONEND, "commit") if verb == "COMMIT" else (Role.ROLLBACK, "rollback")
+                role, ends = (
+                    (Role.TRANSACTIONEND, "commit")
+                    if verb == "COMMIT"
+                    else (Role.ROLLBACK, "rollback")
+                )
             else:
                 role = Role.STATEMENT
                 if not self.open:

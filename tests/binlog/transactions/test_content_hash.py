@@ -1,4 +1,5 @@
-"""The content hash: equal on both servers of a pair without GTIDs, different where a transaction differs (K7)."""
+"""The content hash: equal on both servers of a pair without GTIDs, different where a transaction
+differs (K7)."""
 
 from __future__ import annotations
 
@@ -33,14 +34,16 @@ def workload(server: Server) -> None:
         "CREATE TABLE counter (id INT PRIMARY KEY, n INT NOT NULL)",
         "CREATE TABLE keyless (a INT, b TEXT)",
         "CREATE TABLE log_of_t (id INT PRIMARY KEY AUTO_INCREMENT, what VARCHAR(200))",
-        "CREATE TRIGGER watch AFTER INSERT ON t FOR EACH ROW INSERT INTO log_of_t (what) VALUES (NEW.v)",
+        "CREATE TRIGGER watch AFTER INSERT ON t FOR EACH ROW INSERT INTO log_of_t "
+        "(what) VALUES (NEW.v)",
         "INSERT INTO counter VALUES (1, 0), (2, 0)",
     )
     for _ in range(3):
         server.execute("UPDATE counter SET n = n + 1 WHERE id = 1")
     # More than one rows event, each statement with its own maps, two tables in turn.
     many = ", ".join(
-        f"({number}, REPEAT('x', {number % 190}), REPEAT('y', {number * 7 % 2000}))" for number in range(300)
+        f"({number}, REPEAT('x', {number % 190}), REPEAT('y', {number * 7 % 2000}))"
+        for number in range(300)
     )
     server.execute(f"INSERT INTO t VALUES {many}")
     server.execute("BEGIN")
@@ -114,7 +117,11 @@ def test_k7_what_differs_has_another_hash(logs: tuple[Path, Path]) -> None:
     primary = hashed(logs[0])
     # Each UPDATE of the counter has its own images; nothing in the workload happens twice.
     assert len(set(primary.hashes)) == len(primary.hashes)
-    assert len({a for a, _ in primary.hashes}) == len({b for _, b in primary.hashes}) == len(primary.hashes)
+    assert (
+        len({a for a, _ in primary.hashes})
+        == len({b for _, b in primary.hashes})
+        == len(primary.hashes)
+    )
 
 
 @pytest.mark.parametrize("chunk_bytes", [64, 1000])
@@ -122,7 +129,9 @@ def test_k7_the_hash_does_not_depend_on_chunks(logs: tuple[Path, Path], chunk_by
     assert hashed(logs[0], chunk_bytes=chunk_bytes) == hashed(logs[0])
 
 
-def test_k7_room_for_table_maps_grows(logs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k7_room_for_table_maps_grows(
+    logs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = hashed(logs[0])
     monkeypatch.setattr(content_hash, "_MAPS_FIRST", 1)
     assert hashed(logs[0]) == expected

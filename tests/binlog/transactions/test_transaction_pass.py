@@ -1,4 +1,5 @@
-"""Which events form one transaction, case by case as the servers write them, and against the slow twin."""
+"""Which events form one transaction, case by case as the servers write them, and against the slow
+twin."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.binlog.transactions.grouping_twin import Contradiction, Twin
 from tests.support.event_builder import COMMIT_US, MARIADB, JournalBuilder, cut
 
 B, X, R, E, RB, S, J, P = (
-    Role.TRANSACTIONBEGIN, Role.OTHER, Role.ROWDATA, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.JOURNAL,
+    Role.TRANSACTIONBEGIN, Role.OTHER, Role.ROWDATA, Role.TRANSACTIONEND, Role.ROLLBACK,
+    Role.STATEMENT, Role.JOURNAL,
     Role.XA_PREPARE,
 )  # fmt: skip
 
@@ -48,17 +50,19 @@ MYSQL_CASES = {
         lambda b: b.gtid().query("BEGIN").rows().xid(), [B, X, R, R, E], [[0, 1, 2, 3, 4]],
     ),
     "DDL is a GTID event and one query": (
-        lambda b: b.ddl("ALTER TABLE t ADD c INT").transaction(), [B, S, B, X, R, R, E], [[0, 1], [2, 3, 4, 5, 6]],
+        lambda b: b.ddl("ALTER TABLE t ADD c INT").transaction(), [B, S, B, X, R, R, E],
+        [[0, 1], [2, 3, 4, 5, 6]],
     ),
     "MyISAM ends with the query COMMIT": (
-        lambda b: b.gtid().query("BEGIN").rows().query("COMMIT"), [B, X, R, R, E], [[0, 1, 2, 3, 4]],
+        lambda b: b.gtid().query("BEGIN").rows().query("COMMIT"), [B, X, R, R, E],
+        [[0, 1, 2, 3, 4]],
     ),
     "a group may end with ROLLBACK": (
         lambda b: b.gtid().query("BEGIN").query("INSERT INTO t VALUES (1)").query("ROLLBACK"),
         [B, X, S, RB], [[0, 1, 2, 3]],
     ),
     "CREATE ... SELECT: the statement stays inside": (
-        lambda b: b.gtid().query("BEGIN").query("CREATE TABLE t (a INT) START TRANSACTION").rows().xid(),
+        lambda b: b.gtid().query("BEGIN").query("CREATE TABLE t (a INT) START TRANSACTION").rows().xid(),  # noqa: E501
         [B, X, S, R, R, E], [[0, 1, 2, 3, 4, 5]],
     ),
     "K8: XA PREPARE ends its group; XA COMMIT is the next": (
@@ -72,11 +76,11 @@ MYSQL_CASES = {
         [B, S, R, R, S, E, B, X, R, R, E], [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]],
     ),
     "SAVEPOINT and ROLLBACK TO stay inside": (
-        lambda b: b.gtid().query("BEGIN").query("SAVEPOINT s").rows().query("ROLLBACK TO `s`").xid(),
+        lambda b: b.gtid().query("BEGIN").query("SAVEPOINT s").rows().query("ROLLBACK TO `s`").xid(),  # noqa: E501
         [B, X, S, R, R, S, E], [[0, 1, 2, 3, 4, 5, 6]],
     ),
     "XA START opens a body; XA COMMIT is a transaction by itself": (
-        lambda b: b.gtid().query("XA START X'61',X'',1").rows().query("XA END X'61',X'',1").query("COMMIT")
+        lambda b: b.gtid().query("XA START X'61',X'',1").rows().query("XA END X'61',X'',1").query("COMMIT")  # noqa: E501
         .gtid().query("XA COMMIT X'61',X'',1"),
         [B, S, R, R, S, E, B, S], [[0, 1, 2, 3, 4, 5], [6, 7]],
     ),
@@ -85,7 +89,8 @@ MYSQL_CASES = {
         [B, R, R, E, S], [[0, 1, 2, 3], [4]],
     ),
     "an anonymous GTID event begins a transaction": (
-        lambda b: b.add(T.ANONYMOUS_GTID, bytes(60)).query("BEGIN").rows().xid(), [B, X, R, R, E], [[0, 1, 2, 3, 4]],
+        lambda b: b.add(T.ANONYMOUS_GTID, bytes(60)).query("BEGIN").rows().xid(), [B, X, R, R, E],
+        [[0, 1, 2, 3, 4]],
     ),
     "marks of the journal stand outside": (
         lambda b: b.fde().add(T.PREVIOUS_GTIDS, bytes(8)).transaction().add(T.ROTATE, bytes(20)),
@@ -102,14 +107,16 @@ MARIADB_CASES = {
         lambda b: b.mariadb_gtid(0x0C).rows().xid(), [B, R, R, E], [[0, 1, 2, 3]],
     ),
     "standalone: one statement is the transaction": (
-        lambda b: b.mariadb_gtid(0x29).query("ALTER TABLE t ADD c INT").mariadb_gtid(0).rows().query("COMMIT"),
+        lambda b: b.mariadb_gtid(0x29).query("ALTER TABLE t ADD c INT").mariadb_gtid(0).rows().query("COMMIT"),  # noqa: E501
         [B, S, B, R, R, E], [[0, 1], [2, 3, 4, 5]],
     ),
     "CREATE ... SELECT without BEGIN": (
-        lambda b: b.mariadb_gtid(0x28).query("CREATE TABLE t (a INT)").rows().xid(), [B, S, R, R, E], [[0, 1, 2, 3, 4]],
+        lambda b: b.mariadb_gtid(0x28).query("CREATE TABLE t (a INT)").rows().xid(),
+        [B, S, R, R, E], [[0, 1, 2, 3, 4]],
     ),
     "annotate and ROLLBACK TO stay inside": (
-        lambda b: b.mariadb_gtid(0).query("SAVEPOINT `s`").add(T.MARIADB_ANNOTATE_ROWS, b"insert").rows()
+        lambda b: b.mariadb_gtid(0).query("SAVEPOINT `s`").add(T.MARIADB_ANNOTATE_ROWS,
+            b"insert").rows()
         .query("ROLLBACK TO `s`").xid(),
         [B, S, X, R, R, S, E], [[0, 1, 2, 3, 4, 5, 6]],
     ),
@@ -118,21 +125,26 @@ MARIADB_CASES = {
         [B, S, B, R, R, E], [[0, 1], [2, 3, 4, 5]],
     ),
     "lists and checkpoints stand outside": (
-        lambda b: b.fde().add(T.MARIADB_GTID_LIST, bytes(4)).add(T.MARIADB_BINLOG_CHECKPOINT, bytes(20))
+        lambda b: b.fde().add(T.MARIADB_GTID_LIST, bytes(4)).add(T.MARIADB_BINLOG_CHECKPOINT,
+            bytes(20))
         .mariadb_gtid(0).rows().xid().add(T.STOP),
         [J, J, X, B, R, R, E, J], [[3, 4, 5, 6]],
     ),
     "START ALTER and ROLLBACK ALTER are no statements, COMMIT ALTER is": (
-        lambda b: b.mariadb_gtid(0x29, 1, 0x02).query("ALTER TABLE t ADD c INT").mariadb_gtid(0x29, 2, 0x04)
-        .query("ALTER TABLE t ADD c INT").mariadb_gtid(0x2B, 3, 0x02).query("ALTER TABLE t ADD d INT")
-        .mariadb_gtid(0x2B, 4, 0x08).query("ALTER TABLE t ADD d INT").mariadb_gtid(0x2B, 5).query("DROP TABLE t"),
+        lambda b: b.mariadb_gtid(0x29, 1, 0x02).query("ALTER TABLE t ADD c INT").mariadb_gtid(0x29,
+            2, 0x04)
+        .query("ALTER TABLE t ADD c INT").mariadb_gtid(0x2B, 3,
+            0x02).query("ALTER TABLE t ADD d INT")
+        .mariadb_gtid(0x2B, 4, 0x08).query("ALTER TABLE t ADD d INT").mariadb_gtid(0x2B,
+            5).query("DROP TABLE t"),
         [B, E, B, S, B, E, B, E, B, S], [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]],
     ),
     "an xid before the extra flags does not hide them": (
         lambda b: b.mariadb_gtid(0xC3, 1, 0x02).query("ALTER TABLE t ADD c INT"), [B, E], [[0, 1]],
     ),
     "LOAD DATA as a statement": (
-        lambda b: b.mariadb_gtid(0x0C).load("LOAD DATA INFILE 'f' INTO TABLE t").xid(), [B, X, X, S, E],
+        lambda b: b.mariadb_gtid(0x0C).load("LOAD DATA INFILE 'f' INTO TABLE t").xid(),
+        [B, X, X, S, E],
         [[0, 1, 2, 3, 4]],
     ),
 }  # fmt: skip
@@ -165,7 +177,10 @@ def test_commit_time_is_the_gtid_events_own_on_mysql_and_its_header_time_on_mari
     mysql, _, _ = grouped(JournalBuilder().transaction())
     assert set(mysql["commit_ts_us"].tolist()) == {COMMIT_US}
     mariadb, _, _ = grouped(
-        JournalBuilder(journal_format=MARIADB, timestamp_s=1_700_000_009).mariadb_gtid(0).rows().xid()
+        JournalBuilder(journal_format=MARIADB, timestamp_s=1_700_000_009)
+        .mariadb_gtid(0)
+        .rows()
+        .xid()
     )
     assert set(mariadb["commit_ts_us"].tolist()) == {1_700_000_009_000_000}
     plain, _, _ = grouped(JournalBuilder(timestamp_s=1_700_000_003).query("BEGIN").rows().xid())
@@ -173,7 +188,9 @@ def test_commit_time_is_the_gtid_events_own_on_mysql_and_its_header_time_on_mari
 
 
 def test_bounds_name_starts_ends_statements_and_boundaries() -> None:
-    _, bounds, step = grouped(JournalBuilder().fde().transaction().ddl("DROP TABLE t").gtid().query("BEGIN"))
+    _, bounds, step = grouped(
+        JournalBuilder().fde().transaction().ddl("DROP TABLE t").gtid().query("BEGIN")
+    )
     assert bounds.starts.tolist() == [1, 6, 8]
     assert bounds.ends.tolist() == [5, 7]
     assert bounds.statements.tolist() == [7]
@@ -184,7 +201,9 @@ def test_bounds_name_starts_ends_statements_and_boundaries() -> None:
 
 @pytest.mark.parametrize("end", [T.ROTATE, T.STOP, T.FORMAT_DESCRIPTION])
 def test_k5_a_transaction_that_the_journals_end_leaves_open_is_counted_not_lost(end: T) -> None:
-    events, bounds, step = grouped(JournalBuilder().transaction().gtid().query("BEGIN").rows().add(end, bytes(57)))
+    events, bounds, step = grouped(
+        JournalBuilder().transaction().gtid().query("BEGIN").rows().add(end, bytes(57))
+    )
     assert step.abandoned == 1
     assert step.transactions == 1
     assert not step.is_open
@@ -215,7 +234,8 @@ def test_k5_the_next_journals_format_description_abandons_too() -> None:
         (lambda b: b.gtid().add(T.QUERY, bytes(9)), 1, DamagedJournalError),
         (lambda b: b.gtid().add(T.QUERY, b"\0" * 8 + b"\xff" + bytes(10)), 1, DamagedJournalError),
         (lambda b: b.add(T.MARIADB_GTID, bytes(12)), 0, DamagedJournalError),
-        (lambda b: b.gtid().query("XA START X'61'").rows().add(T.XA_PREPARE, bytes(12)), 4, DamagedJournalError),
+        (lambda b: b.gtid().query("XA START X'61'").rows().add(T.XA_PREPARE, bytes(12)), 4,
+            DamagedJournalError),
         (lambda b: b.fde().add(T.XA_PREPARE, xa_prepare()), 1, TransactionError),
     ],
 )  # fmt: skip
@@ -239,9 +259,12 @@ def test_a_journal_that_changes_inside_a_transaction_without_its_head_stops() ->
 @pytest.mark.parametrize(
     ("text", "role"),
     [
-        ("commit", E), ("COMMIT /* implicit */", E), ("/* c */ CoMmIt ;", E), ("COMMIT -- x", E), ("  ROLLBACK\n", RB),
-        ("ROLLBACK TO s", S), ("COMMITTED", S), ("COMMIT_", S), ("/*!80000 COMMIT */", S), ("/*M!100100 COMMIT */", S),
-        ("ROLLBACK/", S), ("", S), ("/* COMMIT", S), ("COMMIT\u00e9", S), ("# COMMIT", S), ("COMMIT#", E),
+        ("commit", E), ("COMMIT /* implicit */", E), ("/* c */ CoMmIt ;", E), ("COMMIT -- x", E),
+        ("  ROLLBACK\n", RB),
+        ("ROLLBACK TO s", S), ("COMMITTED", S), ("COMMIT_", S), ("/*!80000 COMMIT */", S),
+        ("/*M!100100 COMMIT */", S),
+        ("ROLLBACK/", S), ("", S), ("/* COMMIT", S), ("COMMIT\u00e9", S), ("# COMMIT", S),
+        ("COMMIT#", E),
     ],
 )  # fmt: skip
 def test_query_texts_are_recognised_exactly(text: str, role: Role) -> None:
@@ -251,15 +274,22 @@ def test_query_texts_are_recognised_exactly(text: str, role: Role) -> None:
 
 PIECES = st.sampled_from(
     [
-        ("gtid",), ("query", "BEGIN"), ("query", "COMMIT"), ("query", "rollback /* x */"), ("query", "SAVEPOINT a"),
-        ("query", "XA START X'61'"), ("query", " xa  begin 'b'"), ("query", "CREATE TABLE t (a INT)"), ("rows",),
+        ("gtid",), ("query", "BEGIN"), ("query", "COMMIT"), ("query", "rollback /* x */"),
+        ("query", "SAVEPOINT a"),
+        ("query", "XA START X'61'"), ("query", " xa  begin 'b'"),
+        ("query", "CREATE TABLE t (a INT)"), ("rows",),
         ("xid",), ("mariadb_gtid", 0), ("mariadb_gtid", 1), ("mariadb_gtid", 0x8D), ("fde",),
         ("add", T.ROTATE, b"12345678"),
-        ("add", T.PREVIOUS_GTIDS, bytes(8)), ("add", T.HEARTBEAT, b"x"), ("add", T.ROWS_QUERY, b"xx"),
-        ("transaction", 3), ("transaction", 1), ("ddl", "ALTER TABLE t ADD b INT"), ("query", "begin"),
-        ("query", "/* COMMIT */ ;-- \n#x\nCOMMIT"), ("query", "XAS START"), ("query", "XA/**/START"),
-        ("add", T.XA_PREPARE, xa_prepare()), ("add", T.XA_PREPARE, xa_prepare(one_phase=True)), ("mariadb_gtid", 0x4C),
-        ("mariadb_gtid", 0x29, 1, 0x02), ("mariadb_gtid", 0xAB, 1, 0x08), ("load", "LOAD DATA INFILE 'f' INTO TABLE t"),
+        ("add", T.PREVIOUS_GTIDS, bytes(8)), ("add", T.HEARTBEAT, b"x"),
+        ("add", T.ROWS_QUERY, b"xx"),
+        ("transaction", 3), ("transaction", 1), ("ddl", "ALTER TABLE t ADD b INT"),
+        ("query", "begin"),
+        ("query", "/* COMMIT */ ;-- \n#x\nCOMMIT"), ("query", "XAS START"),
+        ("query", "XA/**/START"),
+        ("add", T.XA_PREPARE, xa_prepare()), ("add", T.XA_PREPARE, xa_prepare(one_phase=True)),
+        ("mariadb_gtid", 0x4C),
+        ("mariadb_gtid", 0x29, 1, 0x02), ("mariadb_gtid", 0xAB, 1, 0x08),
+        ("load", "LOAD DATA INFILE 'f' INTO TABLE t"),
     ]
 )  # fmt: skip
 
@@ -288,6 +318,10 @@ def test_the_kernel_agrees_with_its_twin_whatever_the_chunk_borders(pieces, size
             break
     assert written == twin.rows
     assert failed == contradiction
-    assert (step.transactions, step.rolled_back, step.abandoned) == (twin.committed, twin.rolled_back, twin.abandoned)
+    assert (step.transactions, step.rolled_back, step.abandoned) == (
+        twin.committed,
+        twin.rolled_back,
+        twin.abandoned,
+    )
     assert step.prepared == twin.prepared
     assert step.is_open == twin.open

@@ -1,7 +1,8 @@
 """Every call of a run fails once, the process ends at it, and the power goes at every fault point.
 
-python -m tests.campaigns.disk. Without a JVM by default: batches are applied by a stand-in for Delta, so that
-every call can have its turn. `--spark` does the same with Spark, for each `--stride`-th call.
+python -m tests.campaigns.disk. Without a JVM by default: batches are applied by a stand-in for
+Delta, so that every call can have its turn. `--spark` does the same with Spark, for each
+`--stride`-th call.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.disk")
     parser.add_argument("--part", choices=PARTS, action="append", help="one part; all by default")
     parser.add_argument("--spark", action="store_true", help="with Spark, as the product works")
-    parser.add_argument("--stride", type=int, default=0, help="each n-th call or fault point; 1, or 25 with Spark")
-    parser.add_argument("--states", type=int, default=10, help="states of the disk for each moment of a power cut")
+    parser.add_argument(
+        "--stride", type=int, default=0, help="each n-th call or fault point; 1, or 25 with Spark"
+    )
+    parser.add_argument(
+        "--states", type=int, default=10, help="states of the disk for each moment of a power cut"
+    )
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     found = 0
@@ -28,7 +33,12 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="torture-disk-") as folder:
             stride = asked.stride or (25 if asked.spark else 1)
             report = run_part(
-                Path(folder), part, spark=asked.spark, stride=stride, seed=asked.seed, states=asked.states
+                Path(folder),
+                part,
+                spark=asked.spark,
+                stride=stride,
+                seed=asked.seed,
+                states=asked.states,
             )
         print(f"{part}: {report.cases} cases, {len(report.findings)} findings", flush=True)
         for finding in report.findings:

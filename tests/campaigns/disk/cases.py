@@ -1,8 +1,10 @@
-"""Many runs in one process that the shim is loaded into; findings go to standard output, one JSON text a line.
+"""Many runs in one process that the shim is loaded into; findings go to standard output, one JSON
+text a line.
 
 python -m tests.campaigns.disk.cases FOLDER PART [--spark] [--stride N] [--seed N] [--states N]
 
-PART is ``full``, ``broken`` (call n fails by ENOSPC or EIO), ``exit`` (the process ends there), or ``power``.
+PART is ``full``, ``broken`` (call n fails by ENOSPC or EIO), ``exit`` (the process ends there), or
+``power``.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from tests.campaigns.disk.shop import EXPECTED, content, run
 
 
 class Cases:
-    """Runs on copies of one lake: how many were checked, and of how many something was not as it should be."""
+    """Runs on copies of one lake: how many were checked, and of how many something was not as it
+    should be."""
 
     def __init__(self, folder: Path, spark: Any, *, prepared: int) -> None:
         """`prepared`: batches that the lake has already as a case begins."""
@@ -99,8 +102,15 @@ class Cases:
         moments: list[tuple[str, int, Path]] = []
 
         def look(point: str) -> None:
-            if point != "between_merges":  # another merge may be at work: no moment at which all stands still
-                moments.append((point, len(self._disk.calls()), self._set_aside(lake.parent, f"live-{len(moments)}")))
+            # another merge may be at work: no moment at which all stands still
+            if point != "between_merges":
+                moments.append(
+                    (
+                        point,
+                        len(self._disk.calls()),
+                        self._set_aside(lake.parent, f"live-{len(moments)}"),
+                    )
+                )
 
         put = table_facts.put_if_absent
 
@@ -123,10 +133,16 @@ class Cases:
             taken = upto
             disk.check(live)
             if point == "cut":
-                lacking = [str(path.relative_to(lake)) for path in disk.unsynced() if _is_named(path, lake)]
+                lacking = [
+                    str(path.relative_to(lake)) for path in disk.unsynced() if _is_named(path, lake)
+                ]
                 if lacking:
-                    self._tell({"point": point}, "a cut names what the disk lacks", "\n".join(lacking))
-            for state in range(states if int(live.name.rpartition("-")[2]) % stride == first else 0):
+                    self._tell(
+                        {"point": point}, "a cut names what the disk lacks", "\n".join(lacking)
+                    )
+            for state in range(
+                states if int(live.name.rpartition("-")[2]) % stride == first else 0
+            ):
                 struck = self._lakes / f"struck-{self._cases}"
                 self._cases += 1
                 disk.strike(live, self._disk.grave, struck, choose)
@@ -134,7 +150,7 @@ class Cases:
                 shutil.rmtree(struck, ignore_errors=True)
             shutil.rmtree(live)
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _lake(self) -> Path:
         self._cases += 1
@@ -145,7 +161,8 @@ class Cases:
         return Path(shutil.copytree(folder, self._lakes.parent / "aside" / name))
 
     def _check(self, lake: Path, about: dict[str, Any]) -> bool:
-        """Whether another run, which meets no fault, finishes all. After a power cut the machine has started again."""
+        """Whether another run, which meets no fault, finishes all. After a power cut the machine
+        has started again."""
         self.checked += 1
         found = self.found
         try:
@@ -169,9 +186,11 @@ class Cases:
 
 
 def in_a_fork(body: Callable[[], bool | None]) -> int:
-    """Run it in a process that begins as a copy of this one; its exit code, 0 unless `body` says False or raises.
+    """Run it in a process that begins as a copy of this one; its exit code, 0 unless `body` says
+    False or raises.
 
-    This process must not have used the libraries that keep threads (Arrow, delta-rs): no copy has those.
+    This process must not have used the libraries that keep threads (Arrow, delta-rs): no copy has
+    those.
     """
     child = os.fork()
     if not child:
@@ -187,12 +206,14 @@ _NAMED = ("batches", "quarantine", "schema_history.json", "tables", "xa")
 
 
 def _is_named(path: Path, lake: Path) -> bool:
-    """Whether a cut leads to it: a table's file or folder, the quarantine, parked rows, the schema history."""
+    """Whether a cut leads to it: a table's file or folder, the quarantine, parked rows, the schema
+    history."""
     if path in (lake, lake.parent):
         return path == lake
     parts = path.relative_to(lake).parts
     return parts[0] != "_cdc" or (
-        len(parts) > 2 and parts[2] in ("quarantine", "xa", "tables", "schema_history.json", "batches")
+        len(parts) > 2
+        and parts[2] in ("quarantine", "xa", "tables", "schema_history.json", "batches")
     )
 
 

@@ -1,4 +1,5 @@
-"""The Python side of `shim.c`: compiled once, controlled by a file that all processes map, its log read.
+"""The Python side of `shim.c`: compiled once, controlled by a file that all processes map, its log
+read.
 
 It is loaded into processes that `environment` is given to, and does nothing in them before `arm`.
 """
@@ -30,7 +31,8 @@ class Call:
     """One call that succeeded.
 
     Attributes:
-        second: the other path, the size after a sync, or the name in the grave of what was unlinked.
+        second: the other path, the size after a sync, or the name in the grave of what was
+            unlinked.
         third: the name in the grave of what was renamed over.
     """
 
@@ -53,11 +55,25 @@ def compiled() -> Path:
         return built
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        raise RuntimeError("the tests of a failing disk need a C compiler: run  apt-get install gcc libc6-dev")
+        raise RuntimeError(
+            "the tests of a failing disk need a C compiler: run  apt-get install gcc libc6-dev"
+        )
     built.parent.mkdir(parents=True, exist_ok=True)
     temporary = built.with_suffix(f".{os.getpid()}")
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", temporary, SOURCE, "-ldl"],
+        [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-o",
+            temporary,
+            SOURCE,
+            "-ldl",
+        ],
         check=True,
     )
     temporary.rename(built)
@@ -92,8 +108,11 @@ class Disk:
 
     @contextmanager
     def armed(self, fault: Fault = "none", *, at: int = 0, stays: bool = False) -> Iterator[None]:
-        """Count and log while the context lasts; call number `at` fails, with `stays` all later ones too."""
-        self._control[: _CONTROL.size] = _CONTROL.pack(0, at, _FAULTS.index(fault), stays, 1, 0, b"")
+        """Count and log while the context lasts; call number `at` fails, with `stays` all later
+        ones too."""
+        self._control[: _CONTROL.size] = _CONTROL.pack(
+            0, at, _FAULTS.index(fault), stays, 1, 0, b""
+        )
         try:
             yield
         finally:

@@ -30,14 +30,24 @@ class PartReport:
     findings: list[dict[str, Any]]
 
 
-def run_part(folder: Path, part: Part, *, spark: bool, stride: int, seed: int, states: int) -> PartReport:
+def run_part(
+    folder: Path, part: Part, *, spark: bool, stride: int, seed: int, states: int
+) -> PartReport:
     """Run one part below `folder`.
 
     Raises:
         RuntimeError: the process did not come to its end, or there is no C compiler.
     """
     disk = Disk(folder / "lakes", folder / "disk")
-    options = ["--stride", str(stride), "--seed", str(seed), "--states", str(states), *(["--spark"] if spark else [])]
+    options = [
+        "--stride",
+        str(stride),
+        "--seed",
+        str(seed),
+        "--states",
+        str(states),
+        *(["--spark"] if spark else []),
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "tests.campaigns.disk.cases", str(folder), part, *options],
         cwd=_ROOT,
@@ -48,5 +58,7 @@ def run_part(folder: Path, part: Part, *, spark: bool, stride: int, seed: int, s
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines or "done" not in lines[-1]:
-        raise RuntimeError(f"{part} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-4000:]}")
+        raise RuntimeError(
+            f"{part} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+        )
     return PartReport(cases=lines[-1]["cases"], findings=lines[:-1])

@@ -1,8 +1,9 @@
 """What a disk may hold after a power cut, by the log of a `Disk`.
 
-A strict disk: what was not waited for may be there or not, each name and each file for itself. A file that was not
-waited for since it was written may be whole, empty, cut short, or zeros behind what was waited for; a name that was
-given, taken away or changed since its folder was waited for may be as before, with all that lies below it.
+A strict disk: what was not waited for may be there or not, each name and each file for itself. A
+file that was not waited for since it was written may be whole, empty, cut short, or zeros behind
+what was waited for; a name that was given, taken away or changed since its folder was waited for
+may be as before, with all that lies below it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class _Node:
 
 
 class PowerCut:
-    """A disk below `root`, which was whole and durable before the calls; `calls` are taken one after the other."""
+    """A disk below `root`, which was whole and durable before the calls; `calls` are taken one
+    after the other."""
 
     def __init__(self, root: Path, before: Path) -> None:
         """`before`: a copy of what `root` held before the first call."""
@@ -101,15 +103,19 @@ class PowerCut:
         return {**node.names, **dict(node.changes)}
 
     def check(self, live: Path) -> None:
-        """Raises AssertionError where the calls do not lead to what is there: then some of them were not seen."""
+        """Raises AssertionError where the calls do not lead to what is there: then some of them
+        were not seen."""
         there = {self._root / path.relative_to(live) for path in (live, *live.rglob("*"))}
         assert there == set(self._now), f"calls that nobody saw: {there ^ set(self._now)}"
         for path, node in self._now.items():
             size = (live / path.relative_to(self._root)).stat().st_size
-            assert node.is_folder or node.is_dirty or size == node.durable_bytes, f"writes that nobody saw: {path}"
+            assert node.is_folder or node.is_dirty or size == node.durable_bytes, (
+                f"writes that nobody saw: {path}"
+            )
 
     def unsynced(self) -> Iterator[Path]:
-        """What the disk may lack or hold otherwise: files, and folders whose names may be others."""
+        """What the disk may lack or hold otherwise: files, and folders whose names may be
+        others."""
         for path, node in self._now.items():
             if node.is_dirty or node.changes:
                 yield path
@@ -126,7 +132,13 @@ class PowerCut:
         self._write(self._now[self._root], into, contents, grave, choose, kept)
 
     def _write(
-        self, node: _Node, into: Path, contents: dict[_Node, Path], grave: Path, choose: random.Random, kept: float
+        self,
+        node: _Node,
+        into: Path,
+        contents: dict[_Node, Path],
+        grave: Path,
+        choose: random.Random,
+        kept: float,
     ) -> None:
         into.mkdir()
         names: dict[str, _Node | None] = dict(node.names)

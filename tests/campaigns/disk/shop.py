@@ -37,10 +37,12 @@ ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", 
 PEOPLE = table_schema("shop.people", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
 _XID = "'x1','',1"
 
-# What each batch changes; batch 2 also parks an XA transaction, batch 3 has a row for the quarantine.
+# What each batch changes; batch 2 also parks an XA transaction, batch 3 has a row for the
+# quarantine.
 BATCHES: tuple[tuple[tuple[Any, list[Change]], ...], ...] = (
     ((ORDERS, [insert(id=i, total=i) for i in range(6)]),),
-    ((ORDERS, [update({"id": 1, "total": 1}, {"id": 1, "total": 10})]), (PEOPLE, [insert(id=1, total=7)])),
+    ((ORDERS, [update({"id": 1, "total": 1}, {"id": 1, "total": 10})]),
+        (PEOPLE, [insert(id=1, total=7)])),
     (
         (ORDERS, [delete(id=2, total=2), insert(id=6, total=6)]),
         (PEOPLE, [update({"id": 1, "total": 7}, {"id": 1, "total": 8})]),
@@ -62,7 +64,10 @@ class Content:
 
 EXPECTED = Content(
     batch=len(BATCHES),
-    rows={"shop.orders": [(0, 0), (1, 10), (4, 4), (5, 5), (6, 6), (9, 3)], "shop.people": [(1, 8)]},
+    rows={
+        "shop.orders": [(0, 0), (1, 10), (4, 4), (5, 5), (6, 6), (9, 3)],
+        "shop.people": [(1, 8)],
+    },
     suspended=(),
     quarantined=("shop.people",),
     parked_rows=1,
@@ -135,9 +140,17 @@ def content(lake: Path, spark: Any) -> Content:
         return Content(0, {}, (), (), 0)
     with sink.lock():
         parking = sink.parking(epoch=1, open_xa=cut.cursor.open_xa)
-        parked = sum(xa.rows for entry in cut.cursor.open_xa for xa in entry.files if parking.schemas(entry.xid))
+        parked = sum(
+            xa.rows
+            for entry in cut.cursor.open_xa
+            for xa in entry.files
+            if parking.schemas(entry.xid)
+        )
     rows = {
-        name: sorted((row["id"], row["total"]) for row in read_delta(sink.paths.table(name), table.table_version).rows)
+        name: sorted(
+            (row["id"], row["total"])
+            for row in read_delta(sink.paths.table(name), table.table_version).rows
+        )
         for name, table in cut.tables.items()
     }
     entries = read_entries(sink.paths, before=cut.batch_number + 1)

@@ -1,9 +1,10 @@
-"""Delta's part of a batch in plain Python, for what concerns files and not rows: no JVM, and no wait for the disk.
+"""Delta's part of a batch in plain Python, for what concerns files and not rows: no JVM, and no
+wait for the disk.
 
-It makes mirrors with a key, of whole images, in the formats that Delta writes: a log of JSON files, Parquet files, now
-and then a checkpoint with `_last_checkpoint`, and beside each a checksum file as Hadoop's. A commit rewrites the table.
-Tables in memory (`tests/support/memory_sink.py`) cannot take its place: what these tests break is
-the files.
+It makes mirrors with a key, of whole images, in the formats that Delta writes: a log of JSON files,
+Parquet files, now and then a checkpoint with `_last_checkpoint`, and beside each a checksum file as
+Hadoop's. A commit rewrites the table. Tables in memory (`tests/support/memory_sink.py`) cannot take
+its place: what these tests break is the files.
 """
 
 from __future__ import annotations
@@ -70,12 +71,16 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(delta_sink, "apply_target", apply_target)
 
 
-def apply_target(spark: Any, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths, **rest: Any) -> TableLog:
+def apply_target(
+    spark: Any, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths, **rest: Any
+) -> TableLog:
     """As `merge.apply_target`: a mirror by key. Raises MergeError where the disk refuses a file."""
     try:
         return _applied(spark, record, target, paths=paths, **rest)
     except OSError as error:
-        raise MergeError("a batch cannot be applied", got=str(error), next_step="start the run again") from error
+        raise MergeError(
+            "a batch cannot be applied", got=str(error), next_step="start the run again"
+        ) from error
 
 
 def _applied(
@@ -105,10 +110,20 @@ def _applied(
             key = tuple(values[name] for name in target.spec.key)
             rows.pop(key, None)
             if row["_op"] not in (DELETE, LEAVE):
-                rows[key] = {**values, OP_COLUMN: "upsert", SEQ_COLUMN: row["_seq"], TS_COLUMN: row["_ts"]}
+                rows[key] = {
+                    **values,
+                    OP_COLUMN: "upsert",
+                    SEQ_COLUMN: row["_seq"],
+                    TS_COLUMN: row["_ts"],
+                }
     version = transaction_version(record.batch_number, MERGE_STEP)
-    actions: list[dict[str, Any]] = [{"txn": {"appId": target.app_id, "version": version, "lastUpdated": _now_ms()}}]
-    actions += [{"remove": {"path": path, "deletionTimestamp": _now_ms(), "dataChange": True}} for path in live(table)]
+    actions: list[dict[str, Any]] = [
+        {"txn": {"appId": target.app_id, "version": version, "lastUpdated": _now_ms()}}
+    ]
+    actions += [
+        {"remove": {"path": path, "deletionTimestamp": _now_ms(), "dataChange": True}}
+        for path in live(table)
+    ]
     actions.append({"add": write_rows(table, list(rows.values()), _schema(target))})
     commit(table, actions, operation="MERGE", note=note)
     log = read_table_log(table)
@@ -117,14 +132,18 @@ def _applied(
 
 
 def commit(table: Path, actions: list[dict[str, Any]], *, operation: str, note: str = "") -> int:
-    """One more commit, with a checkpoint if it is its turn; its version. Nothing of it is waited for."""
+    """One more commit, with a checkpoint if it is its turn; its version. Nothing of it is waited
+    for."""
     log = table / LOG_FOLDER
     log.mkdir(parents=True, exist_ok=True)
     version = newest_version(table) + 1 if any(log.glob("*.json")) else 0
     info: dict[str, Any] = {"timestamp": _now_ms(), "operation": operation}
     if note:
         info["userMetadata"] = note
-    lines = [json.dumps(action, separators=(",", ":")) + "\n" for action in ({"commitInfo": info}, *actions)]
+    lines = [
+        json.dumps(action, separators=(",", ":")) + "\n"
+        for action in ({"commitInfo": info}, *actions)
+    ]
     _put(commit_file(table, version), "".join(lines).encode())
     if version and version % CHECKPOINT_EVERY == 0:
         checkpoint(table)
@@ -132,14 +151,19 @@ def commit(table: Path, actions: list[dict[str, Any]], *, operation: str, note: 
 
 
 def checkpoint(table: Path) -> None:
-    """A checkpoint of the newest version, made by delta-rs elsewhere: it asks the kernel past the C library."""
+    """A checkpoint of the newest version, made by delta-rs elsewhere: it asks the kernel past the C
+    library."""
     from deltalake import DeltaTable
 
     log = table / LOG_FOLDER
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copytree(log, Path(folder, "t", LOG_FOLDER)))
         DeltaTable(str(copy.parent)).create_checkpoint()
-        new = [file for file in copy.iterdir() if ".checkpoint." in file.name and not (log / file.name).exists()]
+        new = [
+            file
+            for file in copy.iterdir()
+            if ".checkpoint." in file.name and not (log / file.name).exists()
+        ]
         with suppress(OSError):  # Delta goes on without one, too
             for file in (*new, copy / LAST_CHECKPOINT):
                 _put(log / file.name, file.read_bytes())
@@ -190,9 +214,17 @@ def _schema(target: RecordedTarget) -> pa.Schema:
 
 
 def _created(target: RecordedTarget, configuration: Mapping[str, str]) -> list[dict[str, Any]]:
-    columns = [*target.spec.columns, *SINK_MODES[target.spec.mode].own_columns(target.spec.columns, target.spec.key)]
+    columns = [
+        *target.spec.columns,
+        *SINK_MODES[target.spec.mode].own_columns(target.spec.columns, target.spec.key),
+    ]
     fields = [
-        {"name": c.name, "type": _DELTA.get(c.delta_type, c.delta_type), "nullable": True, "metadata": {}}
+        {
+            "name": c.name,
+            "type": _DELTA.get(c.delta_type, c.delta_type),
+            "nullable": True,
+            "metadata": {},
+        }
         for c in columns
     ]
     described = {
@@ -200,7 +232,11 @@ def _created(target: RecordedTarget, configuration: Mapping[str, str]) -> list[d
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": fields}),
         "partitionColumns": [],
-        "configuration": {name: text for name, text in configuration.items() if not name.startswith("delta.enableD")},
+        "configuration": {
+            name: text
+            for name, text in configuration.items()
+            if not name.startswith("delta.enableD")
+        },
         "createdTime": _now_ms(),
     }
     return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": described}]

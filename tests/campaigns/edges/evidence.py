@@ -1,6 +1,8 @@
-"""Many cases in few tables and one journal: what the server's SELECT prints, and what we print of its journal.
+"""Many cases in few tables and one journal: what the server's SELECT prints, and what we print of
+its journal.
 
-A case is a column. Cases are put side by side into tables of a few columns: a CREATE TABLE costs more than a column.
+A case is a column. Cases are put side by side into tables of a few columns: a CREATE TABLE costs
+more than a column.
 """
 
 from __future__ import annotations
@@ -56,7 +58,11 @@ class Journal:
     """All tables of one database in the journal that holds them."""
 
     def __init__(
-        self, server: Server, database: str, *, catalog: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        server: Server,
+        database: str,
+        *,
+        catalog: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """`catalog`: parts of columns that only the catalog tells, by table and column."""
         self._catalog = catalog or {}
@@ -66,7 +72,9 @@ class Journal:
         self.path = server.journals()[-2]
         self._chunk = read_chunk(self.path)
         self._tables = {
-            name: found for name, found in select_tables(self._chunk).items() if name.startswith(f"{database}.")
+            name: found
+            for name, found in select_tables(self._chunk).items()
+            if name.startswith(f"{database}.")
         }
         self._decoded: dict[str, DecodedRows] = {}
 
@@ -75,7 +83,9 @@ class Journal:
         if table not in self._decoded or kinds:
             schema, rows = self._tables[f"{self.database}.{table}"]
             told = kinds or self._catalog.get(table, {})
-            columns = tuple(replace(column, **told.get(column.name, {})) for column in schema.columns)
+            columns = tuple(
+                replace(column, **told.get(column.name, {})) for column in schema.columns
+            )
             schema = replace(schema, columns=columns)
             decoded = decode_rows([RowsSelection(self._chunk, rows)], schema, epoch=0)
             for batch in (decoded.before, decoded.after):
@@ -87,11 +97,16 @@ class Journal:
 
 
 def told_by_catalog(cases: Sequence[Case]) -> dict[str, dict[str, Any]]:
-    """What no table map tells of the columns c0, c1 ...: which of them are of a type that it calls BINARY(n)."""
+    """What no table map tells of the columns c0, c1 ...: which of them are of a type that it calls
+    BINARY(n)."""
     fixed = {
         name.name: kind for kind, spec in TYPES.items() if spec.fixed_bytes for name in spec.ddl
     }  # fmt: skip
-    return {f"c{index}": {"kind": fixed[case.declared]} for index, case in enumerate(cases) if case.declared in fixed}
+    return {
+        f"c{index}": {"kind": fixed[case.declared]}
+        for index, case in enumerate(cases)
+        if case.declared in fixed
+    }
 
 
 def texts_of(rows: DecodedRows, column: int) -> tuple[list[str | None], list[int]]:
@@ -117,13 +132,17 @@ class Evidence:
     def __init__(self, server: Server, database: str, cases: Sequence[Case]) -> None:
         chosen = [case for case in cases if case.flavor in ("", server.flavor)]
         self._places = {
-            str(case): (f"t{index // COLUMNS_A_TABLE}", index % COLUMNS_A_TABLE) for index, case in enumerate(chosen)
+            str(case): (f"t{index // COLUMNS_A_TABLE}", index % COLUMNS_A_TABLE)
+            for index, case in enumerate(chosen)
         }
         assert len(self._places) == len(chosen), "two cases of one name"
         self._selected: dict[str, list[tuple[Any, ...]]] = {}
         catalog = {}
         self.rows_inserted: dict[str, int] = {}
-        with closing(server.root_connection(database=database)) as connection, connection.cursor() as cursor:
+        with (
+            closing(server.root_connection(database=database)) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
             cursor.execute("SET NAMES utf8mb4")
             for first in range(0, len(chosen), COLUMNS_A_TABLE):
@@ -135,10 +154,14 @@ class Evidence:
     def _fill(self, cursor: Any, cases: Sequence[Case]) -> None:
         table = self._places[str(cases[0])][0]
         columns = ", ".join(f"c{index} {case.declared}" for index, case in enumerate(cases))
-        cursor.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, {columns}) CHARACTER SET utf8mb4")
+        cursor.execute(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, {columns}) CHARACTER SET utf8mb4"
+        )
         count = max(len(case.values) for case in cases)
         values = [[*case.values, *["NULL"] * (count - len(case.values))] for case in cases]
-        rows = ", ".join(f"({number}, {', '.join(row)})" for number, row in enumerate(zip(*values, strict=True)))
+        rows = ", ".join(
+            f"({number}, {', '.join(row)})" for number, row in enumerate(zip(*values, strict=True))
+        )
         cursor.execute(f"INSERT INTO {table} VALUES {rows}")
         shown = ", ".join(case.shown.format(c=f"c{index}") for index, case in enumerate(cases))
         cursor.execute(f"SELECT {shown} FROM {table} ORDER BY id")
@@ -153,7 +176,11 @@ class Evidence:
         expected = [row[index] for row in self._selected[table]]
         got, invalid = texts_of(self.journal.rows(table), index + 1)
         count = self.rows_inserted[table]
-        return Told([printed(value) for value in expected], got[:count], [row for row in invalid if row < count])
+        return Told(
+            [printed(value) for value in expected],
+            got[:count],
+            [row for row in invalid if row < count],
+        )
 
     def values(self, name: str) -> list[Any]:
         """Our values of the case, as Python has them."""

@@ -1,4 +1,5 @@
-"""Every charset against the server's own conversion: a sample of its codes, or all of them with TORTURE_SWEEP=1."""
+"""Every charset against the server's own conversion: a sample of its codes, or all of them with
+TORTURE_SWEEP=1."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ TABLES = [
     if charsets.find_charset(name, is_mariadb=True).mode in (text.TABLE, text.GB18030)
 ]  # fmt: skip
 ROWS_A_STATEMENT = 8192
-# Codes that the server stores as they are although they have no character: it prints a question mark for each byte.
+# Codes that the server stores as they are although they have no character: it prints a question
+# mark for each byte.
 UNKNOWN_CODES = {("mysql", "eucjpms"): ["8ea0"], ("mysql", "ujis"): ["8ea0"]}
 
 
@@ -38,9 +40,17 @@ def codes_of(name: str, *, is_mariadb: bool) -> list[bytes]:
     pairs = np.flatnonzero(charset.two < text.LEAD_BYTE).tolist() if len(charset.two) > 1 else []
     found += [code.to_bytes(2, "big") for code in sampled(pairs, 200, name)]
     if name == "gb18030":
-        four = [b"\x81\x35\xf4\x37", b"\x84\x31\xa4\x39", b"\x84\x33\x81\x30", b"\x90\x30\x81\x30", b"\xe3\x32\x9a\x36"]
+        four = [
+            b"\x81\x35\xf4\x37",
+            b"\x84\x31\xa4\x39",
+            b"\x84\x33\x81\x30",
+            b"\x90\x30\x81\x30",
+            b"\xe3\x32\x9a\x36",
+        ]
         return found + four
-    triples = np.flatnonzero(charset.three < text.LEAD_BYTE).tolist() if len(charset.three) > 1 else []
+    triples = (
+        np.flatnonzero(charset.three < text.LEAD_BYTE).tolist() if len(charset.three) > 1 else []
+    )
     return found + [b"\x8f" + code.to_bytes(2, "big") for code in sampled(triples, 100, name)]
 
 
@@ -64,17 +74,24 @@ def all_codes(name: str, *, is_mariadb: bool) -> list[bytes]:
 def test_every_charset_with_a_table(server: Server, fresh_database: str) -> None:
     is_mariadb = server.flavor == "mariadb"
     expected: dict[str, list[str]] = {}
-    with closing(server.root_connection(database=fresh_database)) as connection, connection.cursor() as cursor:
+    with (
+        closing(server.root_connection(database=fresh_database)) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("SET NAMES utf8mb4")
         cursor.execute("SET sql_mode = ''")
         for name in TABLES:
             if is_mariadb and name == "gb18030":
                 continue
             codes = (all_codes if SWEEP else codes_of)(name, is_mariadb=is_mariadb)
-            cursor.execute(f"CREATE TABLE `{name}` (id INT PRIMARY KEY, c VARCHAR(9) CHARACTER SET {name})")
+            cursor.execute(
+                f"CREATE TABLE `{name}` (id INT PRIMARY KEY, c VARCHAR(9) CHARACTER SET {name})"
+            )
             for first in range(0, len(codes), ROWS_A_STATEMENT):
                 part = codes[first : first + ROWS_A_STATEMENT]
-                rows = ", ".join(f"({first + number}, x'{code.hex()}')" for number, code in enumerate(part))
+                rows = ", ".join(
+                    f"({first + number}, x'{code.hex()}')" for number, code in enumerate(part)
+                )
                 cursor.execute(f"INSERT IGNORE INTO `{name}` VALUES {rows}")
             cursor.execute(f"SELECT CONVERT(c USING utf8mb4) FROM `{name}` ORDER BY id")
             expected[name] = [value for (value,) in cursor.fetchall()]
@@ -84,7 +101,8 @@ def test_every_charset_with_a_table(server: Server, fresh_database: str) -> None
     for name, texts in expected.items():
         decoded = journal.rows(name)
         got = decoded.after.column("c").to_pylist()
-        # What the server has taken as text and then prints as question marks only is no text: its bytes are listed.
+        # What the server has taken as text and then prints as question marks only is no text: its
+        # bytes are listed.
         unknown = {value.row: value.text for value in decoded.invalid}
         assert all(set(texts[row]) == {"?"} for row in unknown), name
         if unknown:
@@ -92,7 +110,9 @@ def test_every_charset_with_a_table(server: Server, fresh_database: str) -> None
         assert [value or "" for row, value in enumerate(got) if row not in unknown] == [
             value for row, value in enumerate(texts) if row not in unknown
         ], name
-    assert all(set(codes) <= set(UNKNOWN_CODES.get(place, ())) for place, codes in found.items()), found
+    assert all(set(codes) <= set(UNKNOWN_CODES.get(place, ())) for place, codes in found.items()), (
+        found
+    )
 
 
 @pytest.mark.parametrize("charset", ["ucs2", "utf16", "utf16le", "utf32", "utf8mb3", "utf8mb4"])
@@ -103,9 +123,15 @@ def test_code_points_of_unicode(server: Server, fresh_database: str, charset: st
         points = [point for point in range(0x110000) if point & 0x1FF800 != 0xD800]
     chosen = points if SWEEP else [*range(256), *sampled(points, 700, charset), points[-1]]
     texts = [chr(point) for point in chosen]
-    with closing(server.root_connection(database=fresh_database)) as connection, connection.cursor() as cursor:
+    with (
+        closing(server.root_connection(database=fresh_database)) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("SET NAMES utf8mb4")
-        cursor.execute(f"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, c VARCHAR(9) CHARACTER SET {charset})")
+        cursor.execute(
+            "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, c VARCHAR(9) "
+            f"CHARACTER SET {charset})"
+        )
         for first in range(0, len(texts), 8 * ROWS_A_STATEMENT):
             part = texts[first : first + 8 * ROWS_A_STATEMENT]
             rows = ", ".join(f"(_utf8mb4 x'{character.encode().hex()}')" for character in part)

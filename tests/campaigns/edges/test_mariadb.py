@@ -44,18 +44,26 @@ def values_of_length(length: int) -> list[str]:
 
 
 def test_compressed_columns(mariadb_server: Server, mariadb_database: str) -> None:
-    columns = ", ".join(f"c{index} {declared} NULL" for index, (declared, _) in enumerate(COMPRESSED))
-    statements = [f"USE `{mariadb_database}`", f"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, {columns})"]
+    columns = ", ".join(
+        f"c{index} {declared} NULL" for index, (declared, _) in enumerate(COMPRESSED)
+    )
+    statements = [
+        f"USE `{mariadb_database}`",
+        f"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, {columns})",
+    ]
     names = ", ".join(f"c{index}" for index in range(len(COMPRESSED)))
     for wrap in ("OFF", "ON"):
         for strategy in ("DEFAULT_STRATEGY", "HUFFMAN_ONLY", "RLE", "FIXED"):
             statements += [
-                f"SET column_compression_zlib_wrap = {wrap}, column_compression_zlib_strategy = {strategy}",
+                f"SET column_compression_zlib_wrap = {wrap}, "
+                f"column_compression_zlib_strategy = {strategy}",
                 "SET column_compression_threshold = 0",
             ]
             for length in LENGTHS:
                 for value in values_of_length(length):
-                    statements.append(f"INSERT INTO t ({names}) VALUES ({', '.join([value] * len(COMPRESSED))})")
+                    statements.append(
+                        f"INSERT INTO t ({names}) VALUES ({', '.join([value] * len(COMPRESSED))})"
+                    )
     statements.append("SET column_compression_threshold = 100")
     for length in (99, 100, 101, 240, 500, 1000, 65_000, 70_000):
         fitting = [
@@ -63,10 +71,14 @@ def test_compressed_columns(mariadb_server: Server, mariadb_database: str) -> No
             if length <= 60 or _room(declared) >= length
         ]  # fmt: skip
         for value in values_of_length(length):
-            statements.append(f"INSERT INTO t ({', '.join(fitting)}) VALUES ({', '.join([value] * len(fitting))})")
+            statements.append(
+                f"INSERT INTO t ({', '.join(fitting)}) VALUES ({', '.join([value] * len(fitting))})"
+            )
     statements.append("INSERT INTO t () VALUES ()")
     mariadb_server.execute_all(*statements)
-    shown = ", ".join(expression.format(c=f"c{index}") for index, (_, expression) in enumerate(COMPRESSED))
+    shown = ", ".join(
+        expression.format(c=f"c{index}") for index, (_, expression) in enumerate(COMPRESSED)
+    )
     selected = mariadb_server.query(f"SELECT {shown} FROM t ORDER BY id")
     mariadb_server.execute_all("UPDATE t SET c0 = REPEAT('z', 100) WHERE id = 1", "DELETE FROM t")
     rows = Journal(mariadb_server, mariadb_database).rows("t")
@@ -106,9 +118,26 @@ def old_format(server: Server) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def old_temporal(mariadb_server: Server) -> Iterator[tuple[Journal, list[list[str | None]]]]:
     """A table of all old types, and what SELECT prints of each column."""
-    declared = [f"{name}({digits}) NULL" for digits in range(7) for name in ("DATETIME", "TIMESTAMP", "TIME")]
-    dates = ["0000-00-00", "2024-00-00", "2024-02-00", "0000-01-01", "2023-02-31", "9999-12-31", "0001-01-01"]
-    instants = ["0000-00-00 00:00:00", "2038-01-19 03:14:07", "1970-01-01 00:00:01", "2001-09-09 01:46:40"]
+    declared = [
+        f"{name}({digits}) NULL"
+        for digits in range(7)
+        for name in ("DATETIME", "TIMESTAMP", "TIME")
+    ]
+    dates = [
+        "0000-00-00",
+        "2024-00-00",
+        "2024-02-00",
+        "0000-01-01",
+        "2023-02-31",
+        "9999-12-31",
+        "0001-01-01",
+    ]
+    instants = [
+        "0000-00-00 00:00:00",
+        "2038-01-19 03:14:07",
+        "1970-01-01 00:00:01",
+        "2001-09-09 01:46:40",
+    ]
     columns = ", ".join(f"c{index} {text}" for index, text in enumerate(declared))
     rows = []
     for row in range(len(TIMES)):
@@ -122,11 +151,15 @@ def old_temporal(mariadb_server: Server) -> Iterator[tuple[Journal, list[list[st
     with temporary_database(mariadb_server) as database, old_format(mariadb_server):
         mariadb_server.execute_all(
             "SET sql_mode = 'ALLOW_INVALID_DATES'", f"USE `{database}`",
-            f"CREATE TABLE t (id INT PRIMARY KEY, {columns})", f"INSERT INTO t VALUES {', '.join(rows)}",
+            f"CREATE TABLE t (id INT PRIMARY KEY, {columns})",
+            f"INSERT INTO t VALUES {', '.join(rows)}",
         )  # fmt: skip
         shown = ", ".join(f"CAST(c{index} AS CHAR)" for index in range(len(declared)))
         selected = mariadb_server.query(f"SELECT {shown} FROM t ORDER BY id")
-        yield Journal(mariadb_server, database), [list(column) for column in zip(*selected, strict=True)]
+        yield (
+            Journal(mariadb_server, database),
+            [list(column) for column in zip(*selected, strict=True)],
+        )
 
 
 @pytest.mark.parametrize("digits", range(7))
@@ -157,7 +190,9 @@ def test_old_temporal_format_without_digits_stops_by_name(
     assert "ALTER TABLE ... FORCE" in str(error.next_step)
 
 
-def test_the_way_out_makes_the_table_readable(mariadb_server: Server, mariadb_database: str) -> None:
+def test_the_way_out_makes_the_table_readable(
+    mariadb_server: Server, mariadb_database: str
+) -> None:
     server = mariadb_server
     server.execute(f"USE `{mariadb_database}`")
     with old_format(server):
@@ -172,36 +207,50 @@ def test_the_way_out_makes_the_table_readable(mariadb_server: Server, mariadb_da
 
 
 INET6 = [
-    "::", "::1", "::2", "::1:0", "::ffff", "::0.0.255.255", "::255.255.255.255", "::ffff:0.0.0.0", "::ffff:1.2.3.4",
-    "::fffe:1.2.3.4", "1:0:1:1:1:1:1:1", "1:0:0:1:0:0:1:1", "0:1:1:1:1:1:1:1", "1:1:1:1:1:1:1:0", "0:0:1:1:1:1:0:0",
-    "abcd:ef01:2345:6789:abcd:ef01:2345:6789", "0:0:0:0:1:ffff:0:1", "1:0:0:0:1:0:0:0", "0:0:0:1:0:0:0:1", "ffff::",
+    "::", "::1", "::2", "::1:0", "::ffff", "::0.0.255.255", "::255.255.255.255", "::ffff:0.0.0.0",
+    "::ffff:1.2.3.4",
+    "::fffe:1.2.3.4", "1:0:1:1:1:1:1:1", "1:0:0:1:0:0:1:1", "0:1:1:1:1:1:1:1", "1:1:1:1:1:1:1:0",
+    "0:0:1:1:1:1:0:0",
+    "abcd:ef01:2345:6789:abcd:ef01:2345:6789", "0:0:0:0:1:ffff:0:1", "1:0:0:0:1:0:0:0",
+    "0:0:0:1:0:0:0:1", "ffff::",
     "::ffff:0:1.2.3.4", "a:b0:c00:d000::", "2001:db8::ff00:42:8329",
 ]  # fmt: skip
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
 def test_uuid_and_addresses(mariadb_server: Server, mariadb_database: str) -> None:
-    """With the catalog's kinds the server's own text; by the table map alone padded bytes (and a06)."""
+    """With the catalog's kinds the server's own text; by the table map alone padded bytes (and
+    a06)."""
     source = random.Random(21)
-    rows = [(NIL, "::", "0.0.0.0"), ("ffffffff-ffff-ffff-ffff-ffffffffffff", "ffff::", "255.255.255.255")]
+    rows = [
+        (NIL, "::", "0.0.0.0"),
+        ("ffffffff-ffff-ffff-ffff-ffffffffffff", "ffff::", "255.255.255.255"),
+    ]
     for version in "0123456789abcdef":
         for variant in "078bf" if version < "6" else "8b":  # the server takes no others
             rows.append((f"01020304-0506-{version}708-{variant}90a-0b0c0d0e0f00", "::", "1.2.3.0"))
     rows += [(NIL, address, "1.0.0.0") for address in INET6]
     for _ in range(500):
-        groups = [source.choice([0, 0, 0, 1, 0x10, 0xFFFF, source.randrange(0x10000)]) for _ in range(8)]
+        groups = [
+            source.choice([0, 0, 0, 1, 0x10, 0xFFFF, source.randrange(0x10000)]) for _ in range(8)
+        ]
         address = ":".join(f"{group:x}" for group in groups)
         number = source.getrandbits(128)
         text = f"{number:032x}"
         text = text[:16] + "a" + text[17:]
         identifier = "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
-        rows.append((identifier, address, ".".join(str(source.choice([0, 9, 99, 255])) for _ in range(4))))
+        rows.append(
+            (identifier, address, ".".join(str(source.choice([0, 9, 99, 255])) for _ in range(4)))
+        )
     values = ", ".join(f"({number}, '{a}', '{b}', '{c}')" for number, (a, b, c) in enumerate(rows))
     mariadb_server.execute_all(
-        f"USE `{mariadb_database}`", "CREATE TABLE t (id INT PRIMARY KEY, a UUID, b INET6, c INET4)",
+        f"USE `{mariadb_database}`",
+        "CREATE TABLE t (id INT PRIMARY KEY, a UUID, b INET6, c INET4)",
         f"INSERT INTO t VALUES {values}, ({len(rows)}, NULL, NULL, NULL)",
     )  # fmt: skip
-    selected = mariadb_server.query("SELECT CAST(a AS CHAR), CAST(b AS CHAR), CAST(c AS CHAR) FROM t ORDER BY id")
+    selected = mariadb_server.query(
+        "SELECT CAST(a AS CHAR), CAST(b AS CHAR), CAST(c AS CHAR) FROM t ORDER BY id"
+    )
     packed = mariadb_server.query("SELECT HEX(a), HEX(b), HEX(c) FROM t ORDER BY id")
     journal = Journal(mariadb_server, mariadb_database)
     kinds = {"a": {"kind": Kind.UUID}, "b": {"kind": Kind.INET6}, "c": {"kind": Kind.INET4}}
@@ -212,7 +261,9 @@ def test_uuid_and_addresses(mariadb_server: Server, mariadb_database: str) -> No
     for index in range(3):
         assert decoded.after.column(index + 1).to_pylist() == [row[index] for row in selected]
         hexes = [row[index] for row in packed]
-        assert plain.after.column(index + 1).to_pylist() == [value and bytes.fromhex(value) for value in hexes]
+        assert plain.after.column(index + 1).to_pylist() == [
+            value and bytes.fromhex(value) for value in hexes
+        ]
 
 
 def test_json_is_its_text(mariadb_evidence: Evidence) -> None:
@@ -221,15 +272,18 @@ def test_json_is_its_text(mariadb_evidence: Evidence) -> None:
     assert told.got[:2] == ['{"b": 1,  "a":null}', "null"]
 
 
-def test_geometry_is_among_the_charsets_of_the_table_map(mariadb_server: Server, mariadb_database: str) -> None:
-    """MariaDB lists GEOMETRY where MySQL lists texts only: a decoder that does not count it shifts all charsets."""
+def test_geometry_is_among_the_charsets_of_the_table_map(
+    mariadb_server: Server, mariadb_database: str
+) -> None:
+    """MariaDB lists GEOMETRY where MySQL lists texts only: a decoder that does not count it shifts
+    all charsets."""
     server = mariadb_server
     server.execute_all(
         f"USE `{mariadb_database}`",
         "CREATE TABLE one (g GEOMETRY, b TEXT CHARACTER SET latin1)",
         "INSERT INTO one VALUES (ST_GeomFromText('POINT(1 2)'), 'é')",
-        "CREATE TABLE many (b TEXT CHARACTER SET latin1, g GEOMETRY, c CHAR(9) CHARACTER SET latin1, "
-        "v VARCHAR(9) CHARACTER SET utf16, p POINT, x BLOB)",
+        "CREATE TABLE many (b TEXT CHARACTER SET latin1, g GEOMETRY, c CHAR(9) CHARACTER SET "
+        "latin1, v VARCHAR(9) CHARACTER SET utf16, p POINT, x BLOB)",
         "INSERT INTO many VALUES ('é', ST_GeomFromText('POINT(1 2)', 4326), 'ü', '漢', NULL, 'é')",
     )  # fmt: skip
     journal = Journal(server, mariadb_database)

@@ -21,12 +21,15 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def moment(source: random.Random, digits: int) -> str:
     fraction = f".{source.randrange(10**digits):0{digits}d}" if digits else ""
-    return f"'{source.randint(1971, 2037)}-{source.randint(1, 12):02d}-{source.randint(1, 28):02d} 12:34:56{fraction}'"
+    return (
+        f"'{source.randint(1971, 2037)}-{source.randint(1, 12):02d}-{source.randint(1, 28):02d} "
+        f"12:34:56{fraction}'"
+    )
 
 
 def clock(source: random.Random, digits: int) -> str:
     fraction = f".{source.randrange(10**digits):0{digits}d}" if digits else ""
-    return f"'{source.randint(0, 838):02d}:{source.randint(0, 59):02d}:{source.randint(0, 58):02d}{fraction}'"
+    return f"'{source.randint(0, 838):02d}:{source.randint(0, 59):02d}:{source.randint(0, 58):02d}{fraction}'"  # noqa: E501
 
 
 def text(source: random.Random, most: int) -> str:
@@ -34,17 +37,28 @@ def text(source: random.Random, most: int) -> str:
 
 
 def decimal(source: random.Random, whole: int, scale: int) -> str:
-    return f"{source.choice(['', '-'])}{source.randrange(10**whole)}.{source.randrange(10**scale):0{scale}d}"
+    return f"{source.choice(['', '-'])}{source.randrange(10**whole)}.{source.randrange(10**scale):0{scale}d}"  # noqa: E501
 
 
 # declared: a random value of it
 COLUMNS: dict[str, Any] = {
     **{
-        f"{name}{sign}": (lambda s, bits=bits, low=low: str(s.randrange(1 << bits) - low * (1 << (bits - 1))))
-        for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("MEDIUMINT", 24), ("INT", 32), ("BIGINT", 64))
+        f"{name}{sign}": (
+            lambda s, bits=bits, low=low: str(s.randrange(1 << bits) - low * (1 << (bits - 1)))
+        )
+        for name, bits in (
+            ("TINYINT", 8),
+            ("SMALLINT", 16),
+            ("MEDIUMINT", 24),
+            ("INT", 32),
+            ("BIGINT", 64),
+        )
         for sign, low in (("", 1), (" UNSIGNED", 0))
     },
-    **{f"BIT({bits})": (lambda s, bits=bits: str(s.getrandbits(bits))) for bits in (1, 7, 8, 9, 33, 64)},
+    **{
+        f"BIT({bits})": (lambda s, bits=bits: str(s.getrandbits(bits)))
+        for bits in (1, 7, 8, 9, 33, 64)
+    },
     "DECIMAL(65,30)": lambda s: decimal(s, 35, 30),
     "DECIMAL(12,2)": lambda s: decimal(s, 10, 2),
     "DECIMAL(38,9)": lambda s: decimal(s, 29, 9),
@@ -52,7 +66,10 @@ COLUMNS: dict[str, Any] = {
     "DOUBLE": lambda s: repr(s.uniform(-1e300, 1e300)),
     "DATE": lambda s: moment(s, 0)[:11] + "'",
     **{f"DATETIME({digits})": (lambda s, digits=digits: moment(s, digits)) for digits in range(7)},
-    **{f"TIMESTAMP({digits}) NULL": (lambda s, digits=digits: moment(s, digits)) for digits in range(7)},
+    **{
+        f"TIMESTAMP({digits}) NULL": (lambda s, digits=digits: moment(s, digits))
+        for digits in range(7)
+    },
     **{f"TIME({digits})": (lambda s, digits=digits: clock(s, digits)) for digits in range(7)},
     "VARCHAR(20)": lambda s: text(s, 18),
     "VARCHAR(400)": lambda s: text(s, 300),
@@ -62,7 +79,9 @@ COLUMNS: dict[str, Any] = {
     "BLOB": lambda s: f"x'{s.randbytes(s.randint(1, 300)).hex()}'",
     "ENUM('a','bä','c')": lambda s: str(s.randint(1, 3)),
     "SET('a','b','cä')": lambda s: str(s.randint(1, 7)),
-    "GEOMETRY": lambda s: f"ST_GeomFromText('POINT({s.randint(-80, 80)} {s.randint(-80, 80)})', 4326)",
+    "GEOMETRY": lambda s: (
+        f"ST_GeomFromText('POINT({s.randint(-80, 80)} {s.randint(-80, 80)})', 4326)"
+    ),
 }
 
 
@@ -70,10 +89,13 @@ def theirs(server: Server, database: str, journal: str) -> list[tuple[Any, Any]]
     """(before, after) of all rows of table `o`, as pymysqlreplication reads them."""
     stream = BinLogStreamReader(
         connection_settings={
-            "host": server.host, "port": server.port, "user": "root", "password": "", "ssl_disabled": True,
+            "host": server.host, "port": server.port, "user": "root", "password": "",
+            "ssl_disabled": True,
         },
-        server_id=987_654, blocking=False, log_file=journal, log_pos=4, resume_stream=True, is_mariadb=False,
-        only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent], only_schemas=[database], only_tables=["o"],
+        server_id=987_654, blocking=False, log_file=journal, log_pos=4, resume_stream=True,
+        is_mariadb=False,
+        only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent], only_schemas=[database],
+        only_tables=["o"],
     )  # fmt: skip
     found: list[tuple[Any, Any]] = []
     try:
@@ -101,7 +123,9 @@ def in_their_form(column: Column, value: Any) -> Any:
         return value.replace(tzinfo=None)
     if kind is Kind.TIME:
         hours, minutes, seconds = value.split(":")
-        return timedelta(hours=int(hours), minutes=int(minutes), microseconds=round(float(seconds) * 1e6))
+        return timedelta(
+            hours=int(hours), minutes=int(minutes), microseconds=round(float(seconds) * 1e6)
+        )
     if kind is Kind.SET:
         return set(value.split(","))
     if kind is Kind.GEOMETRY:
@@ -159,19 +183,24 @@ def test_pymysqlreplication_reads_the_same_json(mysql_server: Server, mysql_data
     def document(depth: int) -> Any:
         choice = source.randrange(7 if depth else 4)
         if choice < 4:
-            return [source.randint(-(2**40), 2**40), source.choice(["a", "ä😀", ""]), True, source.uniform(-9, 9)][
-                choice
-            ]
+            return [
+                source.randint(-(2**40), 2**40),
+                source.choice(["a", "ä😀", ""]),
+                True,
+                source.uniform(-9, 9),
+            ][choice]
         if choice == 4:
             return [document(depth - 1) for _ in range(source.randint(0, 5))]
         return {f"k{number}": document(depth - 1) for number in range(source.randint(0, 5))}
 
     documents = [document(4) for _ in range(200)]
     values = ", ".join(
-        f"({number}, '{json.dumps(found, ensure_ascii=False)}')" for number, found in enumerate(documents)
+        f"({number}, '{json.dumps(found, ensure_ascii=False)}')"
+        for number, found in enumerate(documents)
     )
     mysql_server.execute_all(
-        f"USE `{mysql_database}`", "SET NAMES utf8mb4", "CREATE TABLE o (id INT PRIMARY KEY, c JSON)",
+        f"USE `{mysql_database}`", "SET NAMES utf8mb4",
+        "CREATE TABLE o (id INT PRIMARY KEY, c JSON)",
         f"INSERT INTO o VALUES {values}",
     )  # fmt: skip
     journal = Journal(mysql_server, mysql_database)

@@ -1,4 +1,5 @@
-"""Tables of unusual shape: very many labels and columns, no key, invisible and generated columns."""
+"""Tables of unusual shape: very many labels and columns, no key, invisible and generated
+columns."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tests.campaigns.edges.evidence import Journal, printed, texts_of
 from tests.campaigns.edges.test_charsets import SWEEP
 from tests.servers import Server
 
-# The servers compare each label with each other: 65,535 take half a minute. MariaDB's labels fill 64 KiB at most.
+# The servers compare each label with each other: 65,535 take half a minute. MariaDB's labels fill
+# 64 KiB at most.
 MEMBERS = {"mysql": 65_535 if SWEEP else 600, "mariadb": 13_000 if SWEEP else 600}
 
 
@@ -25,7 +27,11 @@ def test_enum_of_very_many_members(server: Server, fresh_database: str) -> None:
     )  # fmt: skip
     selected = [value for (value,) in server.query("SELECT c FROM t ORDER BY id")]
     rows = Journal(server, fresh_database).rows("t")
-    assert rows.after.column("c").to_pylist() == selected == ["1", "ff", "100", f"{count:x}", "1ab", None]
+    assert (
+        rows.after.column("c").to_pylist()
+        == selected
+        == ["1", "ff", "100", f"{count:x}", "1ab", None]
+    )
     assert len(rows.schema.columns[1].labels) == count
 
 
@@ -38,9 +44,12 @@ def test_enum_of_65535_members_by_number() -> None:
 
 
 TYPES = [
-    ("INT", "-5"), ("TINYINT UNSIGNED", "255"), ("BIT(3)", "5"), ("VARCHAR(3)", "'ä'"), ("BINARY(2)", "x'01'"),
-    ("DECIMAL(5,2)", "-1.25"), ("DATE", "'2024-02-29'"), ("TIME(3)", "'-00:00:00.5'"), ("ENUM('a','b')", "'b'"),
-    ("SET('a','b')", "'a,b'"), ("DOUBLE", "0.5"), ("YEAR", "1999"), ("CHAR(2) CHARACTER SET latin1", "'é'"),
+    ("INT", "-5"), ("TINYINT UNSIGNED", "255"), ("BIT(3)", "5"), ("VARCHAR(3)", "'ä'"),
+    ("BINARY(2)", "x'01'"),
+    ("DECIMAL(5,2)", "-1.25"), ("DATE", "'2024-02-29'"), ("TIME(3)", "'-00:00:00.5'"),
+    ("ENUM('a','b')", "'b'"),
+    ("SET('a','b')", "'a,b'"), ("DOUBLE", "0.5"), ("YEAR", "1999"),
+    ("CHAR(2) CHARACTER SET latin1", "'é'"),
 ]  # fmt: skip
 SHOWN = {
     "BIT(3)": "{c} + 0",
@@ -49,28 +58,41 @@ SHOWN = {
 }
 
 
-def test_a_thousand_columns_with_every_pattern_of_nulls(server: Server, fresh_database: str) -> None:
+def test_a_thousand_columns_with_every_pattern_of_nulls(
+    server: Server, fresh_database: str
+) -> None:
     columns = [TYPES[index % len(TYPES)] for index in range(999)]
     declared = ", ".join(f"c{index} {name} NULL" for index, (name, _) in enumerate(columns))
     source = random.Random(5)
     rows = []
     for row in range(40):
         share = (0, 1, 0.5, 0.1)[row % 4]
-        rows.append([f"{row}", *("NULL" if source.random() < share else value for _, value in columns)])
+        rows.append(
+            [f"{row}", *("NULL" if source.random() < share else value for _, value in columns)]
+        )
     server.execute_all(
-        f"USE `{fresh_database}`", "SET sql_mode = ''", f"CREATE TABLE t (id INT PRIMARY KEY, {declared})",
+        f"USE `{fresh_database}`", "SET sql_mode = ''",
+        f"CREATE TABLE t (id INT PRIMARY KEY, {declared})",
         "INSERT INTO t VALUES " + ", ".join(f"({', '.join(row)})" for row in rows),
     )  # fmt: skip
-    shown = [SHOWN.get(name, "{c}").format(c=f"c{index}") for index, (name, _) in enumerate(columns)]
-    selected = server.query(f"SELECT {', '.join(f'CAST({text} AS CHAR)' for text in shown)} FROM t ORDER BY id")
-    server.execute_all("UPDATE t SET c998 = NULL, c0 = 1 WHERE id = 0", "DELETE FROM t WHERE id = 1")
+    shown = [
+        SHOWN.get(name, "{c}").format(c=f"c{index}") for index, (name, _) in enumerate(columns)
+    ]
+    selected = server.query(
+        f"SELECT {', '.join(f'CAST({text} AS CHAR)' for text in shown)} FROM t ORDER BY id"
+    )
+    server.execute_all(
+        "UPDATE t SET c998 = NULL, c0 = 1 WHERE id = 0", "DELETE FROM t WHERE id = 1"
+    )
     decoded = Journal(server, fresh_database).rows("t")
     assert decoded.invalid == []
     for index in range(999):
         got, _ = texts_of(decoded, index + 1)
         expected = [printed(row[index]) for row in selected]
         if columns[index][0] in ("DOUBLE",):
-            assert [value and float(value) for value in got[:40]] == [value and float(value) for value in expected]
+            assert [value and float(value) for value in got[:40]] == [
+                value and float(value) for value in expected
+            ]
         else:
             assert got[:40] == expected, columns[index]
     assert decoded.after.column("c0").to_pylist()[40] == 1
@@ -92,9 +114,11 @@ def test_tables_without_a_key(server: Server, fresh_database: str) -> None:
 def test_invisible_and_generated_columns(server: Server, fresh_database: str) -> None:
     server.execute_all(
         f"USE `{fresh_database}`",
-        "CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL DEFAULT 3 INVISIBLE, s INT AS (id * 2) STORED, "
-        "v VARCHAR(20) AS (CONCAT('v', id)) VIRTUAL, w INT AS (id + 1) VIRTUAL INVISIBLE, last INT)",
-        "INSERT INTO t (id, last) VALUES (1, 10), (2, 20)", "INSERT INTO t (id, a, last) VALUES (3, -1, NULL)",
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL DEFAULT 3 INVISIBLE, s INT AS (id * 2) "
+        "STORED, v VARCHAR(20) AS (CONCAT('v', id)) VIRTUAL, w INT AS (id + 1) VIRTUAL "
+        "INVISIBLE, last INT)",
+        "INSERT INTO t (id, last) VALUES (1, 10), (2, 20)",
+        "INSERT INTO t (id, a, last) VALUES (3, -1, NULL)",
         "UPDATE t SET id = 7 WHERE id = 2",
     )  # fmt: skip
     names = ("id", "a", "s", "v", "w", "last")
@@ -102,7 +126,14 @@ def test_invisible_and_generated_columns(server: Server, fresh_database: str) ->
     rows = Journal(server, fresh_database).rows("t")
     assert rows.schema.column_names == names
     if server.flavor == "mysql":  # MariaDB's table map does not tell it
-        assert [column.visible for column in rows.schema.columns] == [True, False, True, True, False, True]
+        assert [column.visible for column in rows.schema.columns] == [
+            True,
+            False,
+            True,
+            True,
+            False,
+            True,
+        ]
     after = [tuple(row[name] for name in names) for row in rows.after.to_pylist()]
     assert [after[0], after[2], after[3]] == selected
     assert tuple(rows.before.to_pylist()[3].values()) == after[1]
@@ -111,7 +142,8 @@ def test_invisible_and_generated_columns(server: Server, fresh_database: str) ->
 @pytest.mark.mysql
 def test_generated_invisible_primary_key(mysql_server: Server, mysql_database: str) -> None:
     mysql_server.execute_all(
-        f"USE `{mysql_database}`", "SET sql_generate_invisible_primary_key = ON", "CREATE TABLE t (b VARCHAR(9))",
+        f"USE `{mysql_database}`", "SET sql_generate_invisible_primary_key = ON",
+        "CREATE TABLE t (b VARCHAR(9))",
         "INSERT INTO t VALUES ('x'), ('y')",
     )  # fmt: skip
     selected = mysql_server.query("SELECT my_row_id, b FROM t ORDER BY my_row_id")

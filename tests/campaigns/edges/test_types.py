@@ -71,14 +71,24 @@ def test_before_images_hold_the_same(evidence: Evidence) -> None:
         for index in range(1, len(rows.schema.columns)):
             before, after = rows.before.column(index), rows.after.column(index)
             inserted = after.slice(0, count)
-            for image in (before.slice(count, count), after.slice(count, count), before.slice(2 * count, count)):
+            for image in (
+                before.slice(count, count),
+                after.slice(count, count),
+                before.slice(2 * count, count),
+            ):
                 assert same_values(image, inserted), (table, index)
-            assert before.slice(0, count).null_count == after.slice(2 * count, count).null_count == count
+            assert (
+                before.slice(0, count).null_count
+                == after.slice(2 * count, count).null_count
+                == count
+            )
 
 
 def same_values(one: pa.Array, other: pa.Array) -> bool:
     """Equal, also where the rows of a deletion come in the order of their changed keys."""
-    return bool(one.equals(other)) or sorted(map(repr, one.to_pylist())) == sorted(map(repr, other.to_pylist()))
+    return bool(one.equals(other)) or sorted(map(repr, one.to_pylist())) == sorted(
+        map(repr, other.to_pylist())
+    )
 
 
 def agreed(evidence: Evidence, name: str) -> Told:
@@ -90,8 +100,10 @@ def agreed(evidence: Evidence, name: str) -> Told:
 def test_negative_fractional_time(evidence: Evidence) -> None:
     told = agreed(evidence, "TIME(6)")
     assert told.got[: len(TIMES)] == [
-        "-00:00:00.100000", "-12:34:56.987654", "-838:59:59.000000", "838:59:59.000000", "00:00:00.000000",
-        "-00:59:00.000001", "100:00:00.500000", "-00:00:00.000001", "-00:00:01.000000", "-00:01:00.000000",
+        "-00:00:00.100000", "-12:34:56.987654", "-838:59:59.000000", "838:59:59.000000",
+        "00:00:00.000000",
+        "-00:59:00.000001", "100:00:00.500000", "-00:00:00.000001", "-00:00:01.000000",
+        "-00:01:00.000000",
         "-01:00:00.000000", "23:59:59.999999", "-838:59:58.999999",
     ]  # fmt: skip
     assert told.invalid == []
@@ -123,7 +135,9 @@ def test_zero_and_partial_dates(evidence: Evidence) -> None:
     assert told.got[:4] == ["0000-00-00", "2024-00-00", "2024-02-00", "0000-01-01"]
     assert told.invalid[:4] == [0, 1, 2, 3]
     told = agreed(evidence, "DATETIME(3)")
-    assert told.got[:4] == [f"{date} 00:00:00.000" for date in ("0000-00-00", "2024-00-00", "2024-02-00", "0000-01-01")]
+    assert told.got[:4] == [
+        f"{date} 00:00:00.000" for date in ("0000-00-00", "2024-00-00", "2024-02-00", "0000-01-01")
+    ]
     assert {0, 1, 2, 3} <= set(told.invalid)
 
 
@@ -143,7 +157,9 @@ def test_binary_is_padded(evidence: Evidence) -> None:
     assert agreed(evidence, "BINARY(255)").got[0] == "01" + "00" * 254
 
 
-@pytest.mark.parametrize("declared", ["VARBINARY(16)", "BLOB", "TINYBLOB", "VARCHAR(9) CHARACTER SET binary"])
+@pytest.mark.parametrize(
+    "declared", ["VARBINARY(16)", "BLOB", "TINYBLOB", "VARCHAR(9) CHARACTER SET binary"]
+)
 def test_empty_bytes_are_bytes(evidence: Evidence, declared: str) -> None:
     told = agreed(evidence, declared)
     assert "" in told.got
@@ -160,7 +176,11 @@ def test_empty_set_is_not_null(evidence: Evidence) -> None:
 def test_labels_in_any_charset(evidence: Evidence, charset: str) -> None:
     character = LABEL_CHARSETS[charset]
     assert agreed(evidence, f"ENUM in {charset}").got[:3] == ["x", character, f"{character}x"]
-    assert agreed(evidence, f"SET in {charset}").got[:3] == ["", character, f"x,{character},{character}x"]
+    assert agreed(evidence, f"SET in {charset}").got[:3] == [
+        "",
+        character,
+        f"x,{character},{character}x",
+    ]
 
 
 def test_codes_without_a_character(evidence: Evidence) -> None:
@@ -171,18 +191,33 @@ def test_codes_without_a_character(evidence: Evidence) -> None:
 
 def test_utf16_is_big_endian(evidence: Evidence) -> None:
     for declared in ("VARCHAR(20)", "CHAR(20)", "TEXT"):
-        assert agreed(evidence, f"{declared} CHARACTER SET utf16").got[:4] == ["abc", "ä漢", "", "😀x"]
+        assert agreed(evidence, f"{declared} CHARACTER SET utf16").got[:4] == [
+            "abc",
+            "ä漢",
+            "",
+            "😀x",
+        ]
 
 
 def test_utf32(evidence: Evidence) -> None:
     for declared in ("VARCHAR(20)", "CHAR(20)", "TEXT"):
-        assert agreed(evidence, f"{declared} CHARACTER SET utf32").got[:4] == ["abc", "ä漢", "", "😀x"]
+        assert agreed(evidence, f"{declared} CHARACTER SET utf32").got[:4] == [
+            "abc",
+            "ä漢",
+            "",
+            "😀x",
+        ]
 
 
 def test_ucs2_and_utf16le(evidence: Evidence) -> None:
     """The other charsets of this row are in test_every_charset_with_a_table."""
     assert agreed(evidence, "VARCHAR(20) CHARACTER SET ucs2").got[:3] == ["abc", "ä漢", ""]
-    assert agreed(evidence, "VARCHAR(20) CHARACTER SET utf16le").got[:4] == ["abc", "ä漢", "", "😀x"]
+    assert agreed(evidence, "VARCHAR(20) CHARACTER SET utf16le").got[:4] == [
+        "abc",
+        "ä漢",
+        "",
+        "😀x",
+    ]
 
 
 @pytest.mark.mysql

@@ -1,4 +1,5 @@
-"""What a server has written since its last flush, through the transaction pass; and the decision for each statement."""
+"""What a server has written since its last flush, through the transaction pass; and the decision
+for each statement."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def statements(chunk: Chunk) -> list[tuple[int, Query]]:
     return [(row, parse_query(chunk, row)) for row in rows]
 
 
-def decisions(chunk: Chunk, captured: Callable[[str, str], bool]) -> list[tuple[Query, Decision | CdcError]]:
+def decisions(
+    chunk: Chunk, captured: Callable[[str, str], bool]
+) -> list[tuple[Query, Decision | CdcError]]:
     """Each statement, and what the pipeline decides of it for tables that have no target yet."""
     found: list[tuple[Query, Decision | CdcError]] = []
     for row, said in statements(chunk):

@@ -1,4 +1,5 @@
-"""MariaDB's two-phase ALTER: what START ALTER begins takes effect at COMMIT ALTER, and ROLLBACK ALTER is nothing."""
+"""MariaDB's two-phase ALTER: what START ALTER begins takes effect at COMMIT ALTER, and ROLLBACK
+ALTER is nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def _phases(chunk: Chunk) -> list[tuple[int, int]]:
     """(row, extra flags) of the GTID events that are a phase of an ALTER."""
     found = []
     for row in np.flatnonzero(chunk.events["event_type"] == EventType.MARIADB_GTID).tolist():
-        parsed = gtid.parse_mariadb(chunk.body(row), 1, journal=chunk.journal, offset=int(chunk.events["offset"][row]))
+        parsed = gtid.parse_mariadb(
+            chunk.body(row), 1, journal=chunk.journal, offset=int(chunk.events["offset"][row])
+        )
         if parsed.extra_flags:
             found.append((row, parsed.extra_flags))
             assert (parsed.alter_number > 0) == (parsed.extra_flags != 0x02)
@@ -38,7 +41,9 @@ def _slices(chunk: Chunk) -> list[EventSlice]:
     taken: list[EventSlice] = []
     buffer = TransactionBuffer(
         lambda slices: taken.extend(slices) or True,  # type: ignore[func-returns-value]
-        is_isolated=lambda sql, database: is_isolated(sql, database, lambda *_: True, is_mariadb=True),
+        is_isolated=lambda sql, database: is_isolated(
+            sql, database, lambda *_: True, is_mariadb=True
+        ),
         source="test",
     )
     buffer.feed(chunk)
@@ -46,13 +51,18 @@ def _slices(chunk: Chunk) -> list[EventSlice]:
     return taken
 
 
-def test_b05_an_alter_in_two_phases_takes_effect_at_its_commit(mariadb_server: Server, mariadb_database: str) -> None:
-    """Rows that another session writes meanwhile stand between the phases, and are rows of the old table."""
+def test_b05_an_alter_in_two_phases_takes_effect_at_its_commit(
+    mariadb_server: Server, mariadb_database: str
+) -> None:
+    """Rows that another session writes meanwhile stand between the phases, and are rows of the old
+    table."""
     rows = 20_000
     while True:
         with mariadb_server.root_connection(database=mariadb_database) as connection:
             cursor = connection.cursor()
-            cursor.execute("CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, v VARCHAR(200)) ENGINE=InnoDB")
+            cursor.execute(
+                "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, v VARCHAR(200)) ENGINE=InnoDB"
+            )
             cursor.execute(f"INSERT INTO t SELECT seq, REPEAT('x', 100) FROM seq_1_to_{rows}")
             mariadb_server.flush_journal()
             cursor.execute("SET SESSION binlog_alter_two_phase = ON")
@@ -63,9 +73,14 @@ def test_b05_an_alter_in_two_phases_takes_effect_at_its_commit(mariadb_server: S
             while not any("ALTER" in str(event[5]) for event in mariadb_server.query(shown)):
                 assert time.monotonic() < deadline
             try:
-                mariadb_server.execute(f"INSERT INTO `{mariadb_database}`.t VALUES (-1, 'meanwhile')")
-            except pymysql.err.OperationalError:  # the ALTER was faster: the table has three columns
-                mariadb_server.execute(f"INSERT INTO `{mariadb_database}`.t VALUES (-1, 'too late', 1)")
+                mariadb_server.execute(
+                    f"INSERT INTO `{mariadb_database}`.t VALUES (-1, 'meanwhile')"
+                )
+            except pymysql.err.OperationalError:
+                # the ALTER was faster: the table has three columns
+                mariadb_server.execute(
+                    f"INSERT INTO `{mariadb_database}`.t VALUES (-1, 'too late', 1)"
+                )
             altering.join()
             cursor.execute("INSERT INTO t VALUES (-2, 'after', 8)")
         chunk = closed_journal(mariadb_server)
@@ -78,7 +93,12 @@ def test_b05_an_alter_in_two_phases_takes_effect_at_its_commit(mariadb_server: S
         assert rows < 1_000_000
     maps = np.flatnonzero(chunk.events["event_type"] == EventType.TABLE_MAP).tolist()
     widths = [
-        len(table_map.parse(chunk.body(row), journal=chunk.journal, offset=0, is_mariadb=True).columns) for row in maps
+        len(
+            table_map.parse(
+                chunk.body(row), journal=chunk.journal, offset=0, is_mariadb=True
+            ).columns
+        )
+        for row in maps
     ]
     assert widths == [2, 3]
     ((row, said),) = statements(chunk)

@@ -1,4 +1,5 @@
-"""The statements of rows: ROWS_QUERY and ANNOTATE_ROWS of real servers, whole, in pieces and compressed."""
+"""The statements of rows: ROWS_QUERY and ANNOTATE_ROWS of real servers, whole, in pieces and
+compressed."""
 
 from __future__ import annotations
 
@@ -19,14 +20,26 @@ LONG = "INSERT INTO t VALUES (9, '" + "long " * 100 + "')"
 
 
 def _session(server: Server, database: str) -> list[str | None]:
-    """Statements whose rows are logged; returns the texts that their rows events must have, in the order of the log."""
-    switch = "binlog_rows_query_log_events" if server.flavor == "mysql" else "binlog_annotate_row_events"
-    with server.root_connection(database=database, autocommit=False) as connection, connection.cursor() as cursor:
+    """Statements whose rows are logged; returns the texts that their rows events must have, in the
+    order of the log."""
+    switch = (
+        "binlog_rows_query_log_events" if server.flavor == "mysql" else "binlog_annotate_row_events"
+    )
+    with (
+        server.root_connection(database=database, autocommit=False) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(900)) ENGINE=InnoDB")
         cursor.execute("CREATE TABLE seen (id INT, v VARCHAR(900)) ENGINE=InnoDB")
-        cursor.execute("CREATE TRIGGER tr AFTER INSERT ON t FOR EACH ROW INSERT INTO seen VALUES (NEW.id, 'trigger')")
+        cursor.execute(
+            "CREATE TRIGGER tr AFTER INSERT ON t FOR EACH ROW INSERT INTO seen VALUES "
+            "(NEW.id, 'trigger')"
+        )
         cursor.execute(f"SET SESSION {switch} = ON")
-        insert, update = "INSERT INTO t VALUES (1, 'a'), (2, 'ü€😀')", "UPDATE t SET v = 'b' WHERE id = 1"
+        insert, update = (
+            "INSERT INTO t VALUES (1, 'a'), (2, 'ü€😀')",
+            "UPDATE t SET v = 'b' WHERE id = 1",
+        )
         for statement in (insert, update, LONG):
             cursor.execute(statement)
         cursor.execute("COMMIT")
@@ -51,7 +64,9 @@ def _texts(chunks: list[Chunk]) -> list[str | None]:
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_b01_b02_annotations_name_the_statement_of_every_rows_event(server: Server, fresh_database: str) -> None:
+def test_b01_b02_annotations_name_the_statement_of_every_rows_event(
+    server: Server, fresh_database: str
+) -> None:
     server.flush_journal()
     expected = _session(server, fresh_database)
     server.flush_journal()
@@ -64,18 +79,26 @@ def test_b01_b02_annotations_name_the_statement_of_every_rows_event(server: Serv
         reader, found = StatementReader(), []
         TransactionPass().apply(chunk)
         for first, stop in ((0, cut), (cut, len(chunk.events))):
-            rows = np.flatnonzero(np.isin(chunk.events["event_type"][first:stop], list(ROWS_TYPES))) + first
+            rows = (
+                np.flatnonzero(np.isin(chunk.events["event_type"][first:stop], list(ROWS_TYPES)))
+                + first
+            )
             found += reader.read(chunk, first, stop).for_rows(rows).to_pylist()
         assert found == texts
 
 
 @pytest.mark.mysql
-def test_b01_rows_query_inside_a_payload_and_bytes_that_are_no_utf8(mysql_server: Server, mysql_database: str) -> None:
+def test_b01_rows_query_inside_a_payload_and_bytes_that_are_no_utf8(
+    mysql_server: Server, mysql_database: str
+) -> None:
     connection = mysql_server.root_connection(database=mysql_database, charset="latin1")
     with connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9)) ENGINE=InnoDB")
         mysql_server.flush_journal()
-        cursor.execute("SET SESSION binlog_rows_query_log_events = ON, SESSION binlog_transaction_compression = ON")
+        cursor.execute(
+            "SET SESSION binlog_rows_query_log_events = ON, SESSION "
+            "binlog_transaction_compression = ON"
+        )
         cursor.execute("INSERT INTO t VALUES (1, 'é')")
     mysql_server.flush_journal()
     chunks = list(read_journal(mysql_server.journals()[-2]))

@@ -1,4 +1,5 @@
-"""Foreign keys that cascade: MySQL 9.7 logs the children's rows, MariaDB does not, and the plan says so."""
+"""Foreign keys that cascade: MySQL 9.7 logs the children's rows, MariaDB does not, and the plan
+says so."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ def _family(server: Server, database: str) -> None:
     server.execute_all(
         f"USE `{database}`",
         "CREATE TABLE parent (id INT PRIMARY KEY) ENGINE=InnoDB",
-        "CREATE TABLE child (id INT PRIMARY KEY, p INT, CONSTRAINT fk_gone FOREIGN KEY (p) REFERENCES parent (id) "
-        "ON DELETE CASCADE ON UPDATE SET NULL) ENGINE=InnoDB",
-        "CREATE TABLE firm (id INT PRIMARY KEY, p INT, CONSTRAINT fk_firm FOREIGN KEY (p) REFERENCES parent (id)) "
-        "ENGINE=InnoDB",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, CONSTRAINT fk_gone FOREIGN KEY (p) "
+        "REFERENCES parent (id) ON DELETE CASCADE ON UPDATE SET NULL) ENGINE=InnoDB",
+        "CREATE TABLE firm (id INT PRIMARY KEY, p INT, CONSTRAINT fk_firm FOREIGN KEY (p) "
+        "REFERENCES parent (id)) ENGINE=InnoDB",
         "INSERT INTO parent VALUES (1), (2), (3)",
         "INSERT INTO child VALUES (10, 1), (11, 1), (20, 2), (30, 3)",
     )
@@ -34,7 +35,9 @@ def test_b09_mysql_logs_the_rows_of_a_cascade(mysql_server: Server, mysql_databa
     rows = decode_journal(mysql_server.journals()[-2], f"{mysql_database}.child")
     assert sorted(rows.op.tolist()) == [UPDATE, DELETE, DELETE]
     live = live_source(mysql_server)
-    assert cascade_warnings(live.server, [f"{mysql_database}.child", f"{mysql_database}.firm"]) == ()
+    assert (
+        cascade_warnings(live.server, [f"{mysql_database}.child", f"{mysql_database}.firm"]) == ()
+    )
     live.close()
 
 

@@ -1,4 +1,5 @@
-"""Event types one by one: those that no server here writes are made by hand, the others come from real servers."""
+"""Event types one by one: those that no server here writes are made by hand, the others come from
+real servers."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ import numpy as np
 import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, HANDLED, HARMLESS, STOP_REASONS, EventType
+from cdc_pipeline.binlog.event_types import (
+    FLAG_IGNORABLE,
+    HANDLED,
+    HARMLESS,
+    STOP_REASONS,
+    EventType,
+)
 from cdc_pipeline.binlog.events import gtid, query
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.errors import BinlogError, CdcError, UnknownEventError, UnsupportedEventError
@@ -27,7 +34,9 @@ T = EventType
 NAME = "binlog.000001"
 
 
-def _framed(builder: JournalBuilder, **options: bool) -> tuple[Chunk | None, EventFramer, CdcError | None]:
+def _framed(
+    builder: JournalBuilder, **options: bool
+) -> tuple[Chunk | None, EventFramer, CdcError | None]:
     framer = EventFramer(NAME, **options)
     chunk, consumed = framer.feed(np.frombuffer(bytes(builder.data[4:]), np.uint8))
     try:
@@ -50,7 +59,9 @@ def test_b04_every_type_is_handled_harmless_or_stops_and_no_two_of_them() -> Non
 
 
 @pytest.mark.parametrize("event_type", [T.TRANSACTION_CONTEXT, T.VIEW_CHANGE, T.IGNORABLE])
-def test_b03_events_of_group_replication_are_passed_over_inside_a_transaction(event_type: EventType) -> None:
+def test_b03_events_of_group_replication_are_passed_over_inside_a_transaction(
+    event_type: EventType,
+) -> None:
     builder = _builder()
     builder.event(33, b"\x01" + bytes(range(16)) + struct.pack("<q", 1))
     builder.event(event_type, b"\x01\x00anything")
@@ -102,7 +113,9 @@ def test_b04_unknown_types_stop_or_are_counted_by_type_up_to_the_report(tmp_path
     assert {name: summary.events_by_type[name] for name in counted} == counted
     (chunk,) = read_journal(file)
     slices = []
-    buffer = TransactionBuffer(lambda pieces: slices.extend(pieces) is None, is_isolated=lambda *_: False, source="")
+    buffer = TransactionBuffer(
+        lambda pieces: slices.extend(pieces) is None, is_isolated=lambda *_: False, source=""
+    )
     buffer.feed(chunk)
     place = Progress(Position(NAME, 4), "mysql")
     parts = []
@@ -131,7 +144,8 @@ def test_b02_fragments_of_rows_events_of_mariadb_12_stop_with_the_setting() -> N
 
 
 def test_b18_encrypted_journals_are_refused_by_name(tmp_path: Path) -> None:
-    """MySQL encrypts the whole file behind a magic number of its own, MariaDB the events behind START_ENCRYPTION."""
+    """MySQL encrypts the whole file behind a magic number of its own, MariaDB the events behind
+    START_ENCRYPTION."""
     mysql = tmp_path / "binlog.000001"
     mysql.write_bytes(b"\xfdbin" + bytes(508))
     with pytest.raises(BinlogError, match="encrypted") as caught:
@@ -161,7 +175,8 @@ def test_b01_heartbeats_move_a_dump_forward_beyond_four_gibibytes(version: int) 
     for position in ((3 << 30) + 55, (5 << 30) + 77, (6 << 30) + 123):
         beat = JournalBuilder(data=bytearray())
         if version == 1:
-            for step in range(framer.offset + (1 << 30), position, 1 << 30):  # the server beats on its way
+            # the server beats on its way
+            for step in range(framer.offset + (1 << 30), position, 1 << 30):
                 beat.event(27, NAME.encode(), log_position=step & 0xFFFFFFFF)
             beat.event(27, NAME.encode(), log_position=position & 0xFFFFFFFF)
         else:
@@ -182,7 +197,15 @@ def test_b05_previous_gtids_in_both_forms() -> None:
     plain = struct.pack("<Q", 1) + source + struct.pack("<Qqqqq", 2, 1, 6, 9, 10)
     assert gtid.previous_set(plain, T.PREVIOUS_GTIDS, journal="", offset=0) == f"{name}:1-5:9"
     head = struct.pack("<Q", 1 << 56 | 2 << 8 | 1)
-    tagged = head + source + b"\0" + struct.pack("<Qqq", 1, 1, 6) + source + b"\x04tg" + struct.pack("<Qqq", 1, 3, 4)
+    tagged = (
+        head
+        + source
+        + b"\0"
+        + struct.pack("<Qqq", 1, 1, 6)
+        + source
+        + b"\x04tg"
+        + struct.pack("<Qqq", 1, 3, 4)
+    )
     assert gtid.previous_set(tagged, T.PREVIOUS_GTIDS, journal="", offset=0) == f"{name}:1-5:tg:3"
 
 
@@ -200,14 +223,18 @@ STATEMENTS = {
 }
 
 
-def test_b05_all_status_variables_of_both_servers_are_known(server: Server, fresh_database: str) -> None:
+def test_b05_all_status_variables_of_both_servers_are_known(
+    server: Server, fresh_database: str
+) -> None:
     server.flush_journal()
     with server.root_connection(database=fresh_database, charset="latin1") as connection:
         cursor = connection.cursor()
         for statement in (
             "SET SESSION binlog_format = STATEMENT, time_zone = 'SYSTEM', lc_time_names = 'de_DE', "
-            "auto_increment_increment = 3, auto_increment_offset = 2, foreign_key_checks = 0, unique_checks = 0",
-            "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, at DATETIME(6), n VARCHAR(30)) ENGINE=InnoDB",
+            "auto_increment_increment = 3, auto_increment_offset = 2, foreign_key_checks = 0, "
+            "unique_checks = 0",
+            "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, at DATETIME(6), n "
+            "VARCHAR(30)) ENGINE=InnoDB",
             "INSERT INTO t (at, n) VALUES (NOW(6), DATE_FORMAT(NOW(), '%M'))",
             "UPDATE t SET n = 'é'",
             "CREATE TEMPORARY TABLE tmp (a INT)",
@@ -232,7 +259,8 @@ def test_b05_all_status_variables_of_both_servers_are_known(server: Server, fres
 
 
 def test_b05_status_variables_of_newer_servers_do_not_hide_what_follows() -> None:
-    """MariaDB 11 writes its collations (131) before the charset; a code that nobody knows costs no text."""
+    """MariaDB 11 writes its collations (131) before the charset; a code that nobody knows costs no
+    text."""
     charset = b"\x04" + struct.pack("<HHH", 8, 8, 8)  # latin1
     alter = b"\x82\x04" + (77).to_bytes(8, "little")
     collations = b"\x83\x02" + struct.pack("<HHHH", 33, 192, 45, 224)
@@ -243,7 +271,14 @@ def test_b05_status_variables_of_newer_servers_do_not_hide_what_follows() -> Non
         (b"\x99" + charset, 0x99, ""),
         (b"\x82\x04\x01", 0x82, ""),
     ):
-        body = bytes(8) + b"\1\0\0" + len(variables).to_bytes(2, "little") + variables + b"d\0" + b"SELECT 1"
+        body = (
+            bytes(8)
+            + b"\1\0\0"
+            + len(variables).to_bytes(2, "little")
+            + variables
+            + b"d\0"
+            + b"SELECT 1"
+        )
         parsed = query.parse(body, journal="j", offset=4, is_mariadb=True)
         assert (parsed.sql, parsed.database, parsed.charset, parsed.unknown_variable) == (
             "SELECT 1",

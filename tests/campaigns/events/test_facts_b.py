@@ -1,4 +1,5 @@
-"""docs/events.md is true: every event type is in it, every row of what was probed has tests, and they exist."""
+"""docs/events.md is true: every event type is in it, every row of what was probed has tests, and
+they exist."""
 
 from __future__ import annotations
 
@@ -14,13 +15,18 @@ from cdc_pipeline.binlog.event_types import ROWS_TYPES, STOP_REASONS, EventType
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
 FACTS = {
-    row: re.findall(r"`([^`]+)`", tests) for row, tests in re.findall(r"^\| (B\d\d) \|[^|]*\| (.*) \|$", PAGE, re.M)
+    row: re.findall(r"`([^`]+)`", tests)
+    for row, tests in re.findall(r"^\| (B\d\d) \|[^|]*\| (.*) \|$", PAGE, re.M)
 }
 
 
 def _tests(path: str) -> set[str]:
     tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 def test_facts_b_has_all_its_rows() -> None:
@@ -40,11 +46,18 @@ def test_tests_that_cite_a_row_are_in_its_line() -> None:
         for test in _tests(f"campaigns/events/{file.name}"):
             for row in re.findall(r"(?<=_)b\d\d(?=_)", test):
                 patterns = [name.partition("::") for name in FACTS[row.upper()]]
-                assert any(p == f"campaigns/events/{file.name}" and fnmatchcase(test, t) for p, _, t in patterns), test
+                assert any(
+                    p == f"campaigns/events/{file.name}" and fnmatchcase(test, t)
+                    for p, _, t in patterns
+                ), test
 
 
 def test_every_event_type_is_on_the_page() -> None:
     obsolete = {event_type for event_type in STOP_REASONS if event_type < EventType.INCIDENT}
-    grouped = {*ROWS_TYPES, *(t for t in EventType if "COMPRESSED" in t.name), EventType.PARTIAL_UPDATE_ROWS}
+    grouped = {
+        *ROWS_TYPES,
+        *(t for t in EventType if "COMPRESSED" in t.name),
+        EventType.PARTIAL_UPDATE_ROWS,
+    }
     named = set(re.findall(r"[A-Z][A-Z_0-9]{2,}", PAGE))
     assert {t.name for t in EventType if t not in obsolete | grouped} <= named

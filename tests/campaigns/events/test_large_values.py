@@ -1,4 +1,5 @@
-"""Values that need several packets, decoded from a live dump: their lengths and hashes are the server's."""
+"""Values that need several packets, decoded from a live dump: their lengths and hashes are the
+server's."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from tests.servers import Server
 from tests.support.live_source import live_source, position
 
 
-def test_b16_values_around_and_above_a_packet_have_the_servers_hash(server: Server, fresh_database: str) -> None:
+def test_b16_values_around_and_above_a_packet_have_the_servers_hash(
+    server: Server, fresh_database: str
+) -> None:
     table = f"`{fresh_database}`.t"
     server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, b LONGBLOB) ENGINE=MyISAM")
     start = position(server)
@@ -30,12 +33,17 @@ def test_b16_values_around_and_above_a_packet_have_the_servers_hash(server: Serv
         for row, event in enumerate(chunk.events):
             if event["event_type"] == EventType.TABLE_MAP:
                 is_mariadb = chunk.journal_format.is_mariadb
-                schema = parse(chunk.body(row), journal=chunk.journal, offset=0, is_mariadb=is_mariadb)
+                schema = parse(
+                    chunk.body(row), journal=chunk.journal, offset=0, is_mariadb=is_mariadb
+                )
             elif int(event["event_type"]) in ROWS_TYPES:
                 assert schema is not None
                 rows = decode_rows([RowsSelection(chunk, np.array([row]))], schema, epoch=1)
                 (value,) = rows.after.column(1).to_pylist()
-                found[rows.after.column(0)[0].as_py()] = (len(value), hashlib.sha256(value).hexdigest())
+                found[rows.after.column(0)[0].as_py()] = (
+                    len(value),
+                    hashlib.sha256(value).hexdigest(),
+                )
     source.close()
     expected = server.query(f"SELECT id, LENGTH(b), SHA2(b, 256) FROM {table}")
     assert found == {number: (int(length), digest) for number, length, digest in expected}

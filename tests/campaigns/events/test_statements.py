@@ -1,4 +1,5 @@
-"""Changes that stand in the log as statements: every kind, on both servers, stops by name for a captured table only."""
+"""Changes that stand in the log as statements: every kind, on both servers, stops by name for a
+captured table only."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ CHANGES = [
     ("UPDATE", "UPDATE other JOIN t ON t.id = other.id + 100 SET t.v = 'j', other.v = 'k'", True),
     ("DELETE", "DELETE FROM t WHERE id = 1", True),
     ("LOAD", "LOAD DATA LOCAL INFILE '{file}' INTO TABLE t", True),
-    ("LOAD", "LOAD DATA LOCAL INFILE '{file}' REPLACE INTO TABLE t (id, @b) SET v = CONCAT(@b, @a)", True),
+    (
+        "LOAD",
+        "LOAD DATA LOCAL INFILE '{file}' REPLACE INTO TABLE t (id, @b) SET v = CONCAT(@b, @a)",
+        True,
+    ),
     ("INSERT", "CALL p()", True),  # logged as the statement that it ran
     ("SELECT", "SELECT f()", False),  # logged as the call
 ]
@@ -76,7 +81,8 @@ def test_b14_statement_format_changes_of_a_captured_table_stop_with_kind_and_set
         assert outcome.table == (f"{fresh_database}.t" if told else None)
         assert outcome.journal == chunk.journal
         assert outcome.offset is not None
-    # The same statements where another table is captured: passed over, but for what does not tell its tables.
+    # The same statements where another table is captured: passed over, but for what does not tell
+    # its tables.
     for (_, statement, told), (_, outcome) in zip(
         changes, decisions(chunk, lambda _, table: table == "z"), strict=True
     ):
@@ -92,7 +98,9 @@ def test_b14_statement_format_changes_of_a_captured_table_stop_with_kind_and_set
 def test_b14_truncate_is_ddl_in_every_format(server: Server, fresh_database: str) -> None:
     _prepare(server, fresh_database)
     server.flush_journal()
-    server.execute_all(f"USE `{fresh_database}`", "SET SESSION binlog_format = STATEMENT", "TRUNCATE TABLE t")
+    server.execute_all(
+        f"USE `{fresh_database}`", "SET SESSION binlog_format = STATEMENT", "TRUNCATE TABLE t"
+    )
     server.new_session()
     ((said, outcome),) = decisions(closed_journal(server), lambda *_: True)
     assert said.sql.upper() == "TRUNCATE TABLE T"

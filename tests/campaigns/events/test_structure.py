@@ -19,7 +19,9 @@ def _flags(chunk) -> list[int]:  # type: ignore[no-untyped-def]
     return [int.from_bytes(bytes(chunk.body(row)[6:8]), "little") for row in rows.tolist()]
 
 
-def test_b08_maps_without_rows_and_many_maps_before_many_rows(server: Server, fresh_database: str) -> None:
+def test_b08_maps_without_rows_and_many_maps_before_many_rows(
+    server: Server, fresh_database: str
+) -> None:
     server.execute_all(
         f"USE `{fresh_database}`",
         "CREATE TABLE a (id INT PRIMARY KEY, v INT) ENGINE=InnoDB",
@@ -48,7 +50,10 @@ def test_b08_maps_without_rows_and_many_maps_before_many_rows(server: Server, fr
 
 def test_b08_a_format_description_names_its_types(server: Server, fresh_database: str) -> None:
     chunk = closed_journal(server)
-    assert len(chunk.journal_format.post_header_lengths) == {"mysql": 42, "mariadb": 171}[server.flavor]
+    assert (
+        len(chunk.journal_format.post_header_lengths)
+        == {"mysql": 42, "mariadb": 171}[server.flavor]
+    )
 
 
 def test_b11_rows_of_a_table_without_transactions_end_with_commit_and_survive_a_rollback(
@@ -69,11 +74,15 @@ def test_b11_rows_of_a_table_without_transactions_end_with_commit_and_survive_a_
     assert server.query(f"SELECT id FROM `{fresh_database}`.m") == [(1,)]
 
 
-def test_b13_create_table_select_is_one_transaction_with_its_rows(server: Server, fresh_database: str) -> None:
+def test_b13_create_table_select_is_one_transaction_with_its_rows(
+    server: Server, fresh_database: str
+) -> None:
     server.execute(f"CREATE TABLE `{fresh_database}`.a (id INT PRIMARY KEY) ENGINE=InnoDB")
     server.execute(f"INSERT INTO `{fresh_database}`.a VALUES (1), (2)")
     server.flush_journal()
-    server.execute(f"CREATE TABLE `{fresh_database}`.c ENGINE=InnoDB AS SELECT id FROM `{fresh_database}`.a")
+    server.execute(
+        f"CREATE TABLE `{fresh_database}`.c ENGINE=InnoDB AS SELECT id FROM `{fresh_database}`.a"
+    )
     chunk = closed_journal(server)
     ((row, said),) = statements(chunk)
     assert said.sql.upper().startswith("CREATE TABLE")
@@ -86,8 +95,11 @@ def test_b13_create_table_select_is_one_transaction_with_its_rows(server: Server
 
 
 @pytest.mark.mariadb
-def test_b14_a_sequence_writes_inserts_of_a_table_without_a_key(mariadb_server: Server, mariadb_database: str) -> None:
-    """They decode like any rows; the list of tables leaves sequences out, and a pattern should (tables.exclude)."""
+def test_b14_a_sequence_writes_inserts_of_a_table_without_a_key(
+    mariadb_server: Server, mariadb_database: str
+) -> None:
+    """They decode like any rows; the list of tables leaves sequences out, and a pattern should
+    (tables.exclude)."""
     mariadb_server.execute(f"CREATE SEQUENCE `{mariadb_database}`.s")
     mariadb_server.flush_journal()
     mariadb_server.query(f"SELECT NEXTVAL(`{mariadb_database}`.s)")
@@ -102,7 +114,9 @@ def test_b14_a_sequence_writes_inserts_of_a_table_without_a_key(mariadb_server: 
     assert decisions(chunk, lambda *_: True) == []
 
 
-def test_b14_what_a_session_does_not_log_leaves_no_trace(server: Server, fresh_database: str) -> None:
+def test_b14_what_a_session_does_not_log_leaves_no_trace(
+    server: Server, fresh_database: str
+) -> None:
     server.execute(f"CREATE TABLE `{fresh_database}`.t (id INT PRIMARY KEY)")
     server.flush_journal()
     with server.root_connection(database=fresh_database) as connection:
@@ -111,4 +125,6 @@ def test_b14_what_a_session_does_not_log_leaves_no_trace(server: Server, fresh_d
         cursor.execute("INSERT INTO t VALUES (1)")
     chunk = closed_journal(server)
     assert not np.isin(chunk.events["event_type"], list(ROWS_TYPES)).any()
-    assert not any(isinstance(outcome, CdcError) for _, outcome in decisions(chunk, lambda *_: True))
+    assert not any(
+        isinstance(outcome, CdcError) for _, outcome in decisions(chunk, lambda *_: True)
+    )

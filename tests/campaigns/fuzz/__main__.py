@@ -2,8 +2,8 @@
 
 ``python -m tests.campaigns.fuzz [--count N] [--first N] [--bounds] [--case FILE ...]``.
 
-Exits with 1 where a mutant did what it must not do; its steps are then in a file under --keep, to be mended and moved
-to tests/campaigns/fuzz/crashers.
+Exits with 1 where a mutant did what it must not do; its steps are then in a file under --keep, to
+be mended and moved to tests/campaigns/fuzz/crashers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--bounds", action="store_true", help="kernels compiled with bounds checks")
     parser.add_argument("--json", action="store_true", help="the result as one JSON object")
-    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "cdc-fuzz-findings")
-    parser.add_argument("--case", type=Path, nargs="*", help="replay files of findings instead, in this process")
+    parser.add_argument(
+        "--keep", type=Path, default=Path(tempfile.gettempdir()) / "cdc-fuzz-findings"
+    )
+    parser.add_argument(
+        "--case", type=Path, nargs="*", help="replay files of findings instead, in this process"
+    )
     options = parser.parse_args()
     if options.bounds:
         os.environ["NUMBA_BOUNDSCHECK"] = "1"
@@ -44,7 +48,11 @@ def main() -> int:
     started = time.monotonic()
     console = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
     ) as progress:
         task = progress.add_task("mutants", total=options.count)
         result = runner.run(
@@ -61,7 +69,9 @@ def main() -> int:
         "seconds": round(time.monotonic() - started, 1),
         "outcomes": dict(result.outcomes.most_common()),
         "peak_growth_bytes": result.peak_bytes,
-        "findings": {number: detail.splitlines()[0] for number, detail in sorted(result.found.items())},
+        "findings": {
+            number: detail.splitlines()[0] for number, detail in sorted(result.found.items())
+        },
         "kept": [str(file) for file in files],
     }
     if options.json:

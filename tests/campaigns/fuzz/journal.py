@@ -1,7 +1,7 @@
 """A journal as a list of events, so that it can be damaged on purpose and put together again.
 
-The bytes are those of the wire: header of 19 bytes (timestamp u32, type u8, server id u32, length u32, end position
-u32, flags u16), body, checksum u32 where the format description says so.
+The bytes are those of the wire: header of 19 bytes (timestamp u32, type u8, server id u32, length
+u32, end position u32, flags u16), body, checksum u32 where the format description says so.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def split(journal: bytes) -> list[bytearray]:
 
 def has_checksums(events: list[bytearray]) -> bool:
     """Whether the first event says that every event ends with a CRC32."""
-    return bool(events) and len(events[0]) > HEADER_BYTES + CRC_BYTES + 1 and events[0][-CRC_BYTES - 1] == 1
+    return (
+        bool(events)
+        and len(events[0]) > HEADER_BYTES + CRC_BYTES + 1
+        and events[0][-CRC_BYTES - 1] == 1
+    )
 
 
 def joined(events: list[bytearray], *, checksums: bool, lengths: bool, positions: bool) -> bytes:
@@ -83,11 +87,14 @@ def crc_of(event: bytes | bytearray) -> int:
 
 
 def wrong_checksum(journal: bytes) -> int | None:
-    """Index of the first event whose checksum is wrong; None where all are right, or there are none."""
+    """Index of the first event whose checksum is wrong; None where all are right, or there are
+    none."""
     events = split(journal)
     with_crc = has_checksums(events)
     for index, event in enumerate(events):
-        if (with_crc or index == 0) and int.from_bytes(event[-CRC_BYTES:], "little") != crc_of(event):
+        if (with_crc or index == 0) and int.from_bytes(event[-CRC_BYTES:], "little") != crc_of(
+            event
+        ):
             return index
     return None
 
@@ -105,7 +112,9 @@ def lenenc(value: int) -> bytes:
 def read_lenenc(data: bytes | bytearray, at: int) -> tuple[int, int]:
     first = data[at]
     width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 0)
-    return (int.from_bytes(data[at + 1 : at + 1 + width], "little") if width else first), at + 1 + width
+    return (
+        int.from_bytes(data[at + 1 : at + 1 + width], "little") if width else first
+    ), at + 1 + width
 
 
 def packed_content(event: bytearray, crc_bytes: int) -> bytes | None:

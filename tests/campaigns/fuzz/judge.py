@@ -1,11 +1,14 @@
-"""What becomes of a damaged journal: the whole decode of it, and everything else that reads raw bytes.
+"""What becomes of a damaged journal: the whole decode of it, and everything else that reads raw
+bytes.
 
-Allowed are two ends: a CdcError that names the journal and the offset, or rows. Anything else is a finding:
-- another exception, a dead process, a hang, more memory than a gigabyte (the last three are the caller's);
+Allowed are two ends: a CdcError that names the journal and the offset, or rows. Anything else is a
+finding:
+- another exception, a dead process, a hang, more memory than a gigabyte (the last three are the
+  caller's);
 - an Arrow array that is not valid, or a line that is no JSON;
 - a wrong checksum that went through;
-- rows of transactions that ended before the damage, changed or missing although the decode ended without error, or
-  rows that stand before it and are not the seed's although it ended with one.
+- rows of transactions that ended before the damage, changed or missing although the decode ended
+  without error, or rows that stand before it and are not the seed's although it ended with one.
 """
 
 from __future__ import annotations
@@ -73,7 +76,10 @@ def judge(mutant: Mutant, folder: Path) -> Verdict:
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
-        return Verdict("finding", f"{type(error).__name__}: {error} ({where})\n{traceback.format_exc(limit=-8)}")
+        return Verdict(
+            "finding",
+            f"{type(error).__name__}: {error} ({where})\n{traceback.format_exc(limit=-8)}",
+        )
 
 
 def _decoded(mutant: Mutant, folder: Path) -> str:
@@ -116,7 +122,7 @@ def _found(what: str) -> NoReturn:
     raise FindingError(what)
 
 
-# -- the rows before the damage --------------------------------------------------------------------------------------
+# -- the rows before the damage --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +174,10 @@ def _seed(name: str, folder: Path) -> _Seed:
         for chunk in read_journal(file):
             bounds = transactions.apply(chunk)
             transaction_ends += chunk.events["next_offset"][bounds.ends].tolist()
-    ends = [transaction_ends[bisect_right(transaction_ends, parse_line(line)["offset"])] for line in lines]
+    ends = [
+        transaction_ends[bisect_right(transaction_ends, parse_line(line)["offset"])]
+        for line in lines
+    ]
     event_ends, at = [], len(wire.MAGIC)
     for event in wire.split(data):
         at += len(event)
@@ -184,7 +193,8 @@ def _check_lines(lines: list[str], mutant: Mutant, data: bytes, failure: CdcErro
     if offsets != sorted(offsets):
         _found("the changes are not in the order of the log")
     same = next(
-        (at for at, (a, b) in enumerate(zip(original, data, strict=False)) if a != b), min(len(original), len(data))
+        (at for at, (a, b) in enumerate(zip(original, data, strict=False)) if a != b),
+        min(len(original), len(data)),
     )
     damage = max((end for end in seed.events if end <= same), default=0)
     whole = [line for line, end in zip(seed.lines, seed.ends, strict=True) if end <= damage]
@@ -202,11 +212,14 @@ def _check_lines(lines: list[str], mutant: Mutant, data: bytes, failure: CdcErro
 def _difference(lines: list[str], whole: list[str]) -> str:
     for index, line in enumerate(whole):
         if index >= len(lines) or lines[index] != line:
-            return f"row {index}: {line[:300]!r} became {(lines[index] if index < len(lines) else 'nothing')[:300]!r}"
+            return (
+                f"row {index}: {line[:300]!r} became "
+                f"{(lines[index] if index < len(lines) else 'nothing')[:300]!r}"
+            )
     return ""
 
 
-# -- the readers -----------------------------------------------------------------------------------------------------
+# -- the readers -----------------------------------------------------------------------------------
 
 
 def slices(file: Path) -> Iterator[EventSlice]:
@@ -217,7 +230,9 @@ def slices(file: Path) -> Iterator[EventSlice]:
         taken.extend(parts)
         return True
 
-    buffer = TransactionBuffer(take, is_isolated=lambda _sql, _database: False, source="", slice_events_max=64)
+    buffer = TransactionBuffer(
+        take, is_isolated=lambda _sql, _database: False, source="", slice_events_max=64
+    )
     for chunk in read_journal(file, chunk_bytes=4096):
         failure: CdcError | None = None
         try:
@@ -303,7 +318,9 @@ def _dump(file: Path, data: bytes) -> None:
     events = wire.split(data)
     stream = b""
     for index, event in enumerate(events):
-        stream += (len(event) + 1).to_bytes(3, "little") + bytes([(index + 1) & 0xFF]) + b"\0" + event
+        stream += (
+            (len(event) + 1).to_bytes(3, "little") + bytes([(index + 1) & 0xFF]) + b"\0" + event
+        )
     packets = PacketBuffer(BlockPool(1 << 16, spare_blocks_max=2), room_bytes=5000)
     framer = EventFramer(JOURNAL, dump=True, prefix_bytes=PREFIX_BYTES)
     for at in range(0, len(stream), 5000):

@@ -1,8 +1,9 @@
-"""Damage by number: the same number gives the same mutant of the same seed, and every mutant can be written down.
+"""Damage by number: the same number gives the same mutant of the same seed, and every mutant can be
+written down.
 
-A mutant is a seed's name, steps, and what is made right again afterwards (lengths, positions, checksums). A step is a
-list of a name and plain values, so that a case is a few lines of JSON. Steps apply where they can: an index counts
-modulo what is there.
+A mutant is a seed's name, steps, and what is made right again afterwards (lengths, positions,
+checksums). A step is a list of a name and plain values, so that a case is a few lines of JSON.
+Steps apply where they can: an index counts modulo what is there.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from tests.campaigns.fuzz import journal as wire
 
 EDGE_BYTES: Final = (0, 1, 2, 7, 8, 0x7F, 0x80, 0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF)
 EDGE_NUMBERS: Final = (
-    0, 1, 2, 250, 251, 255, 256, 65535, 65536, (1 << 24) - 1, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1,
+    0, 1, 2, 250, 251, 255, 256, 65535, 65536, (1 << 24) - 1, 1 << 24, (1 << 31) - 1, 1 << 31,
+    (1 << 32) - 1,
     1 << 32,
-    0x7F800000, 0x7FC00000, 0x7FF0000000000000, 0xFFF8000000000000, 1 << 40, 1 << 48, 1 << 60, 1 << 62,
+    0x7F800000, 0x7FC00000, 0x7FF0000000000000, 0xFFF8000000000000, 1 << 40, 1 << 48, 1 << 60,
+    1 << 62,
     (1 << 63) - 1, (1 << 63) - 8, 1 << 63, (1 << 63) + 1, (1 << 64) - 8, (1 << 64) - 1,
 )  # fmt: skip
 # Types of columns and events, known and not; in JSON, types of values.
@@ -52,7 +55,9 @@ class Mutant:
                 tail.append(values[0] if name == "truncate" else bytes.fromhex(values[0]))
             elif events:
                 STEPS[name](events, *values)
-        data = wire.joined(events, **{what: what in self.repair for what in ("checksums", "lengths", "positions")})
+        data = wire.joined(
+            events, **{what: what in self.repair for what in ("checksums", "lengths", "positions")}
+        )
         for part in tail:
             data = data + part if isinstance(part, bytes) else data[: part % (len(data) + 1)]
         return data
@@ -69,12 +74,14 @@ def mutant(number: int) -> Mutant:
     events = wire.split(wire.seed(name))
     steps = [_draw(source, events) for _ in range(source.choice((1, 1, 1, 2, 3)))]
     repair = [
-        what for what, share in (("lengths", 0.9), ("positions", 0.93), ("checksums", 0.95)) if source.random() < share
+        what
+        for what, share in (("lengths", 0.9), ("positions", 0.93), ("checksums", 0.95))
+        if source.random() < share
     ]
     return Mutant(name, steps, repair)
 
 
-# -- steps: each changes a list of events in place -------------------------------------------------------------------
+# -- steps: each changes a list of events in place -------------------------------------------------
 
 Events = list[bytearray]
 
@@ -102,9 +109,9 @@ def _add(events: Events, index: int, at: int, width: int, value: int) -> None:
     event = events[index % len(events)]
     at %= len(event)
     raw = event[at : at + width]
-    event[at : at + width] = ((int.from_bytes(raw, "little") + value) % (1 << 8 * len(raw))).to_bytes(
-        len(raw), "little"
-    )
+    event[at : at + width] = (
+        (int.from_bytes(raw, "little") + value) % (1 << 8 * len(raw))
+    ).to_bytes(len(raw), "little")
 
 
 def _lenenc(events: Events, index: int, at: int, value: int) -> None:
@@ -156,7 +163,8 @@ def _swap(events: Events, index: int, other: int) -> None:
 
 
 def _inside(events: Events, index: int, steps: list[Step]) -> None:
-    """Steps on what is compressed in an event: on the events in a payload, or on packed bytes as one piece."""
+    """Steps on what is compressed in an event: on the events in a payload, or on packed bytes as
+    one piece."""
     index %= len(events)
     event = events[index]
     crc_bytes = wire.CRC_BYTES if wire.has_checksums(events) else 0
@@ -178,8 +186,10 @@ def _inside(events: Events, index: int, steps: list[Step]) -> None:
 
 
 STEPS: Final[dict[str, Callable[..., None]]] = {
-    "flip": _flip, "set": _set, "number": _number, "add": _add, "lenenc": _lenenc, "insert": _insert,
-    "remove": _remove, "cut": _cut, "copy": _copy, "drop": _drop, "double": _double, "swap": _swap, "inside": _inside,
+    "flip": _flip, "set": _set, "number": _number, "add": _add, "lenenc": _lenenc,
+    "insert": _insert,
+    "remove": _remove, "cut": _cut, "copy": _copy, "drop": _drop, "double": _double, "swap": _swap,
+    "inside": _inside,
 }  # fmt: skip
 _IN_AN_EVENT: Final = (
     "flip",
@@ -198,7 +208,7 @@ _IN_AN_EVENT: Final = (
 _OF_EVENTS: Final = ("drop", "double", "swap", "type", "truncate", "append")
 
 
-# -- drawing ---------------------------------------------------------------------------------------------------------
+# -- drawing ---------------------------------------------------------------------------------------
 
 
 def _draw(source: random.Random, events: Events) -> Step:
@@ -211,15 +221,25 @@ def _draw(source: random.Random, events: Events) -> Step:
     if is_packed and source.random() < 0.7:
         crc_bytes = wire.CRC_BYTES if wire.has_checksums(events) else 0
         content = wire.packed_content(event, crc_bytes) or b"\0"
-        inner = wire.split(wire.MAGIC + content) if event[4] == wire.PAYLOAD else [bytearray(content)]
-        return ["inside", index, [_draw_inner(source, inner) for _ in range(source.choice((1, 1, 2)))]]
+        inner = (
+            wire.split(wire.MAGIC + content) if event[4] == wire.PAYLOAD else [bytearray(content)]
+        )
+        return [
+            "inside",
+            index,
+            [_draw_inner(source, inner) for _ in range(source.choice((1, 1, 2)))],
+        ]
     return _draw_inside(source, events, index)
 
 
 def _draw_inner(source: random.Random, inner: Events) -> Step:
     if len(inner) > 1 and source.random() < 0.1:
         name = source.choice(("drop", "double", "swap"))
-        return [name, source.randrange(len(inner)), *([] if name == "drop" else [source.randrange(len(inner))])]
+        return [
+            name,
+            source.randrange(len(inner)),
+            *([] if name == "drop" else [source.randrange(len(inner))]),
+        ]
     return _draw_inside(source, inner, source.randrange(len(inner)))
 
 
@@ -255,7 +275,13 @@ def _draw_inside(source: random.Random, events: Events, index: int) -> Step:
     if name == "number":
         return [name, index, at, source.choice((2, 3, 4, 8)), source.choice(EDGE_NUMBERS)]
     if name == "add":
-        return [name, index, at, source.choice((1, 2, 3, 4, 8)), source.choice((-256, -8, -2, -1, 1, 2, 8, 256))]
+        return [
+            name,
+            index,
+            at,
+            source.choice((1, 2, 3, 4, 8)),
+            source.choice((-256, -8, -2, -1, 1, 2, 8, 256)),
+        ]
     if name == "lenenc":
         return [name, index, at, source.choice(EDGE_NUMBERS)]
     if name == "insert":
@@ -265,4 +291,11 @@ def _draw_inside(source: random.Random, events: Events, index: int) -> Step:
     if name == "cut":
         return [name, index, at, wire.CRC_BYTES]
     other = source.randrange(len(events))
-    return [name, index, at, other, source.randrange(len(events[other])), source.choice((1, 2, 4, 8, 32))]
+    return [
+        name,
+        index,
+        at,
+        other,
+        source.randrange(len(events[other])),
+        source.choice((1, 2, 4, 8, 32)),
+    ]

@@ -1,7 +1,8 @@
 """Record the fuzzer's seeds again from real servers: ``python -m tests.campaigns.fuzz.record``.
 
-Each seed is one small journal, xz-compressed, named by flavor and subject. They are made once: the mutations of a case
-under crashers/ name events of these bytes, so that a new recording asks for new cases.
+Each seed is one small journal, xz-compressed, named by flavor and subject. They are made once: the
+mutations of a case under crashers/ name events of these bytes, so that a new recording asks for new
+cases.
 """
 
 from __future__ import annotations
@@ -18,18 +19,23 @@ SEEDS = Path(__file__).with_name("seeds")
 
 COLUMNS = {
     "numbers": [
-        ("TINYINT", "-128"), ("TINYINT UNSIGNED", "255"), ("SMALLINT", "-32768"), ("MEDIUMINT", "-8388608"),
+        ("TINYINT", "-128"), ("TINYINT UNSIGNED", "255"), ("SMALLINT", "-32768"),
+        ("MEDIUMINT", "-8388608"),
         ("MEDIUMINT UNSIGNED", "16777215"), ("INT", "7"), ("INT UNSIGNED", "4294967295"),
-        ("BIGINT", "-9223372036854775808"), ("BIGINT UNSIGNED", "18446744073709551615"), ("BIT(1)", "1"),
+        ("BIGINT", "-9223372036854775808"), ("BIGINT UNSIGNED", "18446744073709551615"),
+        ("BIT(1)", "1"),
         ("BIT(13)", "5461"), ("BIT(64)", "18446744073709551615"), ("DECIMAL(65,30)", "-12345.678"),
         ("DECIMAL(38,30)", "-0.5"), ("DECIMAL(12,2)", "1234567890.12"), ("DECIMAL(1,1)", "-0.9"),
-        ("DECIMAL(40,2)", "12345678901234567890.10"), ("FLOAT", "1.5e-7"), ("DOUBLE", "-1.7976931348623157e308"),
+        ("DECIMAL(40,2)", "12345678901234567890.10"), ("FLOAT", "1.5e-7"),
+        ("DOUBLE", "-1.7976931348623157e308"),
         ("YEAR", "2155"), ("BOOLEAN", "TRUE"),
     ],
     "times": [
         ("DATE", "'2024-02-29'"), ("DATE", "'0000-00-00'"), ("DATETIME", "'9999-12-31 23:59:59'"),
-        ("DATETIME(3)", "'2024-02-00 10:00:00.987'"), ("DATETIME(6)", "'1969-12-31 23:59:59.987654'"),
-        ("TIMESTAMP NULL", "'2038-01-19 03:14:07'"), ("TIMESTAMP(4) NULL", "'2001-09-09 01:46:40.9876'"),
+        ("DATETIME(3)", "'2024-02-00 10:00:00.987'"),
+        ("DATETIME(6)", "'1969-12-31 23:59:59.987654'"),
+        ("TIMESTAMP NULL", "'2038-01-19 03:14:07'"),
+        ("TIMESTAMP(4) NULL", "'2001-09-09 01:46:40.9876'"),
         ("TIME", "'-838:59:59'"), ("TIME(1)", "'-00:00:00.1'"), ("TIME(6)", "'-12:34:56.987654'"),
     ],
     "texts": [
@@ -40,18 +46,21 @@ COLUMNS = {
         ("ENUM('a','bä','c')", "'bä'"), ("SET('a','b','cä')", "'a,cä'"),
         ("ENUM('x','ü') CHARACTER SET latin1", "2"), ("SET('x','ü') CHARACTER SET utf16", "3"),
         ("VARCHAR(20) CHARACTER SET latin1", "'ü'"), ("VARCHAR(20) CHARACTER SET cp932", "'漢x'"),
-        ("VARCHAR(20) CHARACTER SET utf16", "'a漢😀'"), ("VARCHAR(20) CHARACTER SET utf32", "'a漢'"),
-        ("VARCHAR(20) CHARACTER SET ujis", "'漢字'"), ("VARCHAR(20) CHARACTER SET utf8mb3", "'ä漢'"),
-        ("VARCHAR(20) CHARACTER SET ascii", "'plain'"), ("GEOMETRY", "ST_GeomFromText('LINESTRING(0 0, 1 1)', 4326)"),
+        ("VARCHAR(20) CHARACTER SET utf16", "'a漢😀'"), ("VARCHAR(20) CHARACTER SET utf32", "'a漢'"),  # noqa: E501
+        ("VARCHAR(20) CHARACTER SET ujis", "'漢字'"), ("VARCHAR(20) CHARACTER SET utf8mb3", "'ä漢'"),  # noqa: E501
+        ("VARCHAR(20) CHARACTER SET ascii", "'plain'"),
+        ("GEOMETRY", "ST_GeomFromText('LINESTRING(0 0, 1 1)', 4326)"),
     ],
 }  # fmt: skip
 
 DOCUMENTS = (
     "'null'", "'[]'", "'{}'", "'-32769'", "'18446744073709551615'", "'1e300'",
     """'{"b": 1, "aa": [1, 2, {"c": "d", "e": [true, false, null, -1.5]}], "": 65536}'""",
-    "JSON_ARRAY(CAST('12.340' AS DECIMAL(10,3)), CAST('2024-01-02' AS DATE), CAST('-100:01:02.000003' AS TIME(6)))",
+    "JSON_ARRAY(CAST('12.340' AS DECIMAL(10,3)), CAST('2024-01-02' AS DATE), "
+    "CAST('-100:01:02.000003' AS TIME(6)))",
     "JSON_ARRAY(CAST('2024-01-02 03:04:05.123' AS DATETIME(3)), CAST(REPEAT('A', 58) AS BINARY))",
-    "JSON_OBJECT('big', REPEAT('x', 200), 'n', JSON_ARRAY(JSON_ARRAY(JSON_ARRAY(JSON_OBJECT('deep', 1)))))",
+    "JSON_OBJECT('big', REPEAT('x', 200), 'n', "
+    "JSON_ARRAY(JSON_ARRAY(JSON_ARRAY(JSON_OBJECT('deep', 1)))))",
 )  # fmt: skip
 
 
@@ -85,7 +94,8 @@ class Recorder:
         values = ", ".join(value for _, value in columns)
         with self.seed(name) as run:
             run(
-                f"CREATE TABLE t_{name} (id INT AUTO_INCREMENT PRIMARY KEY, {declared}) CHARACTER SET utf8mb4",
+                f"CREATE TABLE t_{name} (id INT AUTO_INCREMENT PRIMARY KEY, {declared}) "
+                "CHARACTER SET utf8mb4",
                 f"INSERT INTO t_{name} VALUES (1, {values}), (2, {values})",
                 f"INSERT INTO t_{name} (id) VALUES (3)",
                 f"UPDATE t_{name} SET c1 = NULL WHERE id < 3",
@@ -98,18 +108,23 @@ class Recorder:
 
 
 def transactions(run: Callable[..., None], flavor: str) -> None:
-    """Savepoints, two tables in a transaction, a rollback that is logged, DDL in between, CREATE ... SELECT."""
+    """Savepoints, two tables in a transaction, a rollback that is logged, DDL in between, CREATE
+    ... SELECT."""
     run(
         "CREATE TABLE a (id INT PRIMARY KEY, word VARCHAR(30)) ENGINE=InnoDB",
         "CREATE TABLE b (id INT PRIMARY KEY, word VARCHAR(30)) ENGINE=InnoDB",
         "CREATE TABLE m (id INT PRIMARY KEY, word VARCHAR(30)) ENGINE=MyISAM",
         "INSERT INTO a VALUES (1, 'one'), (2, 'two'), (3, 'three')",
-        "BEGIN", "INSERT INTO b SELECT * FROM a", "UPDATE a, b SET a.word = 'x', b.word = 'y' WHERE a.id = b.id",
-        "SAVEPOINT s", "DELETE FROM b WHERE id = 1", "ROLLBACK TO s", "INSERT INTO a VALUES (9, NULL)", "COMMIT",
+        "BEGIN", "INSERT INTO b SELECT * FROM a",
+        "UPDATE a, b SET a.word = 'x', b.word = 'y' WHERE a.id = b.id",
+        "SAVEPOINT s", "DELETE FROM b WHERE id = 1", "ROLLBACK TO s",
+        "INSERT INTO a VALUES (9, NULL)", "COMMIT",
     )  # fmt: skip
-    if flavor == "mariadb":  # MySQL refuses both kinds of tables in one transaction where it has GTIDs
+    # MySQL refuses both kinds of tables in one transaction where it has GTIDs
+    if flavor == "mariadb":
         run(
-            "BEGIN", "INSERT INTO a VALUES (10, 'ten')", "SAVEPOINT s", "INSERT INTO m VALUES (1, 'kept')",
+            "BEGIN", "INSERT INTO a VALUES (10, 'ten')", "SAVEPOINT s",
+            "INSERT INTO m VALUES (1, 'kept')",
             "DELETE FROM a WHERE id = 9", "ROLLBACK TO s", "COMMIT",
         )  # fmt: skip
     run(
@@ -126,7 +141,11 @@ def transactions(run: Callable[..., None], flavor: str) -> None:
 
 def xa(server: Server) -> None:
     """A prepared transaction that is committed, one that is rolled back, and one phase."""
-    for xid, end in (("'one','b',7", "commit"), ("X'00ff'", "rollback"), ("'p'", "commit_one_phase")):
+    for xid, end in (
+        ("'one','b',7", "commit"),
+        ("X'00ff'", "rollback"),
+        ("'p'", "commit_one_phase"),
+    ):
         session = XaSession(server, "f", xid).run(f"INSERT INTO b VALUES ({100 + len(xid)}, 'xa')")
         if end != "commit_one_phase":
             session.prepare()
@@ -136,10 +155,13 @@ def xa(server: Server) -> None:
 def compressible(run: Callable[..., None]) -> None:
     run(
         "CREATE TABLE z (id INT PRIMARY KEY, word VARCHAR(400), note TEXT, n DECIMAL(12,2))",
-        "INSERT INTO z VALUES (1, REPEAT('ab', 90), REPEAT('note ', 60), 1.25), (2, NULL, REPEAT('q', 300), NULL)",
+        "INSERT INTO z VALUES (1, REPEAT('ab', 90), REPEAT('note ', 60), 1.25), (2, NULL, "
+        "REPEAT('q', 300), NULL)",
         "UPDATE z SET word = REPEAT('cd', 120)",
-        "BEGIN", "INSERT INTO z SELECT id + 10, word, note, n FROM z", "DELETE FROM z WHERE id = 1", "COMMIT",
-        "ALTER TABLE z MODIFY word VARCHAR(500) COMMENT 'a long comment that is worth to be compressed, so long it is'",
+        "BEGIN", "INSERT INTO z SELECT id + 10, word, note, n FROM z", "DELETE FROM z WHERE id = 1",
+        "COMMIT",
+        "ALTER TABLE z MODIFY word VARCHAR(500) COMMENT 'a long comment that is worth to be "
+        "compressed, so long it is'",
         "DELETE FROM z",
     )  # fmt: skip
 
@@ -154,12 +176,14 @@ def record_mysql() -> None:
             run("CREATE TABLE j (id INT AUTO_INCREMENT PRIMARY KEY, d JSON, v VECTOR(3))")
             for document in DOCUMENTS:
                 run(f"INSERT INTO j (d, v) VALUES ({document}, STRING_TO_VECTOR('[1,2.5,-0.125]'))")
-            run("UPDATE j SET d = JSON_ARRAY(d, d) WHERE id < 8", "DELETE FROM j WHERE id IN (2, 7)")
+            run(
+                "UPDATE j SET d = JSON_ARRAY(d, d) WHERE id < 8", "DELETE FROM j WHERE id IN (2, 7)"
+            )
         with recorder.seed("jsonlarge") as run:
             run(
                 "CREATE TABLE l (id INT PRIMARY KEY, d JSON)",
-                "INSERT INTO l VALUES"
-                " (1, JSON_ARRAY(REPEAT('y', 66000), 70000, JSON_OBJECT('k', 5, 'o', JSON_ARRAY(1.5))))",
+                "INSERT INTO l VALUES (1, JSON_ARRAY(REPEAT('y', 66000), 70000, JSON_OBJECT('k', "
+                "5, 'o', JSON_ARRAY(1.5))))",
             )
         with recorder.seed("transactions") as run:
             transactions(run, "mysql")
@@ -168,35 +192,45 @@ def record_mysql() -> None:
         with recorder.seed("payload") as run:
             run("SET binlog_transaction_compression = ON")
             compressible(run)
-            run("SET gtid_next = 'AUTOMATIC:tag2'", "INSERT INTO z VALUES (300, REPEAT('t', 300), NULL, 0)")
+            run(
+                "SET gtid_next = 'AUTOMATIC:tag2'",
+                "INSERT INTO z VALUES (300, REPEAT('t', 300), NULL, 0)",
+            )
         with recorder.seed("partial") as run:
             run(
                 "CREATE TABLE p (id INT PRIMARY KEY, d JSON, e JSON)",
-                """INSERT INTO p VALUES (1, '{"a": [1, 2, 3], "b": {"c": "text"}, "f": 1.5}', '[1]')""",
+                """INSERT INTO p VALUES (1, '{"a": [1, 2, 3], "b": {"c": "text"}, "f": 1.5}', '[1]')""",  # noqa: E501
                 """INSERT INTO p VALUES (2, '{"a": 1}', NULL)""",
                 "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'",
-                "UPDATE p SET d = JSON_SET(d, '$.a[1]', 'x', '$.b.c', JSON_ARRAY(1, 2)), e = JSON_REMOVE(e, '$[0]')",
+                "UPDATE p SET d = JSON_SET(d, '$.a[1]', 'x', '$.b.c', JSON_ARRAY(1, 2)), e = "
+                "JSON_REMOVE(e, '$[0]')",
                 "SET SESSION binlog_row_image = MINIMAL",
                 "UPDATE p SET d = JSON_REMOVE(JSON_REPLACE(d, '$.a', 7), '$.f') WHERE id = 1",
             )
         server.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
         with recorder.seed("metadata") as run:
             run(
-                "CREATE TABLE n (id BIGINT UNSIGNED PRIMARY KEY, e ENUM('a','b'), w VARCHAR(20), d DECIMAL(9,3))",
+                "CREATE TABLE n (id BIGINT UNSIGNED PRIMARY KEY, e ENUM('a','b'), w "
+                "VARCHAR(20), d DECIMAL(9,3))",
                 "INSERT INTO n VALUES (18446744073709551615, 'b', 'word', -1.5)",
                 "UPDATE n SET w = 'other'",
             )
         server.execute("SET GLOBAL binlog_row_metadata = FULL")
-    with Server("mysql", {"gtid_mode": False, "enforce_gtid_consistency": False, "binlog_checksum": "NONE"}) as server:
+    with Server(
+        "mysql", {"gtid_mode": False, "enforce_gtid_consistency": False, "binlog_checksum": "NONE"}
+    ) as server:
         server.execute("CREATE DATABASE f")
         with Recorder(server).seed("anonymous") as run:
             run(
-                "CREATE TABLE a (id INT PRIMARY KEY, word VARCHAR(30), d JSON, n DECIMAL(20,6), t TIME(3), z DATETIME)",
-                "INSERT INTO a VALUES (1, 'one', '{\"k\": [1, \"v\"]}', 1.5, '-10:00:00.5', '2024-01-01')",
+                "CREATE TABLE a (id INT PRIMARY KEY, word VARCHAR(30), d JSON, n DECIMAL(20,6), t "
+                "TIME(3), z DATETIME)",
+                "INSERT INTO a VALUES (1, 'one', '{\"k\": [1, \"v\"]}', 1.5, "
+                "'-10:00:00.5', '2024-01-01')",
                 "UPDATE a SET word = 'two'",
                 "SET binlog_format = STATEMENT", "INSERT INTO a (id, word) VALUES (2, 'text')",
                 "SET binlog_format = ROW", "DELETE FROM a",
-                "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM", "BEGIN", "INSERT INTO a (id) VALUES (3)",
+                "CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM", "BEGIN",
+                "INSERT INTO a (id) VALUES (3)",
                 "INSERT INTO m VALUES (1)", "ROLLBACK",
             )  # fmt: skip
 
@@ -216,8 +250,10 @@ def record_mariadb() -> None:
         server.execute("SET GLOBAL mysql56_temporal_format = OFF")
         with recorder.seed("old") as run:
             run(
-                "CREATE TABLE o (id INT PRIMARY KEY, a TIME, b DATETIME, c TIMESTAMP NULL, d TIME(3), e DATETIME(6))",
-                "INSERT INTO o VALUES (1, '-10:11:12', '2024-01-02', '2024-01-02 03:04:05', '-1:00:00.5', NULL)",
+                "CREATE TABLE o (id INT PRIMARY KEY, a TIME, b DATETIME, c TIMESTAMP NULL, d "
+                "TIME(3), e DATETIME(6))",
+                "INSERT INTO o VALUES (1, '-10:11:12', '2024-01-02', '2024-01-02 03:04:05', "
+                "'-1:00:00.5', NULL)",
                 "UPDATE o SET e = '2024-01-02 03:04:05.000001'",
             )
         server.execute("SET GLOBAL mysql56_temporal_format = ON")
@@ -232,7 +268,8 @@ def record_mariadb() -> None:
         server.execute("SET GLOBAL binlog_checksum = NONE")
         with recorder.seed("plain") as run:
             run(
-                "CREATE TABLE r (id INT PRIMARY KEY, word VARCHAR(30), n DECIMAL(20,6), t TIME(3), e ENUM('a','b'))",
+                "CREATE TABLE r (id INT PRIMARY KEY, word VARCHAR(30), n DECIMAL(20,6), t TIME(3), "
+                "e ENUM('a','b'))",
                 "INSERT INTO r VALUES (1, 'one', 1.5, '-10:00:00.5', 'b')",
                 "UPDATE r SET word = 'two'", "DELETE FROM r",
             )  # fmt: skip

@@ -1,11 +1,15 @@
-"""Workers that judge mutants by number, and a watch over them: one that dies, hangs or grows too large is a finding.
+"""Workers that judge mutants by number, and a watch over them: one that dies, hangs or grows too
+large is a finding.
 
 Rules:
-- What is done with a number is a job: a function that is called once in the worker and returns the one that judges.
-- A worker tells the number that it is about to judge through shared memory; so its death can be blamed on a mutant. The
-  next worker goes on behind it.
-- The address space of a worker ends MEMORY_BYTES_MAX above what it had after it decoded every seed once.
-- With bounds checks the kernels are compiled into a cache folder of their own: the switch is not part of numba's key.
+- What is done with a number is a job: a function that is called once in the worker and returns the
+  one that judges.
+- A worker tells the number that it is about to judge through shared memory; so its death can be
+  blamed on a mutant. The next worker goes on behind it.
+- The address space of a worker ends MEMORY_BYTES_MAX above what it had after it decoded every seed
+  once.
+- With bounds checks the kernels are compiled into a cache folder of their own: the switch is not
+  part of numba's key.
 """
 
 from __future__ import annotations
@@ -76,7 +80,8 @@ def run(
     tell: Callable[[int], None] = lambda _done: None,
     mutant_s_max: float = MUTANT_S_MAX,
 ) -> Findings:
-    """Judge the mutants [first, first + count) in `workers` processes. `tell` is called with the number done so far."""
+    """Judge the mutants [first, first + count) in `workers` processes. `tell` is called with the
+    number done so far."""
     context = multiprocessing.get_context("spawn")
     result = Findings()
     shares = [list(range(first + index, first + count, workers)) for index in range(workers)]
@@ -115,7 +120,9 @@ class _Worker:
         self.since = context.Value("d", time.monotonic(), lock=False)
         self.connection: Connection
         self.connection, child = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(numbers, job, child, self.at, self.since), daemon=True)
+        self.process = context.Process(
+            target=_work, args=(numbers, job, child, self.at, self.since), daemon=True
+        )
         self.process.start()
         child.close()
         self.is_done = self.has_hung_up = False
@@ -173,7 +180,9 @@ def _assert_bounds_checks() -> None:
         gtid_commit_us(np.zeros(1, np.uint8), 0, 60, 33)
     except IndexError:
         return
-    raise RuntimeError("the kernels were compiled without bounds checks: give them an empty NUMBA_CACHE_DIR")
+    raise RuntimeError(
+        "the kernels were compiled without bounds checks: give them an empty NUMBA_CACHE_DIR"
+    )
 
 
 def peak_bytes() -> int:

@@ -1,7 +1,8 @@
-"""Rows of some seeds as one Arrow IPC file each: ``python -m tests.campaigns.fuzz.slow_child FOLDER NAME ...``.
+"""Rows of some seeds as one Arrow IPC file each: ``python -m tests.campaigns.fuzz.slow_child FOLDER
+NAME ...``.
 
-Run with NUMBA_DISABLE_JIT=1 the same kernels are plain Python over numpy scalars; a number that overflows in one of
-them is an error then.
+Run with NUMBA_DISABLE_JIT=1 the same kernels are plain Python over numpy scalars; a number that
+overflows in one of them is an error then.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ MODULAR = tuple(
 
 
 def decoded(name: str, folder: Path) -> dict[str, list[pa.RecordBatch]]:
-    """What every kernel makes of a seed: rows by table, and the content hashes of its transactions."""
+    """What every kernel makes of a seed: rows by table, and the content hashes of its
+    transactions."""
     file = folder / JOURNAL
     file.write_bytes(wire.seed(name))
     maps = TableMaps(lambda _database, _table: True)
@@ -51,14 +53,18 @@ def decoded(name: str, folder: Path) -> dict[str, list[pa.RecordBatch]]:
                 [rows.seq, pa.array(rows.op), pa.array(rows.commit_ts_us)], ["s", "o", "t"]
             )
             bits = pa.RecordBatch.from_arrays([pa.array(rows.after_present.ravel())], ["present"])
-            invalid = pa.RecordBatch.from_arrays([pa.array([str(value) for value in rows.invalid], pa.string())], ["v"])
+            invalid = pa.RecordBatch.from_arrays(
+                [pa.array([str(value) for value in rows.invalid], pa.string())], ["v"]
+            )
             for kind, batch in enumerate((rows.before, rows.after, seq, bits, invalid)):
                 found.setdefault(f"{len(found)}.{group.table}.{kind}", []).append(batch)
     hasher, transactions = ContentHasher(), TransactionPass()
     for chunk in read_journal(file):
         bounds = transactions.apply(chunk)
         hashes = hasher.feed(chunk, 0, len(chunk.events), bounds.ends).hashes
-        batch = pa.RecordBatch.from_arrays([pa.array(np.ascontiguousarray(hashes).ravel())], ["hash"])
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(np.ascontiguousarray(hashes).ravel())], ["hash"]
+        )
         found.setdefault("hashes", []).append(batch)
     return found
 
@@ -66,7 +72,9 @@ def decoded(name: str, folder: Path) -> dict[str, list[pa.RecordBatch]]:
 def main() -> None:
     warnings.simplefilter("error", RuntimeWarning)
     for module in MODULAR:
-        warnings.filterwarnings("ignore", "overflow encountered in scalar", RuntimeWarning, module=module)
+        warnings.filterwarnings(
+            "ignore", "overflow encountered in scalar", RuntimeWarning, module=module
+        )
     folder = Path(sys.argv[1])
     for name in sys.argv[2:]:
         for key, batches in decoded(name, folder).items():

@@ -1,7 +1,7 @@
 """Journals made to do harm: numbers near 2**63, bombs, loops without bytes, lengths behind the end.
 
-All are whole events with right checksums; each ends in a CdcError with journal and offset, or in rows, within
-MEMORY_BYTES_MAX. What loops for ever meets the suite's timeout.
+All are whole events with right checksums; each ends in a CdcError with journal and offset, or in
+rows, within MEMORY_BYTES_MAX. What loops for ever meets the suite's timeout.
 """
 
 from __future__ import annotations
@@ -44,14 +44,17 @@ def text(raw: bytes) -> bytes:
     return length_encoded(len(raw)) + raw
 
 
-def map_body(types: bytes, meta: bytes = b"", *, table: bytes = b"t", more: bytes = b"", count: bytes = b"") -> bytes:
-    """A table map of columns with the types given; `more` are fields of its optional metadata besides the names."""
+def map_body(
+    types: bytes, meta: bytes = b"", *, table: bytes = b"t", more: bytes = b"", count: bytes = b""
+) -> bytes:
+    """A table map of columns with the types given; `more` are fields of its optional metadata
+    besides the names."""
     names = b"".join(text(b"c%d" % index) for index in range(len(types)))
     numeric = sum(kind in (LONG, DOUBLE, FLOAT) for kind in types)
     signs = b"\x01" + text(bytes((numeric + 7) // 8)) if numeric else b""
     return (
         (9).to_bytes(6, "little") + b"\x01\0" + text(b"shop") + b"\0" + text(table) + b"\0"
-        + (count or length_encoded(len(types))) + types + text(meta) + b"\xff" * ((len(types) + 7) // 8)
+        + (count or length_encoded(len(types))) + types + text(meta) + b"\xff" * ((len(types) + 7) // 8)  # noqa: E501
         + signs + b"\x04" + text(names) + more
     )  # fmt: skip
 
@@ -137,7 +140,7 @@ def refused(folder: Path, attack: Attack, words: str = "") -> None:
     assert found == []
 
 
-# -- numbers that overflow -------------------------------------------------------------------------------------------
+# -- numbers that overflow -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", HUGE)
@@ -147,8 +150,13 @@ def test_column_counts_of_eight_bytes(folder: Path, number: int) -> None:
     body = rows_body(wide(number), b"\xff\0" + bytes(4))
     for kind in (T.WRITE_ROWS_V2, T.UPDATE_ROWS_V2, T.DELETE_ROWS_V2):
         refused(folder, Attack().add(T.TABLE_MAP, good).add(kind, body))
-    packed = (9).to_bytes(6, "little") + b"\x01\0" + wide(number) + b"\xff" + record(b"\0" + bytes(4))
-    refused(folder, Attack(mariadb=True).add(T.TABLE_MAP, good).add(T.MARIADB_WRITE_ROWS_COMPRESSED_V1, packed))
+    packed = (
+        (9).to_bytes(6, "little") + b"\x01\0" + wide(number) + b"\xff" + record(b"\0" + bytes(4))
+    )
+    refused(
+        folder,
+        Attack(mariadb=True).add(T.TABLE_MAP, good).add(T.MARIADB_WRITE_ROWS_COMPRESSED_V1, packed),
+    )
 
 
 @pytest.mark.parametrize("number", HUGE)
@@ -159,7 +167,9 @@ def test_lengths_and_numbers_in_metadata(folder: Path, field: int, number: int) 
         bytes([field]) + text(wide(number)),
         bytes([field]) + text(wide(number) * 3),
     ):
-        found, failure = outcome(folder, Attack().add(T.TABLE_MAP, map_body(bytes([LONG]), more=more)).bytes())
+        found, failure = outcome(
+            folder, Attack().add(T.TABLE_MAP, map_body(bytes([LONG]), more=more)).bytes()
+        )
         # Numbers that are not looked at may be anything; the rest is refused.
         assert failure is not None or found == []
 
@@ -171,11 +181,25 @@ def test_payload_fields(folder: Path, number: int) -> None:
     for fields in (
         wide(number),
         b"\x02" + wide(number),
-        b"\x02\x01\x00\x03\x09" + wide(number) + b"\x01" + text(length_encoded(len(packed))) + b"\0" + packed,
-        b"\x02\x01\x00\x03" + text(length_encoded(len(inside))) + b"\x01\x09" + wide(number) + b"\0" + packed,
+        b"\x02\x01\x00\x03\x09"
+        + wide(number)
+        + b"\x01"
+        + text(length_encoded(len(packed)))
+        + b"\0"
+        + packed,
+        b"\x02\x01\x00\x03"
+        + text(length_encoded(len(inside)))
+        + b"\x01\x09"
+        + wide(number)
+        + b"\0"
+        + packed,
         b"\x02\x09" + wide(number) + b"\x03" + text(length_encoded(len(inside))) + b"\0" + packed,
     ):
-        refused(folder, Attack(begin=False).add(T.GTID, gtid_body()).add(T.TRANSACTION_PAYLOAD, fields), "damaged")
+        refused(
+            folder,
+            Attack(begin=False).add(T.GTID, gtid_body()).add(T.TRANSACTION_PAYLOAD, fields),
+            "damaged",
+        )
 
 
 @pytest.mark.parametrize("number", HUGE)
@@ -188,7 +212,11 @@ def test_sets_at_the_head_of_a_journal(folder: Path, number: int) -> None:
         low + sid + struct.pack("<Q", 1) + one,
         struct.pack("<Q", 1) + sid + low + one,
         struct.pack("<Q", 1) + sid + struct.pack("<Q", 1) + low + low,
-        struct.pack("<Q", 1 << 56 | min(number, 2**48 - 1) << 8 | 1) + sid + b"\0" + struct.pack("<Q", 1) + one,
+        struct.pack("<Q", 1 << 56 | min(number, 2**48 - 1) << 8 | 1)
+        + sid
+        + b"\0"
+        + struct.pack("<Q", 1)
+        + one,
         tagged + sid + varlen + b"tag" + struct.pack("<Q", 1) + one,
     ):
         attack = Attack(begin=False).add(T.PREVIOUS_GTIDS, body)
@@ -196,7 +224,10 @@ def test_sets_at_the_head_of_a_journal(folder: Path, number: int) -> None:
         file.write_bytes(attack.bytes())
         with pytest.raises(CdcError) as error:
             read_head(file)
-        assert (error.value.journal, error.value.offset) == (judge.JOURNAL, 4 + 19 + 57 + 42 + 1 + 4)
+        assert (error.value.journal, error.value.offset) == (
+            judge.JOURNAL,
+            4 + 19 + 57 + 42 + 1 + 4,
+        )
         outcome(folder, attack.bytes())
     listed = struct.pack("<I", number & 0xFFFFFFFF) + struct.pack("<IIQ", 0, 1, number)
     outcome(folder, Attack(mariadb=True, begin=False).add(T.MARIADB_GTID_LIST, listed).bytes())
@@ -210,12 +241,21 @@ def test_a_tagged_gtid(folder: Path, field: int, number: int) -> None:
     def varlen(value: int) -> bytes:
         return bytes([value << 1]) if value < 128 else b"\xff" + struct.pack("<Q", value)
 
-    fields = varlen(0) + varlen(1) + varlen(1) + b"".join(varlen(byte) for byte in range(16)) + varlen(2) + varlen(2)
+    fields = (
+        varlen(0)
+        + varlen(1)
+        + varlen(1)
+        + b"".join(varlen(byte) for byte in range(16))
+        + varlen(2)
+        + varlen(2)
+    )
     fields += varlen(3) + varlen(0) + varlen(field) + varlen(number)
     head = varlen(1) + varlen(0) + varlen(0)
     body = varlen(1) + varlen(len(fields) + len(head)) + varlen(0) + fields
     attack = Attack(begin=False).add(T.GTID_TAGGED, body).add(T.QUERY, query_body("BEGIN"))
-    attack.add(T.TABLE_MAP, map_body(bytes([LONG]))).add(T.WRITE_ROWS_V2, rows_body(b"\x01\x01", b"\0" + bytes(4)))
+    attack.add(T.TABLE_MAP, map_body(bytes([LONG]))).add(
+        T.WRITE_ROWS_V2, rows_body(b"\x01\x01", b"\0" + bytes(4))
+    )
     found, failure = outcome(folder, attack.bytes())
     assert (failure is None) == (field in (4, 8) or number < 1 << 56)
     assert len(found) == (failure is None)
@@ -223,7 +263,10 @@ def test_a_tagged_gtid(folder: Path, field: int, number: int) -> None:
 
 @pytest.mark.parametrize("length", [-1, 0, 13, 2**31 - 1, -(2**31)])
 def test_xids_longer_than_their_event(folder: Path, length: int) -> None:
-    for body in (struct.pack("<Biii", 0, 1, length, 0), struct.pack("<Biii", 0, 1, 1, length) + b"g"):
+    for body in (
+        struct.pack("<Biii", 0, 1, length, 0),
+        struct.pack("<Biii", 0, 1, 1, length) + b"g",
+    ):
         attack = Attack().add(T.XA_PREPARE, body)
         outcome(folder, bytes(attack.builder.data))
     gtid = struct.pack("<QIB", 1, 0, 0x40) + struct.pack("<IBB", 1, 255, 255) + b"short"
@@ -237,12 +280,14 @@ def test_queries_longer_than_their_event(folder: Path, at: int) -> None:
     refused(folder, Attack(begin=False).add(T.QUERY, bytes(body)))
 
 
-# -- loops and bombs -------------------------------------------------------------------------------------------------
+# -- loops and bombs -------------------------------------------------------------------------------
 
 
 def test_a_table_without_columns(folder: Path) -> None:
     refused(
-        folder, Attack().add(T.TABLE_MAP, map_body(b"")).add(T.WRITE_ROWS_V2, rows_body(b"\0", bytes(50))), "table map"
+        folder,
+        Attack().add(T.TABLE_MAP, map_body(b"")).add(T.WRITE_ROWS_V2, rows_body(b"\0", bytes(50))),
+        "table map",
     )
 
 
@@ -257,11 +302,16 @@ def test_thousands_of_columns_and_an_event_of_one_byte(folder: Path, columns: in
 def test_rows_that_hold_no_column(folder: Path) -> None:
     """Images without columns take no bytes: they must not go on for ever."""
     attack = Attack().add(T.TABLE_MAP, map_body(bytes([LONG])))
-    refused(folder, attack.add(T.DELETE_ROWS_V2, rows_body(b"\x01\0", bytes(9))), "a rows event ends inside")
+    refused(
+        folder,
+        attack.add(T.DELETE_ROWS_V2, rows_body(b"\x01\0", bytes(9))),
+        "a rows event ends inside",
+    )
 
 
 def test_thousands_of_rows_of_null(folder: Path) -> None:
-    """A byte a row: what they take is bounded by the rows, not by the columns that could be there."""
+    """A byte a row: what they take is bounded by the rows, not by the columns that could be
+    there."""
     attack = Attack().add(T.TABLE_MAP, map_body(bytes([LONG]) * 8))
     data = attack.add(T.WRITE_ROWS_V2, rows_body(b"\x08\xff", b"\xff" * 20_000)).bytes()
     found, failure = outcome(folder, data)
@@ -275,7 +325,9 @@ def test_what_is_no_number_is_an_invalid_value(folder: Path, kind: int) -> None:
     for tail in (b"\xf0\x7f", b"\xf8\xff") if kind == DOUBLE else (b"\x80\x7f", b"\xc0\xff"):
         raw = bytes(size - 2) + tail
         attack = Attack().add(T.TABLE_MAP, map_body(bytes([kind]), bytes([size])))
-        found, failure = outcome(folder, attack.add(T.WRITE_ROWS_V2, rows_body(b"\x01\x01", b"\0" + raw)).bytes())
+        found, failure = outcome(
+            folder, attack.add(T.WRITE_ROWS_V2, rows_body(b"\x01\x01", b"\0" + raw)).bytes()
+        )
         assert failure is None
         assert found[0]["after"] == {"c0": raw.hex()}
 
@@ -286,7 +338,9 @@ def bomb(unpacked_bytes: int) -> bytes:
 
 
 def test_a_zstd_bomb_that_does_not_fit_into_memory(folder: Path) -> None:
-    attack = Attack(begin=False).add(T.GTID, gtid_body()).add(T.TRANSACTION_PAYLOAD, bomb(200 << 20))
+    attack = (
+        Attack(begin=False).add(T.GTID, gtid_body()).add(T.TRANSACTION_PAYLOAD, bomb(200 << 20))
+    )
     refused(folder, attack, "does not fit into memory")
 
 
@@ -296,7 +350,9 @@ def test_many_payloads_are_unpacked_one_after_another(folder: Path) -> None:
     attack = Attack()
     for _ in range(count):
         attack.add(T.TRANSACTION_PAYLOAD, body)
-    attack.add(T.TABLE_MAP, map_body(bytes([LONG]))).add(T.WRITE_ROWS_V2, rows_body(b"\x01\x01", b"\0" + bytes(4)))
+    attack.add(T.TABLE_MAP, map_body(bytes([LONG]))).add(
+        T.WRITE_ROWS_V2, rows_body(b"\x01\x01", b"\0" + bytes(4))
+    )
     data = attack.bytes()
     assert len(data) < 200_000
     file = folder / judge.JOURNAL
@@ -317,7 +373,9 @@ def test_payloads_that_declare_a_terabyte(folder: Path) -> None:
     packed = pa.Codec("zstd").compress(bytes(1 << 20), asbytes=True)
     for size in (1 << 40, (1 << 40) + 1, 1 << 31, len(packed) << 15):
         body = payload(b"", packed=packed, unpacked_bytes=size)
-        refused(folder, Attack(begin=False).add(T.GTID, gtid_body()).add(T.TRANSACTION_PAYLOAD, body))
+        refused(
+            folder, Attack(begin=False).add(T.GTID, gtid_body()).add(T.TRANSACTION_PAYLOAD, body)
+        )
 
 
 def test_a_zlib_bomb_that_declares_little(folder: Path) -> None:
@@ -340,7 +398,7 @@ def test_an_events_length_asks_for_no_memory(folder: Path) -> None:
         assert failure is not None
 
 
-# -- JSON ------------------------------------------------------------------------------------------------------------
+# -- JSON ------------------------------------------------------------------------------------------
 
 
 def json_rows(folder: Path, document: bytes) -> tuple[list[dict[str, Any]], CdcError | None]:
@@ -351,11 +409,14 @@ def json_rows(folder: Path, document: bytes) -> tuple[list[dict[str, Any]], CdcE
 
 def array(entries: list[tuple[int, int]], size: int) -> bytes:
     """A small array of (type, offset) entries that says it has `size` bytes."""
-    return struct.pack("<HH", len(entries), size) + b"".join(struct.pack("<BH", *entry) for entry in entries)
+    return struct.pack("<HH", len(entries), size) + b"".join(
+        struct.pack("<BH", *entry) for entry in entries
+    )
 
 
 def test_arrays_that_hold_themselves(folder: Path) -> None:
-    """An entry that points back to its own array, and layers that all point to the next: no growth without bound."""
+    """An entry that points back to its own array, and layers that all point to the next: no growth
+    without bound."""
     for document in (
         b"\x02" + array([(2, 0)] * 100, 304),
         b"\x02" + array([(2, 4)] * 100, 304),
@@ -366,9 +427,17 @@ def test_arrays_that_hold_themselves(folder: Path) -> None:
         assert len(json.dumps(found)) < 100 * len(document) + 200_000
 
 
-@pytest.mark.parametrize("make", [lambda n: b"\x0c" + n, lambda n: b"\x0f\xfc" + n, lambda n: b"\x0f\xf6" + n])
+@pytest.mark.parametrize(
+    "make", [lambda n: b"\x0c" + n, lambda n: b"\x0f\xfc" + n, lambda n: b"\x0f\xf6" + n]
+)
 def test_lengths_of_strings_and_opaque_values(folder: Path, make: Callable[[bytes], bytes]) -> None:
-    for number in (b"\xff" * 5, b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x7f", b"\x80" * 9, b"\x7f"):
+    for number in (
+        b"\xff" * 5,
+        b"\xff\xff\xff\xff\x0f",
+        b"\xff\xff\xff\xff\x7f",
+        b"\x80" * 9,
+        b"\x7f",
+    ):
         found, failure = json_rows(folder, make(number) + b"xyz")
         assert failure is None
         (value,) = found[0]["after"].values()

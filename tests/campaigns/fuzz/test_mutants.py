@@ -1,4 +1,5 @@
-"""A sample of the fuzzer, the crashers that it found, and the fuzzer itself: what it looks for, it finds."""
+"""A sample of the fuzzer, the crashers that it found, and the fuzzer itself: what it looks for, it
+finds."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def test_a_sample_of_mutants_ends_in_errors_or_rows(part: int, folder: Path) -> 
     outcomes = set()
     for number in range(FIRST + part, FIRST + SAMPLE, 4):
         verdict = judge.judge(mutant(number), folder)
-        assert verdict.outcome != "finding", f"mutant {number}, {mutant(number).as_dict()}: {verdict.detail}"
+        assert verdict.outcome != "finding", (
+            f"mutant {number}, {mutant(number).as_dict()}: {verdict.detail}"
+        )
         outcomes.add(verdict.outcome)
     assert {"rows", "DamagedJournalError"} < outcomes
 
@@ -58,7 +61,9 @@ def test_a_sample_of_mutants_ends_in_errors_or_rows(part: int, folder: Path) -> 
 @pytest.mark.parametrize("case", CRASHERS, ids=[case.stem for case in CRASHERS])
 def test_crashers_end_in_errors_or_rows(case: Path, folder: Path) -> None:
     described = json.loads(case.read_text(encoding="utf-8"))
-    verdict = judge.judge(Mutant(described["seed"], described["steps"], described["repair"]), folder)
+    verdict = judge.judge(
+        Mutant(described["seed"], described["steps"], described["repair"]), folder
+    )
     assert verdict.outcome != "finding", verdict.detail
 
 
@@ -70,10 +75,14 @@ def test_the_same_number_gives_the_same_mutant() -> None:
     assert Mutant(kept["seed"], kept["steps"], kept["repair"]).journal() == first.journal()
 
 
-# -- what the judge must find ---------------------------------------------------------------------------------------
+# -- what the judge must find ----------------------------------------------------------------------
 
 
-def finding(folder: Path, *steps: list[object], repair: tuple[str, ...] = ("lengths", "positions", "checksums")) -> str:
+def finding(
+    folder: Path,
+    *steps: list[object],
+    repair: tuple[str, ...] = ("lengths", "positions", "checksums"),
+) -> str:
     verdict = judge.judge(Mutant("mysql-numbers", list(steps), list(repair)), folder)
     assert verdict.outcome == "finding"
     return verdict.detail
@@ -87,7 +96,9 @@ def test_a_foreign_exception_is_a_finding(folder: Path, monkeypatch: pytest.Monk
     assert "KeyError" in finding(folder)
 
 
-def test_an_error_without_its_place_is_a_finding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_its_place_is_a_finding(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nowhere(_: object) -> None:
         raise judge.CdcError("something is wrong")
 
@@ -95,21 +106,31 @@ def test_an_error_without_its_place_is_a_finding(folder: Path, monkeypatch: pyte
     assert "without journal" in finding(folder)
 
 
-def test_a_wrong_checksum_that_goes_through_is_a_finding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_checksum_that_goes_through_is_a_finding(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(judge, "READERS", ())
     monkeypatch.setattr(judge, "changes", lambda _: iter(()))
     assert "checksum of event 9" in finding(folder, ["flip", 9, 30, 0], repair=())
 
 
-def test_a_row_that_changes_before_the_damage_is_a_finding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_changes_before_the_damage_is_a_finding(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = judge.changes
-    monkeypatch.setattr(judge, "changes", lambda files: (line.replace("-128", "-127") for line in real(files)))
+    monkeypatch.setattr(
+        judge, "changes", lambda files: (line.replace("-128", "-127") for line in real(files))
+    )
     assert "differ" in finding(folder)
 
 
-def test_lines_that_are_no_json_are_a_finding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_are_no_json_are_a_finding(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = judge.changes
-    monkeypatch.setattr(judge, "changes", lambda files: (line.replace("-128", "NaN") for line in real(files)))
+    monkeypatch.setattr(
+        judge, "changes", lambda files: (line.replace("-128", "NaN") for line in real(files))
+    )
     assert "NaN" in finding(folder)
 
 
@@ -117,7 +138,11 @@ def test_death_hanging_and_memory_are_findings_and_the_run_goes_on(tmp_path: Pat
     told: list[int] = []
     result = runner.run(0, 12, workers=2, job=bad_job, tell=told.append, mutant_s_max=2.0)
     assert result.outcomes == {"rows": 9, "finding": 3}
-    assert result.found == {3: "the process died by SIGKILL", 5: "the process hung for 2 s", 7: "MemoryError"}
+    assert result.found == {
+        3: "the process died by SIGKILL",
+        5: "the process hung for 2 s",
+        7: "MemoryError",
+    }
     assert told[-1] == 12
     kept = runner.keep(result, tmp_path)
     assert [file.name for file in kept] == ["3.json", "5.json", "7.json"]

@@ -1,4 +1,5 @@
-"""The same kernels as plain Python in a process of their own: the same rows, and no number that overflows unseen."""
+"""The same kernels as plain Python in a process of their own: the same rows, and no number that
+overflows unseen."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from tests.campaigns.fuzz.slow_child import decoded
 
 ROOT = Path(__file__).parents[3]
 SMALL = {
-    "mysql": ["mysql-numbers", "mysql-times", "mysql-texts", "mysql-json", "mysql-payload", "mysql-anonymous"],
+    "mysql": [
+        "mysql-numbers",
+        "mysql-times",
+        "mysql-texts",
+        "mysql-json",
+        "mysql-payload",
+        "mysql-anonymous",
+    ],
     "mariadb": ["mariadb-numbers", "mariadb-texts", "mariadb-compressed", "mariadb-plain"],
 }
 

@@ -28,7 +28,9 @@ def take(data: bytes, at: int, size: int) -> int:
     return at + size
 
 
-def slow_image(data: bytes, at: int, present: list[int], rules: list[int]) -> tuple[int, list[int | None]]:
+def slow_image(
+    data: bytes, at: int, present: list[int], rules: list[int]
+) -> tuple[int, list[int | None]]:
     """Places of one image's values, and the index behind it."""
     bitmap, at = at, take(data, at, (len(present) + 7) // 8)
     places: list[int | None] = [None] * len(rules)
@@ -44,8 +46,11 @@ def slow_image(data: bytes, at: int, present: list[int], rules: list[int]) -> tu
     return at, places
 
 
-def slow_walk(data: bytes, op: int, rules: list[int]) -> list[tuple[list[int | None] | None, list[int | None] | None]]:
-    """Places of all values in the body of a rows event of version 2, row by row: (before, after)."""
+def slow_walk(
+    data: bytes, op: int, rules: list[int]
+) -> list[tuple[list[int | None] | None, list[int | None] | None]]:
+    """Places of all values in the body of a rows event of version 2, row by row: (before,
+    after)."""
     at = take(data, 8, 2)
     at = 8 + max(int.from_bytes(data[8:10], "little"), 2)
     if at >= len(data):
@@ -56,7 +61,9 @@ def slow_walk(data: bytes, op: int, rules: list[int]) -> list[tuple[list[int | N
     presents = []
     for _ in range(2 if op == walk.UPDATE else 1):
         first, at = at, take(data, at, (count + 7) // 8)
-        presents.append([column for column in range(count) if data[first + column // 8] >> column % 8 & 1])
+        presents.append(
+            [column for column in range(count) if data[first + column // 8] >> column % 8 & 1]
+        )
     rows = []
     if at == len(data):
         if op == walk.INSERT and not presents[0]:
@@ -90,14 +97,17 @@ def compiled_walk(
         after = np.empty((columns, capacity if op != walk.DELETE else 0), np.int32)
         status = walk.walk_rows(
             raw, np.array([len(lead)]), np.array([len(lead) + len(data)]), np.array([op], np.uint8),
-            np.array([6], np.uint8), np.array([2], np.uint8), np.array(rules, np.int32), state, base, event, ordinal,
+            np.array([6], np.uint8), np.array([2], np.uint8), np.array(rules, np.int32), state,
+            base, event, ordinal,
             before, after, *sums, *bits, np.empty((2, columns), np.int32),
         )  # fmt: skip
         if status not in (walk.DONE, walk.FULL):
             raise Overrun
         for row in range(int(state[walk.S_ROWS])):
             images = [
-                [None if place < 0 else int(place) for place in matrix[:, row]] if matrix.shape[1] else None
+                [None if place < 0 else int(place) for place in matrix[:, row]]
+                if matrix.shape[1]
+                else None
                 for matrix in (before, after)
             ]
             rows.append((images[0], images[1]))
@@ -108,18 +118,27 @@ def compiled_walk(
 @st.composite
 def rows_events(draw: st.DrawFn) -> tuple[bytes, int, list[int]]:
     """A body, good or nearly so."""
-    rules = draw(st.lists(st.sampled_from((-4, -3, -2, -1, 1, 2, 3, 4, 8, 30)), min_size=1, max_size=12))
+    rules = draw(
+        st.lists(st.sampled_from((-4, -3, -2, -1, 1, 2, 3, 4, 8, 30)), min_size=1, max_size=12)
+    )
     op = draw(st.sampled_from((walk.INSERT, walk.UPDATE, walk.DELETE)))
     width = (len(rules) + 7) // 8
     body = bytes(8) + struct.pack("<H", 2) + bytes([len(rules)])
-    presents = [draw(st.sampled_from((b"\xff" * width, None))) or draw(st.binary(min_size=width, max_size=width))]
+    presents = [
+        draw(st.sampled_from((b"\xff" * width, None)))
+        or draw(st.binary(min_size=width, max_size=width))
+    ]
     if op == walk.UPDATE:
         presents.append(draw(st.binary(min_size=width, max_size=width)))
     body += b"".join(presents)
     for _ in range(draw(st.integers(0, 6))):
         for present in presents:
-            columns = [column for column in range(len(rules)) if present[column // 8] >> column % 8 & 1]
-            nulls = draw(st.binary(min_size=(len(columns) + 7) // 8, max_size=(len(columns) + 7) // 8))
+            columns = [
+                column for column in range(len(rules)) if present[column // 8] >> column % 8 & 1
+            ]
+            nulls = draw(
+                st.binary(min_size=(len(columns) + 7) // 8, max_size=(len(columns) + 7) // 8)
+            )
             body += nulls
             for index, column in enumerate(columns):
                 if nulls[index // 8] >> index % 8 & 1:
@@ -161,7 +180,9 @@ def varlen(value: int) -> bytes:
 def tagged_gtids(draw: st.DrawFn) -> bytes:
     numbers = st.integers(0, 2**64 - 1) | st.integers(0, 2**57) | st.integers(0, 300)
     fields = varlen(0) + varlen(draw(st.integers(0, 1)))
-    fields += varlen(1) + b"".join(varlen(byte) for byte in draw(st.binary(min_size=16, max_size=16)))
+    fields += varlen(1) + b"".join(
+        varlen(byte) for byte in draw(st.binary(min_size=16, max_size=16))
+    )
     fields += varlen(2) + varlen(2 * draw(st.integers(1, 10**12)))
     tag = draw(st.sampled_from((b"", b"tag", b"_a1")))
     fields += varlen(3) + varlen(len(tag)) + tag
@@ -174,9 +195,13 @@ def tagged_gtids(draw: st.DrawFn) -> bytes:
 
 
 @many
-@given(tagged_gtids() | st.integers(1, 2**56 - 1).map(lambda us: gtid_body(1, us & (1 << 55) - 1)), st.data())
+@given(
+    tagged_gtids() | st.integers(1, 2**56 - 1).map(lambda us: gtid_body(1, us & (1 << 55) - 1)),
+    st.data(),
+)
 def test_commit_times_of_both_readers_agree(body: bytes, data: st.DataObject) -> None:
-    """The compiled reader of commit times and the parser of whole events; cut bodies and changed bytes included."""
+    """The compiled reader of commit times and the parser of whole events; cut bodies and changed
+    bytes included."""
     kind = 42 if body[0] == 2 else 33
     raw = bytearray(body)
     if data.draw(st.booleans()):
@@ -192,13 +217,20 @@ def test_commit_times_of_both_readers_agree(body: bytes, data: st.DataObject) ->
         return
     if bytes(raw) == body:
         wanted = parsed.original_commit_us
-        assert got == (NO_TIME if wanted >= 1 << 56 or parsed.immediate_commit_us >= 1 << 56 else wanted)
+        assert got == (
+            NO_TIME if wanted >= 1 << 56 or parsed.immediate_commit_us >= 1 << 56 else wanted
+        )
 
 
 @many
 @given(st.lists(st.integers(0, 60), max_size=8), st.binary(max_size=40), st.integers(0, 400))
 def test_lengths_are_walked_as_by_hand(lengths: list[int], tail: bytes, target: int) -> None:
-    data = b"".join(bytes(9) + struct.pack("<I", length) + bytes(max(0, length - 13)) for length in lengths) + tail
+    data = (
+        b"".join(
+            bytes(9) + struct.pack("<I", length) + bytes(max(0, length - 13)) for length in lengths
+        )
+        + tail
+    )
     array = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
     at = 0
     while at < target and len(data) - at >= 19:

@@ -3,13 +3,13 @@
 ``python -m tests.campaigns.load [--rounds N] [--seed S] [--rows N]``.
 
 Each round has a seed, a database, three tables in five modes, somebody who writes all the time, and
-DDL among that. A load is killed again and again at fault points of the seed's choice, then goes on to
-its end, and every table is compared with the server's SELECT. Exits with 1 at the first round that
-differs; the seed plays it again.
+DDL among that. A load is killed again and again at fault points of the seed's choice, then goes on
+to its end, and every table is compared with the server's SELECT. Exits with 1 at the first round
+that differs; the seed plays it again.
 
-With ``--swap`` a load of all tables is killed at each fault point of its swap in turn instead, and gone
-on with, under the same writes. (`tests/pipeline/load/test_swap_fault_points.py` plays what such kills
-leave behind without killing.)
+With ``--swap`` a load of all tables is killed at each fault point of its swap in turn instead, and
+gone on with, under the same writes. (`tests/pipeline/load/test_swap_fault_points.py` plays what
+such kills leave behind without killing.)
 """
 
 from __future__ import annotations
@@ -77,14 +77,19 @@ DDL = [
 ]
 
 
-def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap: bool = False) -> None:
+def play(
+    server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap: bool = False
+) -> None:
     """One round. Raises AssertionError where the lake is not what the server has."""
     chance = random.Random(seed)
     with temporary_database(server) as database:
         create_a(server, database)
         server.execute_all(
             f"USE `{database}`",
-            *(f"INSERT INTO a SELECT id + {400 * at}, v, n FROM a WHERE id < 400" for at in range(1, rows // 400)),
+            *(
+                f"INSERT INTO a SELECT id + {400 * at}, v, n FROM a WHERE id < 400"
+                for at in range(1, rows // 400)
+            ),
             "CREATE TABLE h (id INT PRIMARY KEY, v INT)",
             "CREATE TABLE k (v INT, w VARCHAR(5))",
             "INSERT INTO h VALUES (1, 1), (2, 2), (3, 3)",
@@ -99,11 +104,16 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap
             "targets": [
                 item,
                 {**item, "mode": "soft_delete", "name": "{schema}.{table}_soft"},
-                {**item, "mode": "changelog"} if chance.random() < 0.3 else {**item, "name": "{schema}.{table}_twin"},
+                {**item, "mode": "changelog"}
+                if chance.random() < 0.3
+                else {**item, "name": "{schema}.{table}_twin"},
                 {"tables": [f"{database}.h"], "mode": "history"},
                 {"tables": [f"{database}.k"], "keyless": "row_hash"},
             ],
-            "snapshot": {"chunk_rows": max(50, rows // chance.randint(2, 9)), "readers": chance.randint(1, 3)},
+            "snapshot": {
+                "chunk_rows": max(50, rows // chance.randint(2, 9)),
+                "readers": chance.randint(1, 3),
+            },
             "sink": {"lake_path": str(folder / "lake"), "spark": SPARK},
         }
         file, cursors = folder / "config.json", folder / "cursors"
@@ -111,7 +121,13 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap
         config = PipelineConfig.model_validate(document)
         with Writer(server, database, "ahk", seed=seed) as writer:
             for point in SWAP_FAULT_POINTS if swap else ():
-                _kill_and_go_on(config, point, file=file, cursors=cursors, names=[f"{database}.{t}" for t in "ahk"])
+                _kill_and_go_on(
+                    config,
+                    point,
+                    file=file,
+                    cursors=cursors,
+                    names=[f"{database}.{t}" for t in "ahk"],
+                )
                 print(f"killed at {point}, continued", flush=True)
             for number in range(0 if swap else kills):
                 point = chance.choice(FAULT_POINTS)
@@ -137,10 +153,14 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap
         lake.check("k", ["v", "w"])
 
 
-def _kill_and_go_on(config: PipelineConfig, point: str, *, file: Path, cursors: Path, names: list[str]) -> None:
+def _kill_and_go_on(
+    config: PipelineConfig, point: str, *, file: Path, cursors: Path, names: list[str]
+) -> None:
     """A load of all tables, killed at a fault point; the next one leaves nothing of it."""
     arguments = [str(file), str(cursors), point, *names]
-    done = run_child(arguments, environment={}, folder=file.parent, module="tests.pipeline.load.crash_child")
+    done = run_child(
+        arguments, environment={}, folder=file.parent, module="tests.pipeline.load.crash_child"
+    )
     assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}{done.stderr}"
     load(config, cursors=FileCursorStore(cursors, source="bank"))
     paths = LakePaths(config.sink.lake_path, "bank")
@@ -149,20 +169,34 @@ def _kill_and_go_on(config: PipelineConfig, point: str, *, file: Path, cursors: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.load", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10, help="how many seeds, the flavors in turn")
+    parser.add_argument(
+        "--rounds", type=int, default=10, help="how many seeds, the flavors in turn"
+    )
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--rows", type=int, default=4000, help="of the largest table")
     parser.add_argument("--kills", type=int, default=8, help="in each round")
-    parser.add_argument("--swap", action="store_true", help="kill at each fault point of the swap in turn")
+    parser.add_argument(
+        "--swap", action="store_true", help="kill at each fault point of the swap in turn"
+    )
     options = parser.parse_args()
     for seed in range(options.seed, options.seed + options.rounds):
         flavor = "mysql" if seed % 2 else "mariadb"
         with Server(flavor) as server, tempfile.TemporaryDirectory(prefix="cdc-load-") as folder:
             try:
-                play(server, seed, rows=options.rows, kills=options.kills, folder=Path(folder), swap=options.swap)
+                play(
+                    server,
+                    seed,
+                    rows=options.rows,
+                    kills=options.kills,
+                    folder=Path(folder),
+                    swap=options.swap,
+                )
             except AssertionError as error:
                 print(f"seed {seed} on {flavor}: {error}", file=sys.stderr)
-                print(f"again: python -m tests.campaigns.load --seed {seed} --rounds 1", file=sys.stderr)
+                print(
+                    f"again: python -m tests.campaigns.load --seed {seed} --rounds 1",
+                    file=sys.stderr,
+                )
                 return 1
         print(f"seed {seed} on {flavor}: equal", flush=True)
     return 0

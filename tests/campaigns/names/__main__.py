@@ -2,8 +2,9 @@
 
 ``python -m tests.campaigns.names [--seed S]``.
 
-Each pipeline has a few classes as its tables, in every mode, on one of both servers; see `play.py`. Exits with 1 where
-something is not as it should be; each finding names the class and the command that plays it alone.
+Each pipeline has a few classes as its tables, in every mode, on one of both servers; see `play.py`.
+Exits with 1 where something is not as it should be; each finding names the class and the command
+that plays it alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--group", type=int, default=9, help="classes that share a pipeline")
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
-    parser.add_argument("--classes", nargs="*", choices=list(TEXTS), metavar="CLASS", help="these classes only")
+    parser.add_argument(
+        "--classes", nargs="*", choices=list(TEXTS), metavar="CLASS", help="these classes only"
+    )
     options = parser.parse_args()
     started, findings, commands, played = time.monotonic(), 0, 0, 0
     names = shuffled(options.classes or list(TEXTS), options.seed)
@@ -47,16 +50,23 @@ def main() -> int:
                     play.run()
                     play.drop()
                     for found in play.findings:
-                        print(f"{flavor} --classes {' '.join(map(repr, classes))}: {found}", flush=True)
+                        print(
+                            f"{flavor} --classes {' '.join(map(repr, classes))}: {found}",
+                            flush=True,
+                        )
                     findings += len(play.findings)
                     commands += play.commands
                     played += len(classes)
                     print(
-                        f"{flavor}: {played} classes, {findings} findings, {time.monotonic() - started:.0f} s",
+                        f"{flavor}: {played} classes, {findings} findings, "
+                        f"{time.monotonic() - started:.0f} s",
                         flush=True,
                     )
                     shutil.rmtree(home)
-    print(f"{played} classes, {commands} commands, {findings} findings in {time.monotonic() - started:.0f} s")
+    print(
+        f"{played} classes, {commands} commands, {findings} findings in "
+        f"{time.monotonic() - started:.0f} s"
+    )
     return 1 if findings else 0
 
 

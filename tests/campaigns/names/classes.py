@@ -1,6 +1,8 @@
-"""Classes of characters, one text for each: what a second language, a terminal or a page may take for its own.
+"""Classes of characters, one text for each: what a second language, a terminal or a page may take
+for its own.
 
-A class is tried as the name of a table and of a column, as a key, a label of ENUM and SET, a default and a value.
+A class is tried as the name of a table and of a column, as a key, a label of ENUM and SET, a
+default and a value.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ import random
 import string
 from typing import Final
 
-# Of an identifier: no U+0000, no character beyond U+FFFF, 64 characters at most, no blank at its end.
+# Of an identifier: no U+0000, no character beyond U+FFFF, 64 characters at most, no blank at its
+# end.
 _NAME_MAX: Final = 64
 _REFUSED_IN_COLUMNS: Final = frozenset(" ,;{}()\n\t=")  # by Delta
 
@@ -73,7 +76,8 @@ def column(text: str) -> str:
 
 
 def label(text: str) -> str:
-    """The text as a label: of a SET without commas, at most 255 characters, and servers trim blanks at its end."""
+    """The text as a label: of a SET without commas, at most 255 characters, and servers trim blanks
+    at its end."""
     return text.replace(",", "").rstrip(" ") or "x"
 
 

@@ -1,7 +1,9 @@
-"""A few classes as tables of one pipeline in every mode: captured, killed once, captured again, every command, equal.
+"""A few classes as tables of one pipeline in every mode: captured, killed once, captured again,
+every command, equal.
 
-What is asked of each step: the lake's tables are the server's SELECT, Dagster's definitions load, a command ends with
-an exit code that it may have and prints nothing that a terminal would obey, and its JSON is a document.
+What is asked of each step: the lake's tables are the server's SELECT, Dagster's definitions load, a
+command ends with an exit code that it may have and prints nothing that a terminal would obey, and
+its JSON is a document.
 """
 
 from __future__ import annotations
@@ -75,7 +77,13 @@ class Play:
     """
 
     def __init__(
-        self, server: Server, classes: Sequence[str], folder: Path, *, seed: int, spark: dict[str, Any]
+        self,
+        server: Server,
+        classes: Sequence[str],
+        folder: Path,
+        *,
+        seed: int,
+        spark: dict[str, Any],
     ) -> None:
         self.server = server
         self.folder = folder
@@ -110,24 +118,28 @@ class Play:
         for schema in self.schemas:
             self.server.execute(f"DROP DATABASE IF EXISTS {quoted(schema)}")
 
-    # -- the server ---------------------------------------------------------------------------------------------------
+    # -- the server --------------------------------------------------------------------------------
 
     def _create(self) -> None:
         self.drop()
         for schema in self.schemas:
-            self.server.execute(f"CREATE DATABASE {quoted(schema)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+            self.server.execute(
+                f"CREATE DATABASE {quoted(schema)} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+            )
         for table in self.tables:
             names = [f"k{number}{column(table.text)}"[:60] for number in range(5)]
             table.columns = [name.rstrip(" ") for name in names]
             key, value, enum, flags, default = map(quoted, table.columns)
             text, one = self._literal(table.text), self._literal(label(table.text))
             self.server.execute(
-                f"CREATE TABLE {table.sql} ({key} VARCHAR(100) NOT NULL, {value} TEXT, {enum} ENUM({one}, 'other~'), "
-                f"{flags} SET({one}, 'other~'), {default} VARCHAR(200) DEFAULT {text}, PRIMARY KEY ({key}))"
+                f"CREATE TABLE {table.sql} ({key} VARCHAR(100) NOT NULL, {value} TEXT, {enum} "
+                f"ENUM({one}, 'other~'), {flags} SET({one}, 'other~'), {default} VARCHAR(200) "
+                f"DEFAULT {text}, PRIMARY KEY ({key}))"
             )
 
     def _change(self, *, first: bool) -> None:
-        """Inserts; then updates, deletes, changes of keys and a column with the class as default."""
+        """Inserts; then updates, deletes, changes of keys and a column with the class as
+        default."""
         for table in self.tables:
             key, value, enum, flags, _ = map(quoted, table.columns[:5])
             text, one = self._literal(table.text), self._literal(label(table.text))
@@ -138,25 +150,33 @@ class Play:
                         f"VALUES (CONCAT({text}, '{ending}'), {text}, {one}, {one})"
                     )
                 continue
-            self.server.execute(f"UPDATE {table.sql} SET {value} = CONCAT({value}, {text}) WHERE {key} = {text}")
             self.server.execute(
-                f"UPDATE {table.sql} SET {key} = CONCAT('moved', {text}) WHERE {key} = CONCAT({text}, '1')"
+                f"UPDATE {table.sql} SET {value} = CONCAT({value}, {text}) WHERE {key} = {text}"
+            )
+            self.server.execute(
+                f"UPDATE {table.sql} SET {key} = CONCAT('moved', {text}) WHERE {key} = "
+                f"CONCAT({text}, '1')"
             )
             self.server.execute(f"DELETE FROM {table.sql} WHERE {key} = CONCAT({text}, '2')")
             table.columns.append(f"n{column(table.text)}"[:60].rstrip(" "))
             added = quoted(table.columns[-1])
-            self.server.execute(f"ALTER TABLE {table.sql} ADD COLUMN {added} VARCHAR(200) NOT NULL DEFAULT {text}")
-            self.server.execute(f"INSERT INTO {table.sql} ({key}) VALUES ({self._literal('new' + table.text)})")
+            self.server.execute(
+                f"ALTER TABLE {table.sql} ADD COLUMN {added} VARCHAR(200) NOT NULL DEFAULT {text}"
+            )
+            self.server.execute(
+                f"INSERT INTO {table.sql} ({key}) VALUES ({self._literal('new' + table.text)})"
+            )
 
     def _literal(self, text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
-    # -- the pipeline -------------------------------------------------------------------------------------------------
+    # -- the pipeline ------------------------------------------------------------------------------
 
     def _write_pipeline(self, start: tuple[str, int]) -> None:
         user, password = self.server.create_replication_user()
         rules = [
-            {"tables": ["*.*"], "mode": mode, "name": "{schema}.{table}" + ending} for mode, ending in MODES.items()
+            {"tables": ["*.*"], "mode": mode, "name": "{schema}.{table}" + ending}
+            for mode, ending in MODES.items()
         ]
         document = {
             "source": {
@@ -173,16 +193,23 @@ class Play:
         }
         jobs = self.folder / "jobs"
         jobs.mkdir(parents=True)
-        (jobs / f"{SOURCE}.yaml").write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
+        (jobs / f"{SOURCE}.yaml").write_text(
+            yaml.safe_dump(document, allow_unicode=True), encoding="utf-8"
+        )
 
     def _killed(self) -> None:
-        """A capture that ends at a fault point, without a cursor: the next run goes on from the lake alone."""
+        """A capture that ends at a fault point, without a cursor: the next run goes on from the
+        lake alone."""
         crash = AtPoint(self._choose.choice(FAULT_POINTS), end_run, self._choose.randint(1, 3))
         config = load_config(self.folder / "jobs" / f"{SOURCE}.yaml")
-        with contextlib.suppress(Killed), listening(crash), self._finding("the capture that was killed"):
+        with (
+            contextlib.suppress(Killed),
+            listening(crash),
+            self._finding("the capture that was killed"),
+        ):
             capture(config, cursors=MemoryCursorStore())
 
-    # -- what there is ------------------------------------------------------------------------------------------------
+    # -- what there is -----------------------------------------------------------------------------
 
     def _compare(self) -> None:
         for table in self.tables:
@@ -196,13 +223,16 @@ class Play:
                     path = LakePaths(self.folder / "lake", SOURCE).table(target)
                     present = _present(newest_rows(path), mode, names, added=table.text)
                     found = sorted(tuple(map(_plain, row)) for row in present)
-                    assert found == expected, f"{len(found)} rows, {len(expected)} at the server: {found} {expected}"
+                    assert found == expected, (
+                        f"{len(found)} rows, {len(expected)} at the server: {found} {expected}"
+                    )
 
     def _every_command(self) -> None:
         one = self._choose.choice(self.tables)
         fine = (0,)
         self._command("validate", codes=fine, as_json=True)
-        self._command("doctor", SOURCE, codes=(0, 1, 2), as_json=True)  # what it finds of this machine
+        # what it finds of this machine
+        self._command("doctor", SOURCE, codes=(0, 1, 2), as_json=True)
         for command in ("plan", "status"):
             self._command(command, SOURCE, codes=fine, as_json=True)
         for group, commands in {
@@ -222,10 +252,19 @@ class Play:
         newest = str(max(journals.iterdir()))
         self._command("binlog", newest, codes=fine, as_json=True)
         self._command(
-            "binlog", "--format", "jsonl", "--table", exact_pattern(one.full_name), newest, codes=fine, is_exact=True
+            "binlog",
+            "--format",
+            "jsonl",
+            "--table",
+            exact_pattern(one.full_name),
+            newest,
+            codes=fine,
+            is_exact=True,
         )
 
-    def _command(self, *words: str, codes: Sequence[int], as_json: bool = False, is_exact: bool = False) -> None:
+    def _command(
+        self, *words: str, codes: Sequence[int], as_json: bool = False, is_exact: bool = False
+    ) -> None:
         """Run one in this process.
 
         Args:
@@ -238,13 +277,17 @@ class Play:
             with self._finding(f"cdc-pipeline {' '.join(map(printable, [*words, *more]))}"):
                 result = CliRunner().invoke(cli, arguments)
                 text = _COLORS.sub("", result.stdout + result.stderr)
-                assert result.exit_code in codes, f"exit code {result.exit_code}: {printable(text)[-3000:]}"
+                assert result.exit_code in codes, (
+                    f"exit code {result.exit_code}: {printable(text)[-3000:]}"
+                )
                 assert "Traceback" not in text
                 assert "without a name" not in text
                 if more:
                     json.loads(result.stdout)
                 if not is_exact:
-                    assert all(printable(line) == line for line in text.split("\n")), "it prints what is obeyed"
+                    assert all(printable(line) == line for line in text.split("\n")), (
+                        "it prints what is obeyed"
+                    )
 
     @contextlib.contextmanager
     def _finding(self, where: str) -> Iterator[None]:
@@ -254,26 +297,33 @@ class Play:
             self.findings.append(f"{where}: {type(error).__name__}: {printable(str(error))[:2000]}")
 
 
-def _present(rows: list[dict[str, Any]], mode: str, names: list[str], *, added: str) -> list[tuple[Any, ...]]:
+def _present(
+    rows: list[dict[str, Any]], mode: str, names: list[str], *, added: str
+) -> list[tuple[Any, ...]]:
     """What a target of a mode says of the present.
 
     Args:
-        added: default of the columns that DDL added. They are NOT NULL: what has no value is a change of a changelog
-            that came before the DDL.
+        added: default of the columns that DDL added. They are NOT NULL: what has no value is a
+            change of a changelog that came before the DDL.
     """
     if mode == "soft_delete":
         rows = [row for row in rows if not row["_cdc_deleted"]]
     elif mode == "history":
         rows = [row for row in rows if row["__END_AT"] is None]
     elif mode == "changelog":
-        rows = [row | {name: added for name in names[5:] if row.get(name) is None} for row in _replayed(rows, names[0])]
+        rows = [
+            row | {name: added for name in names[5:] if row.get(name) is None}
+            for row in _replayed(rows, names[0])
+        ]
     return [tuple(row.get(name) for name in names) for row in rows]
 
 
 def _replayed(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     """The rows that are left when a changelog's changes are applied in their order."""
     found: dict[Any, dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: (Decimal(row["_cdc_seq"]), row.get("_cdc_ordinal") or 0)):
+    for row in sorted(
+        rows, key=lambda row: (Decimal(row["_cdc_seq"]), row.get("_cdc_ordinal") or 0)
+    ):
         before = row.get("_cdc_before") or {}
         found.pop(before.get(key, row[key]), None)
         if row["_cdc_op"] != "delete":

@@ -1,4 +1,5 @@
-"""A sample of ``make torture-names``: one class for each second language, in every mode, on one server each (K20)."""
+"""A sample of ``make torture-names``: one class for each second language, in every mode, on one
+server each (K20)."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_k20_names_and_values_of_every_kind_are_the_server_s(
 
 
 def test_the_classes_are_names_that_servers_and_delta_take() -> None:
-    """What the campaign makes of a class is one, so that it tries the pipeline and not the server."""
+    """What the campaign makes of a class is one, so that it tries the pipeline and not the
+    server."""
     for text in TEXTS.values():
         assert 0 < len(identifier(text)) <= 64
         assert not set(column(text)) & set(" ,;{}()\n\t=")

@@ -1,9 +1,10 @@
-"""Lakes of several reader settings, written by captures from a real server, with the server's SELECT beside them.
+"""Lakes of several reader settings, written by captures from a real server, with the server's
+SELECT beside them.
 
     python -m tests.campaigns.readers.lakes FOLDER
 
-Each lake has a table in four modes and a partitioned one. Three runs: inserts; updates, deletes and rows that change
-their partition; an added column and changed keys.
+Each lake has a table in four modes and a partitioned one. Three runs: inserts; updates, deletes and
+rows that change their partition; an added column and changed keys.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 
-SETTINGS: Final[dict[str, Any]] = {"all": "all", "duckdb": ["duckdb"], "polars": ["polars"], "delta-rs": ["delta-rs"]}
+SETTINGS: Final[dict[str, Any]] = {
+    "all": "all",
+    "duckdb": ["duckdb"],
+    "polars": ["polars"],
+    "delta-rs": ["delta-rs"],
+}
 ROWS: Final = 3000
 TABLES: Final = (
-    "CREATE TABLE item (id INT PRIMARY KEY, n INT, price DECIMAL(20,4), name VARCHAR(40) CHARACTER SET utf8mb4,"
-    " born DATETIME(6), at TIMESTAMP(3) NULL, day DATE, big BIGINT UNSIGNED, real_ DOUBLE, bin VARBINARY(20), doc JSON,"
-    " year_ YEAR)",
+    "CREATE TABLE item (id INT PRIMARY KEY, n INT, price DECIMAL(20,4), name VARCHAR(40) CHARACTER "
+    "SET utf8mb4, born DATETIME(6), at TIMESTAMP(3) NULL, day DATE, big BIGINT UNSIGNED, real_ "
+    "DOUBLE, bin VARBINARY(20), doc JSON, year_ YEAR)",
     "CREATE TABLE part (id INT PRIMARY KEY, kind VARCHAR(10), v INT)",
 )
 CHANGES: Final = (
@@ -59,9 +65,9 @@ def targets() -> list[dict[str, Any]]:
 def item_row(at: int) -> str:
     n = at % 7 if at % 11 else "NULL"
     return (
-        f"({at}, {n}, {at}.{at:04d}, 'n{at % 97}ü', '2024-02-{at % 28 + 1:02d} 01:02:03.{at:06d}',"
-        f" '2024-01-01 00:00:00.{at % 1000:03d}', '19{at % 90 + 10}-03-04', {2**64 - 1 - at}, {at} / 4,"
-        f" UNHEX('{at:06x}'), '{{\"a\": {at}}}', {1970 + at % 100})"
+        f"({at}, {n}, {at}.{at:04d}, 'n{at % 97}ü', '2024-02-{at % 28 + 1:02d} 01:02:03.{at:06d}', "
+        f"'2024-01-01 00:00:00.{at % 1000:03d}', '19{at % 90 + 10}-03-04', {2**64 - 1 - at}, {at} "
+        f"/ 4, UNHEX('{at:06x}'), '{{\"a\": {at}}}', {1970 + at % 100})"
     )
 
 
@@ -77,7 +83,9 @@ def main(folder: Path) -> None:
         lakes = []
         for name, readers in SETTINGS.items():
             sink = {"lake_path": folder / name, "spark": SPARK, "reader_features": readers}
-            config = PipelineConfig.model_validate({"name": name.replace("-", "_"), "sink": sink, **shared})
+            config = PipelineConfig.model_validate(
+                {"name": name.replace("-", "_"), "sink": sink, **shared}
+            )
             lakes.append((config, MemoryCursorStore()))
         parts = ", ".join(f"({at}, '{'é /%:='[at % 6]}{at % 3}', {at})" for at in range(ROWS // 10))
         first = (
@@ -91,7 +99,8 @@ def main(folder: Path) -> None:
         for table in ("item", "part"):
             names = [row[0] for row in server.query(f"SHOW COLUMNS FROM shop.{table}")]
             rows = [
-                dict(zip(names, map(as_text, row), strict=True)) for row in server.query(f"SELECT * FROM shop.{table}")
+                dict(zip(names, map(as_text, row), strict=True))
+                for row in server.query(f"SELECT * FROM shop.{table}")
             ]
             (folder / f"{table}.json").write_text(json.dumps(rows), encoding="utf-8")
 

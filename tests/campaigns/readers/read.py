@@ -1,10 +1,11 @@
-"""DuckDB, Polars and delta-rs read the lakes of `tests/campaigns/readers/lakes.py`; each row is compared with
-the server's.
+"""DuckDB, Polars and delta-rs read the lakes of `tests/campaigns/readers/lakes.py`; each row is
+compared with the server's.
 
     python read.py FOLDER
 
-Runs in an environment of its own (`requirements.lock`), without this project's packages. A line for each table and
-reader; exits with 1 where a reader that the lake's setting promises does not give the server's rows.
+Runs in an environment of its own (`requirements.lock`), without this project's packages. A line for
+each table and reader; exits with 1 where a reader that the lake's setting promises does not give
+the server's rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from deltalake import DeltaTable
 from duckdb_extensions import import_extension
 
 MODES = ("item", "item_history", "item_changelog", "item_soft", "part")
-PROMISED = {"all": ("duckdb",), "duckdb": ("duckdb",), "polars": ("polars",), "delta-rs": ("delta-rs", "polars")}
+PROMISED = {
+    "all": ("duckdb",),
+    "duckdb": ("duckdb",),
+    "polars": ("polars",),
+    "delta-rs": ("delta-rs", "polars"),
+}
 
 
 def by_duckdb(folder: Path) -> pa.Table:
@@ -30,7 +36,9 @@ def by_duckdb(folder: Path) -> pa.Table:
     connection = duckdb.connect()
     connection.execute("LOAD delta")
     connection.execute("SET TimeZone = 'UTC'")
-    table: pa.Table = connection.execute("SELECT * FROM delta_scan($1)", [str(folder)]).arrow().read_all()
+    table: pa.Table = (
+        connection.execute("SELECT * FROM delta_scan($1)", [str(folder)]).arrow().read_all()
+    )
     return table
 
 
@@ -73,14 +81,19 @@ def main(folder: Path) -> int:
     short = 0
     for lake, promised in PROMISED.items():
         for name in MODES:
-            wanted = json.loads((folder / f"{name.partition('_')[0]}.json").read_text(encoding="utf-8"))
+            wanted = json.loads(
+                (folder / f"{name.partition('_')[0]}.json").read_text(encoding="utf-8")
+            )
             for reader, read in READERS.items():
                 try:
                     said = verdict(name, read(folder / lake / "shop" / name), wanted)
                 except Exception as error:  # readers have no exception in common
                     said = f"refused: {str(error).splitlines()[0][:110]}"
                 short += reader in promised and said not in ("equal", "read")
-                print(f"{lake:9} {name:15} {reader:9} {'promised' if reader in promised else '':9} {said}")
+                print(
+                    f"{lake:9} {name:15} {reader:9} "
+                    f"{'promised' if reader in promised else '':9} {said}"
+                )
     return min(short, 1)
 
 

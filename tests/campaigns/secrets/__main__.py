@@ -2,9 +2,10 @@
 
 ``python -m tests.campaigns.secrets [--seed S] [--flavor F] [--keep DIR]``.
 
-Plays the same on both servers, in a mirror on one and a history on the other (even seeds: the other way round), then
-searches every file of lake, home and temporary folder, all that was printed, the arguments of all processes and
-Dagster's database. Exits with 1 at a finding; each names the canary and the place.
+Plays the same on both servers, in a mirror on one and a history on the other (even seeds: the other
+way round), then searches every file of lake, home and temporary folder, all that was printed, the
+arguments of all processes and Dagster's database. Exits with 1 at a finding; each names the canary
+and the place.
 """
 
 from __future__ import annotations

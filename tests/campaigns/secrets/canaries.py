@@ -1,4 +1,5 @@
-"""Texts that must be found nowhere, each known by a name, in every form that a file could hold them in."""
+"""Texts that must be found nowhere, each known by a name, in every form that a file could hold them
+in."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class Canaries:
     def forms(self) -> Iterator[tuple[str, bytes]]:
         """Yield the name of each canary with the bytes that would give it away."""
         for name, text in self.texts.items():
-            # What is left of it without its first characters would give it away as well (a mask keeps three).
+            # What is left of it without its first characters would give it away as well (a mask
+            # keeps three).
             core = text[4:]
             raw = core.encode()
             yield name, raw

@@ -1,11 +1,13 @@
-"""A process that plays one step after the other with one JVM: ``python -m tests.campaigns.secrets.child FOLDER FD``.
+"""A process that plays one step after the other with one JVM: ``python -m
+tests.campaigns.secrets.child FOLDER FD``.
 
 Rules:
-- Each line of standard input is a step as JSON: a command of the console script, or ``{"constrain": folder, "check":
-  condition}``, a CHECK constraint on a Delta table, so that the next batch fails in Spark. Its
-  commit says that it is maintenance: a run that meets a commit of others suspends the table before
-  Spark sees a row.
-- What a step prints goes to files of its own in FOLDER, the JVM's words included. Its exit code goes to FD.
+- Each line of standard input is a step as JSON: a command of the console script, or ``{"constrain":
+  folder, "check": condition}``, a CHECK constraint on a Delta table, so that the next batch fails
+  in Spark. Its commit says that it is maintenance: a run that meets a commit of others suspends the
+  table before Spark sees a row.
+- What a step prints goes to files of its own in FOLDER, the JVM's words included. Its exit code
+  goes to FD.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ def main(folder: str, answers: str) -> int:
         step: dict[str, Any] = json.loads(line)
         for number, kind in ((1, "out"), (2, "err")):
             getattr(sys, "stdout" if number == 1 else "stderr").flush()
-            file = os.open(Path(folder) / f"{step['name']}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            file = os.open(
+                Path(folder) / f"{step['name']}.{kind}",
+                os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+                0o600,
+            )
             os.dup2(file, number)
             os.close(file)
         os.environ.update(step["environment"])
@@ -55,7 +61,9 @@ def _constrain(step: dict[str, Any]) -> int:
 
     provider = SparkProvider(SparkConfig(master="local[2]", driver_memory="1g"))
     path = Path(step["constrain"])
-    provider.session().sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT low CHECK ({step['check']})").collect()
+    provider.session().sql(
+        f"ALTER TABLE delta.`{path}` ADD CONSTRAINT low CHECK ({step['check']})"
+    ).collect()
     provider.stop()
     table = read_table_log(path)
     assert table is not None
@@ -63,7 +71,9 @@ def _constrain(step: dict[str, Any]) -> int:
     actions = [json.loads(line) for line in json_lines(file.read_text())]
     for action in actions:
         if "commitInfo" in action:
-            action["commitInfo"].update(operation=PROPERTIES_OPERATION, userMetadata=maintenance_note(table.app_id))
+            action["commitInfo"].update(
+                operation=PROPERTIES_OPERATION, userMetadata=maintenance_note(table.app_id)
+            )
     file.write_text("".join(json.dumps(action) + "\n" for action in actions))
     file.with_name(f".{file.name}.crc").unlink()  # Hadoop's checksum of what was there
     return 0

@@ -1,10 +1,11 @@
-"""One play: a server full of canaries, every command over it, failures of every kind, and the search afterwards.
+"""One play: a server full of canaries, every command over it, failures of every kind, and the
+search afterwards.
 
 Rules:
-- Canaries come in through the environment (password, salt), as row values of masked and unmasked columns, and as
-  literals of statements. The server's own files are not searched.
-- A row's value of an unmasked column may stand in its table's folder, and in files of the batch at work or of prepared
-  transactions; it must be found in the table, or the search itself is broken.
+- Canaries come in through the environment (password, salt), as row values of masked and unmasked
+  columns, and as literals of statements. The server's own files are not searched.
+- A row's value of an unmasked column may stand in its table's folder, and in files of the batch at
+  work or of prepared transactions; it must be found in the table, or the search itself is broken.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Play:
         )
         (self._folder / "jobs" / f"{name}.yaml").write_text(text)
 
-    # -- what is played -----------------------------------------------------------------------------------------------
+    # -- what is played ----------------------------------------------------------------------------
 
     def account(self) -> None:
         self._server.create_replication_user("cdc_canary", self.canaries["password"])
@@ -136,17 +137,23 @@ class Play:
     def fill(self) -> None:
         """Rows and statements of every kind that a capture meets."""
         c = self.canaries
-        columns = "id INT PRIMARY KEY, name VARCHAR(80), email VARCHAR(80), phone VARCHAR(80), note VARCHAR(80)"
+        columns = (
+            "id INT PRIMARY KEY, name VARCHAR(80), email VARCHAR(80), phone VARCHAR(80), "
+            "note VARCHAR(80)"
+        )
         hidden = "secret VARCHAR(80), hidden VARCHAR(80), token VARCHAR(80)"
         self._server.execute_all(
             f"USE `{self._database}`",
             f"CREATE TABLE people ({columns}, {hidden}) COMMENT '{c['table_comment']}'",
             "CREATE TABLE waiting (id INT PRIMARY KEY, email VARCHAR(80))",
-            f"CREATE TABLE linked (id INT PRIMARY KEY) CONNECTION='mysql://u:{c['connection']}@h/d/t'",
-            "CREATE TABLE parts (id INT, c VARCHAR(40), PRIMARY KEY (id, c)) "
-            f"PARTITION BY LIST COLUMNS (c) (PARTITION p VALUES IN ('{c['partition']}'), PARTITION q VALUES IN ('q'))",
+            "CREATE TABLE linked (id INT PRIMARY KEY) "
+            f"CONNECTION='mysql://u:{c['connection']}@h/d/t'",
+            "CREATE TABLE parts (id INT, c VARCHAR(40), PRIMARY KEY (id, c)) PARTITION BY LIST "
+            f"COLUMNS (c) (PARTITION p VALUES IN ('{c['partition']}'), PARTITION q "
+            "VALUES IN ('q'))",
             *(self._row(number) for number in range(1, 20)),
-            f"UPDATE people SET email = '{c['hashed']}-new', hidden = '{c['excluded']}-new' WHERE id = 3",
+            f"UPDATE people SET email = '{c['hashed']}-new', hidden = "
+            f"'{c['excluded']}-new' WHERE id = 3",
             "DELETE FROM people WHERE id = 4",
             f"INSERT INTO waiting VALUES (1, '{c['hashed']}')",
             f"ALTER TABLE people ADD COLUMN level INT DEFAULT 5 COMMENT '{c['comment']}'",
@@ -161,18 +168,31 @@ class Play:
 
     def _row(self, number: int) -> str:
         c = self.canaries
-        values = [c["row_name"], c["hashed"], c["truncated"], c["fixed"], c["dropped"], c["excluded"]]
+        values = [
+            c["row_name"],
+            c["hashed"],
+            c["truncated"],
+            c["fixed"],
+            c["dropped"],
+            c["excluded"],
+        ]
         listed = ", ".join(f"'{value}{number}'" for value in values)
-        return f"INSERT INTO people (id, name, email, phone, note, secret, hidden) VALUES ({number}, {listed})"
+        return (
+            "INSERT INTO people (id, name, email, phone, note, secret, hidden) VALUES "
+            f"({number}, {listed})"
+        )
 
     def suspend_by_default(self) -> None:
         """A masked column comes with a default that old rows would get: its target stops."""
         default = self.canaries["masked_default"]
         self._server.execute(f"USE `{self._database}`")
-        self._server.execute(f"ALTER TABLE waiting ADD COLUMN token VARCHAR(80) NOT NULL DEFAULT '{default}'")
+        self._server.execute(
+            f"ALTER TABLE waiting ADD COLUMN token VARCHAR(80) NOT NULL DEFAULT '{default}'"
+        )
 
     def refuse_rows(self) -> None:
-        """Play a run whose batch Spark refuses: a constraint on the table forbids one of its rows."""
+        """Play a run whose batch Spark refuses: a constraint on the table forbids one of its
+        rows."""
         c = self.canaries
         self.constrain("people", "id <> 500")
         self._server.execute(
@@ -185,14 +205,23 @@ class Play:
     def log_a_statement(self) -> None:
         """Play a run that meets a session which logs statements."""
         c = self.canaries
-        with self._server.root_connection(autocommit=True) as connection, connection.cursor() as cursor:
+        with (
+            self._server.root_connection(autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
-            cursor.execute(f"UPDATE `{self._database}`.people SET email = '{c['statement_value']}' WHERE id = 1")
+            cursor.execute(
+                f"UPDATE `{self._database}`.people SET email = "
+                f"'{c['statement_value']}' WHERE id = 1"
+            )
         assert self.command("run", "shop") == 1
 
     def prepare(self, *, commit: bool) -> None:
         """Rows of a prepared XA transaction, which are parked until it ends."""
-        with self._server.root_connection(autocommit=True) as connection, connection.cursor() as cursor:
+        with (
+            self._server.root_connection(autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
             if commit:
                 cursor.execute("XA COMMIT 'canary'")
                 return
@@ -204,7 +233,7 @@ class Play:
             cursor.execute("XA END 'canary'")
             cursor.execute("XA PREPARE 'canary'")
 
-    # -- running ------------------------------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------------------
 
     def __enter__(self) -> Play:
         self._watch = ProcessWatch(self._search).__enter__()
@@ -222,7 +251,10 @@ class Play:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         assert self._child.stdin is not None
         self._child.stdin.close()
@@ -251,7 +283,9 @@ class Play:
         self._number += 1
         name = f"{self._number:02d}-{what}"
         assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps({"name": name, "environment": environment, **step}) + "\n")
+        self._child.stdin.write(
+            json.dumps({"name": name, "environment": environment, **step}) + "\n"
+        )
         self._child.stdin.flush()
         code = int(self._answers.readline())
         self.outcome.codes[name] = code
@@ -278,7 +312,8 @@ class Play:
         child.wait()
 
     def lying_server(self, source: str, plugin: str) -> None:
-        """Play commands against a server that asks for the password by `plugin`, without TLS and with it."""
+        """Play commands against a server that asks for the password by `plugin`, without TLS and
+        with it."""
         for tls in (None, self._folder / "tmp"):
             with LoginServer(plugin, folder=tls) as server:
                 self.job(source, port=server.port, lake=f"lake-{source}")
@@ -307,7 +342,7 @@ class Play:
             "DAGSTER_DISABLE_TELEMETRY": "yes",
         }
 
-    # -- judging ------------------------------------------------------------------------------------------------------
+    # -- judging -----------------------------------------------------------------------------------
 
     def judge(self, *, values_in: Iterable[str] = ("people",)) -> Outcome:
         """Search everything that the play has left.

@@ -1,7 +1,8 @@
 """A search for canaries in files of every kind, and in the arguments of running processes.
 
 Rules:
-- A file is searched as it is, and as what it holds: Parquet decoded, gzip unpacked, SQLite's tables read.
+- A file is searched as it is, and as what it holds: Parquet decoded, gzip unpacked, SQLite's tables
+  read.
 - A finding names the canary, the file and how it was found; never the text.
 """
 
@@ -80,15 +81,26 @@ def _unpacked(file: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
     if content[:4] == b"PAR1":
         with contextlib.suppress(pa.ArrowException, OSError):
             yield "Parquet", _texts(pq.read_table(pa.BufferReader(content)))
-            yield "Parquet metadata", str(pq.read_metadata(pa.BufferReader(content)).to_dict()).encode()
+            yield (
+                "Parquet metadata",
+                str(pq.read_metadata(pa.BufferReader(content)).to_dict()).encode(),
+            )
     elif content[:2] == b"\x1f\x8b":
         with contextlib.suppress(OSError, EOFError):
             yield "gzip", gzip.decompress(content)
     elif content[:6] == b"SQLite":
         address = f"file:{file}?mode=ro"
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(address, uri=True)) as db:
-            for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-                yield f"SQLite {table}", repr(db.execute(f'SELECT * FROM "{table}"').fetchall()).encode()
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(address, uri=True)) as db,
+        ):
+            for (table,) in db.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall():
+                yield (
+                    f"SQLite {table}",
+                    repr(db.execute(f'SELECT * FROM "{table}"').fetchall()).encode(),
+                )
 
 
 def _texts(table: pa.Table) -> bytes:
@@ -119,7 +131,10 @@ class ProcessWatch:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._over.set()
         self._thread.join()

@@ -18,7 +18,8 @@ from tests.servers import Server
 def test_k26_nothing_that_a_play_leaves_or_prints_gives_a_secret_away(
     mysql_server: Server, mysql_database: str, tmp_path: Path
 ) -> None:
-    """F13: passwords, salts, masked values and literals stood in errors, records, cuts, notes and Dagster."""
+    """F13: passwords, salts, masked values and literals stood in errors, records, cuts, notes and
+    Dagster."""
     play = Play(mysql_server, mysql_database, tmp_path, seed=26, tables="*[eg]")
     play.account()
     play.fill()

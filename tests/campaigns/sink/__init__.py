@@ -1,1 +1,2 @@
-"""Random workloads with random DDL on real servers, whose lake must equal the server's SELECT at every cut."""
+"""Random workloads with random DDL on real servers, whose lake must equal the server's SELECT at
+every cut."""

@@ -1,8 +1,9 @@
-"""Random workloads against the whole pipeline: ``python -m tests.campaigns.sink [--packs N] [--seed S] [--sql] ...``.
+"""Random workloads against the whole pipeline: ``python -m tests.campaigns.sink [--packs N] [--seed
+S] [--sql] ...``.
 
-Each pack is one seed: its tables, transactions and DDL. Packs share a pipeline by groups; the flavors take turns. Every
-cut of every lake is compared with the server's SELECT at the cut's place. Exits with 1 where they differ; each finding
-names the seed and the command that plays it alone.
+Each pack is one seed: its tables, transactions and DDL. Packs share a pipeline by groups; the
+flavors take turns. Every cut of every lake is compared with the server's SELECT at the cut's place.
+Exits with 1 where they differ; each finding names the seed and the command that plays it alone.
 """
 
 from __future__ import annotations
@@ -38,21 +39,36 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--group", type=int, default=15, help="seeds that share a pipeline")
     parser.add_argument("--steps", type=int, default=Size.steps)
-    parser.add_argument("--changes", type=int, default=Size.changes_max, help="DDL in a step, at most")
+    parser.add_argument(
+        "--changes", type=int, default=Size.changes_max, help="DDL in a step, at most"
+    )
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
     parser.add_argument("--kinds", nargs="*", help=f"kinds of DDL, of {' '.join(sorted(KINDS))}")
-    parser.add_argument("--kill", action="store_true", help="captures in processes of their own that kill themselves")
+    parser.add_argument(
+        "--kill",
+        action="store_true",
+        help="captures in processes of their own that kill themselves",
+    )
     parser.add_argument("--sql", action="store_true", help="print the SQL of the packs")
-    parser.add_argument("--shrink", action="store_true", help="shrink a finding to the statements that it needs")
+    parser.add_argument(
+        "--shrink", action="store_true", help="shrink a finding to the statements that it needs"
+    )
     parser.add_argument("--keep", type=Path, help="leave the lakes in this folder")
-    parser.add_argument("--log", type=Path, help="a line for each group; groups that ended here well are not run again")
+    parser.add_argument(
+        "--log",
+        type=Path,
+        help="a line for each group; groups that ended here well are not run again",
+    )
     options = parser.parse_args()
     console = Console(stderr=True)
     started, findings, totals = time.monotonic(), 0, Counter[str]()
     with ExitStack() as stack, Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=console
     ) as progress:  # fmt: skip
-        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cdc-torture-")))
+        folder = options.keep or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="cdc-torture-"))
+        )
         servers: dict[Flavor, Server] = {}
         task = progress.add_task("packs", total=options.packs)
         done = _done(options)
@@ -63,10 +79,25 @@ def main() -> int:
             if flavor not in servers:
                 servers[flavor] = stack.enter_context(Server(flavor))
             of_group, cpu_s = Counter[str](), _jvm_cpu_s()
-            found = _play(flavor, seeds, servers[flavor], folder / f"{flavor}-{seeds[0]}", options, of_group, progress)
+            found = _play(
+                flavor,
+                seeds,
+                servers[flavor],
+                folder / f"{flavor}-{seeds[0]}",
+                options,
+                of_group,
+                progress,
+            )
             findings += found
             totals += of_group
-            _log(flavor, seeds, options, findings=found, totals=of_group, jvm_cpu_s=_jvm_cpu_s() - cpu_s)
+            _log(
+                flavor,
+                seeds,
+                options,
+                findings=found,
+                totals=of_group,
+                jvm_cpu_s=_jvm_cpu_s() - cpu_s,
+            )
             progress.update(task, advance=len(seeds), description=f"packs ({findings} findings)")
     for name, count in totals.most_common():
         print(f"{count:8}  {name}")
@@ -82,7 +113,12 @@ def _jvm_cpu_s() -> float:
     gateway: Any = SparkContext._gateway
     if gateway is None:
         return 0.0
-    fields = Path(f"/proc/{gateway.proc.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    fields = (
+        Path(f"/proc/{gateway.proc.pid}/stat")
+        .read_text(encoding="utf-8")
+        .rpartition(")")[2]
+        .split()
+    )
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -90,8 +126,8 @@ def _name(flavor: Flavor, seeds: list[int], options: argparse.Namespace) -> str:
     """What a group does, in one text."""
     kinds = "" if options.kinds is None else f" --kinds {' '.join(options.kinds)}"
     return (
-        f"--flavor {flavor} --seed {seeds[0]} --packs {len(seeds)} --group {len(seeds)} --steps {options.steps} "
-        f"--changes {options.changes}{kinds}{' --kill' if options.kill else ''}"
+        f"--flavor {flavor} --seed {seeds[0]} --packs {len(seeds)} --group {len(seeds)} --steps "
+        f"{options.steps} --changes {options.changes}{kinds}{' --kill' if options.kill else ''}"
     )
 
 
@@ -113,7 +149,12 @@ def _log(
     jvm_cpu_s: float,
 ) -> None:
     if options.log is not None:
-        line = {"group": _name(flavor, seeds, options), "findings": findings, "jvm_cpu_s": round(jvm_cpu_s), **totals}
+        line = {
+            "group": _name(flavor, seeds, options),
+            "findings": findings,
+            "jvm_cpu_s": round(jvm_cpu_s),
+            **totals,
+        }
         with options.log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
@@ -153,7 +194,10 @@ def _play(
     try:
         verdict = group.play()
     except Exception as error:
-        show(f"[red]{flavor}, seeds {seeds[0]} to {seeds[-1]}: {type(error).__name__}[/red]", markup=True)
+        show(
+            f"[red]{flavor}, seeds {seeds[0]} to {seeds[-1]}: {type(error).__name__}[/red]",
+            markup=True,
+        )
         show("".join(traceback.format_exception(error)[-12:]), markup=False)
         _reproduce(flavor, seeds, options, show)
         return 1
@@ -190,7 +234,10 @@ def _play(
 
 def _reproduce(flavor: Flavor, seeds: list[int], options: argparse.Namespace, show: object) -> None:
     assert callable(show)
-    show(f"again: python -m tests.campaigns.sink {_name(flavor, seeds, options)} --shrink", markup=False)
+    show(
+        f"again: python -m tests.campaigns.sink {_name(flavor, seeds, options)} --shrink",
+        markup=False,
+    )
 
 
 if __name__ == "__main__":

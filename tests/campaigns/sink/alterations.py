@@ -1,10 +1,12 @@
-"""What a DDL does to the rows of a table without row events, for the slow twins: the default policies (docs/ddl.md).
+"""What a DDL does to the rows of a table without row events, for the slow twins: the default
+policies (docs/ddl.md).
 
 Rules:
-- A renamed column has the new name in every image that there ever was; a dropped one is in none: the target keeps its
-  old values, which nothing at the source speaks of any more.
+- A renamed column has the new name in every image that there ever was; a dropped one is in none:
+  the target keeps its old values, which nothing at the source speaks of any more.
 - A type that grows keeps the values; of FLOAT to DOUBLE they are written with more digits.
-- TRUNCATE takes all rows, in one place of the log's order. A renamed table goes on under its new name.
+- TRUNCATE takes all rows, in one place of the log's order. A renamed table goes on under its new
+  name.
 """
 
 from __future__ import annotations
@@ -83,19 +85,25 @@ Item = Change | Altered
 def items_of(
     table: str, place: Place, changes: Mapping[str, Sequence[Change]], altered: Sequence[Altered]
 ) -> list[Item]:
-    """Changes and alterations of a table before a place, in the log's order, under all names that it has had."""
+    """Changes and alterations of a table before a place, in the log's order, under all names that
+    it has had."""
     moves = [one for one in altered if one.alteration.moves_to == table and one.place <= place]
     begin = moves[-1].place if moves else ("", 0)
-    items: list[Item] = [change for change in changes.get(table, ()) if begin <= change.place < place]
+    items: list[Item] = [
+        change for change in changes.get(table, ()) if begin <= change.place < place
+    ]
     items += [
-        one for one in altered if one.table == table and begin < one.place <= place and not one.alteration.moves_to
+        one
+        for one in altered
+        if one.table == table and begin < one.place <= place and not one.alteration.moves_to
     ]
     items.sort(key=lambda item: item.place)  # the sort keeps the order of the rows of one event
     return (items_of(moves[-1].table, begin, changes, altered) if moves else []) + items
 
 
 def first_key(items: Sequence[Item], key: Sequence[str]) -> tuple[str, ...]:
-    """The key's columns as they were called before all items, from those that they have after them."""
+    """The key's columns as they were called before all items, from those that they have after
+    them."""
     for item in reversed(items):
         if isinstance(item, Altered):
             if item.alteration.keys is not None:

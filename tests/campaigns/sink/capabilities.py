@@ -1,8 +1,9 @@
-"""What the generator may do: one place for everything that the product does not follow yet, or follows by stopping.
+"""What the generator may do: one place for everything that the product does not follow yet, or
+follows by stopping.
 
-`APPLIED` names the kinds of DDL after which the target goes on; `MAY_STOP` those that may suspend their table by the
-product's own rules (K13: values were rewritten without row events, a reload is asked for). A kind in neither is not
-generated. `FEATURES` names what else may occur.
+`APPLIED` names the kinds of DDL after which the target goes on; `MAY_STOP` those that may suspend
+their table by the product's own rules (K13: values were rewritten without row events, a reload is
+asked for). A kind in neither is not generated. `FEATURES` names what else may occur.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The changes of the journals, row by row, as `cdc-pipeline binlog --format jsonl` tells them, for the slow twins.
+"""The changes of the journals, row by row, as `cdc-pipeline binlog --format jsonl` tells them, for
+the slow twins.
 
-Rows that ROLLBACK TO a savepoint undid are taken out. Images are as the journal has them: `twins.whole_changes`
-completes those that hold a row only in part (MINIMAL, NOBLOB).
+Rows that ROLLBACK TO a savepoint undid are taken out. Images are as the journal has them:
+`twins.whole_changes` completes those that hold a row only in part (MINIMAL, NOBLOB).
 """
 
 from __future__ import annotations
@@ -49,7 +50,15 @@ class Change:
 def read_changes(journals: Sequence[Path], *, start: Place) -> dict[str, list[Change]]:
     """Changes of every table, by full name, in the log's order."""
     done = CliRunner().invoke(
-        cli, ["binlog", "--format", "jsonl", "--from-position", f"{start[0]}:{start[1]}", *map(str, journals)]
+        cli,
+        [
+            "binlog",
+            "--format",
+            "jsonl",
+            "--from-position",
+            f"{start[0]}:{start[1]}",
+            *map(str, journals),
+        ],
     )
     assert done.exit_code == 0, done.output
     lines = [json.loads(line, parse_float=str) for line in done.stdout.split("\n") if line]
@@ -107,7 +116,8 @@ def value_of(value: Any, delta_type: Any) -> Any:
     if delta_type in ("timestamp", "timestamp_ntz"):
         return plain(dt.datetime.fromisoformat(value))
     if delta_type.startswith("decimal("):
-        scale = int(delta_type.rstrip(")").split(",")[1])  # that of now: an added digit is added to every row
+        # that of now: an added digit is added to every row
+        scale = int(delta_type.rstrip(")").split(",")[1])
         return plain(Decimal(value).quantize(Decimal(1).scaleb(-scale), context=_EXACT))
     if delta_type == "float":
         return plain(float(np.float32(value)))

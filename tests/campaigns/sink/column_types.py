@@ -1,9 +1,11 @@
-"""Types of columns with random literals at their edges, and one plain form of a value for server and lake.
+"""Types of columns with random literals at their edges, and one plain form of a value for server
+and lake.
 
 Rules:
-- A literal is SQL text that the server takes in strict mode. The values that it becomes are the server's: what is
-  compared is its SELECT through `shown`, never the literal.
-- `plain` gives equal values for equal contents, whichever of SELECT, Delta and binlog a value comes from.
+- A literal is SQL text that the server takes in strict mode. The values that it becomes are the
+  server's: what is compared is its SELECT through `shown`, never the literal.
+- `plain` gives equal values for equal contents, whichever of SELECT, Delta and binlog a value comes
+  from.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any
 Literal = Callable[[random.Random], str]
 
 TEXTS = (
-    "", "a", "A", "ä", "Ä", "é", "漢字", "x' OR 1=1 --", "back\\slash", "tab\there", "line\nend", "quote\"s", "null",
+    "", "a", "A", "ä", "Ä", "é", "漢字", "x' OR 1=1 --", "back\\slash", "tab\there", "line\nend",
+    "quote\"s", "null",
     "0", "100%", "_", "\x01", "  lead", "ﬀ", "ß",
 )  # fmt: skip
 WIDE_TEXTS = (*TEXTS, "🙂", "a🙂b", "e\u0301", "\u200b")
@@ -49,7 +52,9 @@ class ColumnType:
 
 def text_literal(value: str) -> str:
     """A text as an SQL literal."""
-    escaped = value.replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n").replace("\x00", "\\0")
+    escaped = (
+        value.replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n").replace("\x00", "\\0")
+    )
     return f"'{escaped}'"
 
 
@@ -103,9 +108,11 @@ def _binary(bytes_max: int) -> Literal:
 def _moment(digits: int, *, first_year: int, last_year: int) -> Literal:
     def literal(choose: random.Random) -> str:
         if choose.random() < 0.2:
-            day = f"{choose.choice((first_year, last_year)):04d}-{choose.choice(('01-02', '12-30'))}"
+            day = (
+                f"{choose.choice((first_year, last_year)):04d}-{choose.choice(('01-02', '12-30'))}"
+            )
         else:
-            day = f"{choose.randint(1990, 2030):04d}-{choose.randint(1, 12):02d}-{choose.randint(1, 28):02d}"
+            day = f"{choose.randint(1990, 2030):04d}-{choose.randint(1, 12):02d}-{choose.randint(1, 28):02d}"  # noqa: E501
         clock = choose.choice(("00:00:00", "23:59:59", f"{choose.randrange(24):02d}:30:01"))
         fraction = f".{choose.randrange(10**digits):0{digits}d}" if digits else ""
         return f"'{day} {clock}{fraction}'"
@@ -115,18 +122,24 @@ def _moment(digits: int, *, first_year: int, last_year: int) -> Literal:
 
 def _date(choose: random.Random) -> str:
     if choose.random() < 0.2:
-        return choose.choice(("'1000-01-01'", "'9999-12-31'", "'1969-12-31'", "'2024-02-29'", "'1582-10-10'"))
-    return f"'{choose.randint(1900, 2100):04d}-{choose.randint(1, 12):02d}-{choose.randint(1, 28):02d}'"
+        return choose.choice(
+            ("'1000-01-01'", "'9999-12-31'", "'1969-12-31'", "'2024-02-29'", "'1582-10-10'")
+        )
+    return f"'{choose.randint(1900, 2100):04d}-{choose.randint(1, 12):02d}-{choose.randint(1, 28):02d}'"  # noqa: E501
 
 
 def _time(choose: random.Random) -> str:
     edges = ("-838:59:59", "838:59:59", "00:00:00", "-00:00:01.5", "23:59:59.999")
-    return f"'{choose.choice((*edges, f'{choose.randint(-200, 200):03d}:{choose.randrange(60):02d}:07.123'))}'"
+    return f"'{choose.choice((*edges, f'{choose.randint(-200, 200):03d}:{choose.randrange(60):02d}:07.123'))}'"  # noqa: E501
 
 
 def _real(*edges: str) -> Literal:
     def literal(choose: random.Random) -> str:
-        return choose.choice(edges) if choose.random() < 0.3 else repr(round(choose.uniform(-1e6, 1e6), 3))
+        return (
+            choose.choice(edges)
+            if choose.random() < 0.3
+            else repr(round(choose.uniform(-1e6, 1e6), 3))
+        )
 
     return literal
 

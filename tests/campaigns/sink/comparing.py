@@ -22,7 +22,9 @@ def difference(there: DeltaTable, expected: State) -> str:
     absent = [name for name in expected.columns if name not in there.columns]
     if absent:
         return f"lacks the columns {absent}; it has {list(there.columns)}"
-    return row_difference(list(expected.rows), rows_of(there, expected.columns), columns=expected.columns)
+    return row_difference(
+        list(expected.rows), rows_of(there, expected.columns), columns=expected.columns
+    )
 
 
 def row_difference(expected: list[Any], got: list[Any], *, columns: Sequence[str]) -> str:
@@ -32,7 +34,10 @@ def row_difference(expected: list[Any], got: list[Any], *, columns: Sequence[str
         return ""
     missing, extra = list((wanted - there).elements()), list((there - wanted).elements())
     return (
-        f"{len(missing)} rows missing, {len(extra)} too many, of {len(expected)}; columns {tuple(columns)}\n"
+        (
+            f"{len(missing)} rows missing, {len(extra)} too many, of {len(expected)}; columns "
+            f"{tuple(columns)}\n"
+        )
         + "".join(f"    missing: {row[:600]}\n" for row in missing[:3])
         + "".join(f"    extra:   {row[:600]}\n" for row in extra[:3])
     )

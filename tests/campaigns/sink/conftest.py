@@ -22,11 +22,20 @@ def spark() -> Any:
 
 @pytest.fixture
 def torture_config(tmp_path: Path) -> Callable[..., PipelineConfig]:
-    """`torture_config(server, include=[...], start=(journal, offset), **sections)`: a pipeline named bank."""
+    """`torture_config(server, include=[...], start=(journal, offset), **sections)`: a pipeline
+    named bank."""
 
-    def make(server: Server, *, include: list[str], start: tuple[str, int], **sections: Any) -> PipelineConfig:
+    def make(
+        server: Server, *, include: list[str], start: tuple[str, int], **sections: Any
+    ) -> PipelineConfig:
         user, password = server.create_replication_user()
-        source = {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
+        source = {
+            "kind": "live",
+            "host": server.host,
+            "port": server.port,
+            "user": user,
+            "password": password,
+        }
         sink = {"lake_path": tmp_path / "lake", "spark": SPARK, **sections.pop("sink", {})}
         return PipelineConfig.model_validate(
             {

@@ -1,8 +1,9 @@
 """Random DDL of one table: SQL, and what it makes of the generator's picture of the table.
 
-Every maker returns the statements and a function that is called when the server has taken them all; None where the
-table has nothing that the change could act on. Which kinds are made at all is told by `capabilities`. A statement that
-does something to the table's rows without row events is an `AlteringSql`.
+Every maker returns the statements and a function that is called when the server has taken them all;
+None where the table has nothing that the change could act on. Which kinds are made at all is told
+by `capabilities`. A statement that does something to the table's rows without row events is an
+`AlteringSql`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ Made = tuple[list[str], Callable[[], None]] | None
 Maker = Callable[[random.Random, Table, str], Made]
 
 
-def random_change(choose: random.Random, table: Table, *, flavor: str, kinds: frozenset[str] = KINDS) -> Change:
+def random_change(
+    choose: random.Random, table: Table, *, flavor: str, kinds: frozenset[str] = KINDS
+) -> Change:
     """A DDL of one of the kinds."""
     while True:
         kind = choose.choice(sorted(kinds & MAKERS.keys()))
@@ -88,7 +91,9 @@ def _add_columns(choose: random.Random, table: Table, flavor: str) -> Made:
 
 
 def _add_index(choose: random.Random, table: Table, flavor: str) -> Made:
-    columns = [column for column in table.columns if column.type.kind in ("int", "decimal", "varchar")]
+    columns = [
+        column for column in table.columns if column.type.kind in ("int", "decimal", "varchar")
+    ]
     if not columns:
         return None
     name = f"i{choose.randrange(10**6)}"
@@ -118,7 +123,9 @@ def _default(choose: random.Random, table: Table, flavor: str) -> Made:
         return None
     column = choose.choice(columns)
     value = column.type.literal(choose)
-    return [f"ALTER TABLE {table.sql_name} ALTER COLUMN {quoted(column.name)} SET DEFAULT {value}"], _nothing
+    return [
+        f"ALTER TABLE {table.sql_name} ALTER COLUMN {quoted(column.name)} SET DEFAULT {value}"
+    ], _nothing
 
 
 def _uncaptured(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -131,7 +138,12 @@ def _uncaptured(choose: random.Random, table: Table, flavor: str) -> Made:
     )
     made = f"CREATE TABLE IF NOT EXISTS {other} (id INT PRIMARY KEY, note TEXT)"
     database = f"CREATE DATABASE IF NOT EXISTS {quoted('elsewhere_' + table.database)}"
-    return [database, made, f"INSERT IGNORE INTO {other} (id) VALUES (1), (2)", choose.choice(forms)], _nothing
+    return [
+        database,
+        made,
+        f"INSERT IGNORE INTO {other} (id) VALUES (1), (2)",
+        choose.choice(forms),
+    ], _nothing
 
 
 def _drop_column(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -141,7 +153,9 @@ def _drop_column(choose: random.Random, table: Table, flavor: str) -> Made:
         return None
     column = choose.choice(columns)
     sql = f"ALTER TABLE {table.sql_name} DROP COLUMN {quoted(column.name)}"
-    return [AlteringSql(sql, Alteration(columns={column.name: None}))], lambda: table.columns.remove(column)
+    return [
+        AlteringSql(sql, Alteration(columns={column.name: None}))
+    ], lambda: table.columns.remove(column)
 
 
 def _drop_add(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -166,7 +180,12 @@ def _drop_add(choose: random.Random, table: Table, flavor: str) -> Made:
 def _swap_columns(choose: random.Random, table: Table, flavor: str) -> Made:
     """Two columns of one type exchange their names in one statement."""
     columns = [column for column in table.others() if column.name not in _sources(table)]
-    pairs = [(a, b) for a in columns for b in columns if a is not b and a.type.declared == b.type.declared]
+    pairs = [
+        (a, b)
+        for a in columns
+        for b in columns
+        if a is not b and a.type.declared == b.type.declared
+    ]
     if not pairs:
         return None
     one, other = choose.choice(pairs)
@@ -175,8 +194,13 @@ def _swap_columns(choose: random.Random, table: Table, flavor: str) -> Made:
     def after() -> None:
         one.name, other.name = other.name, one.name
 
-    sql = f"ALTER TABLE {table.sql_name} RENAME COLUMN {first} TO {second}, RENAME COLUMN {second} TO {first}"
-    return [AlteringSql(sql, Alteration(columns={one.name: other.name, other.name: one.name}))], after
+    sql = (
+        f"ALTER TABLE {table.sql_name} RENAME COLUMN {first} TO {second}, RENAME COLUMN "
+        f"{second} TO {first}"
+    )
+    return [
+        AlteringSql(sql, Alteration(columns={one.name: other.name, other.name: one.name}))
+    ], after
 
 
 def _drop_database(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -189,7 +213,11 @@ def _drop_database(choose: random.Random, table: Table, flavor: str) -> Made:
 def _sources(table: Table) -> set[str]:
     """Columns that generated ones refer to."""
     texts = [column.generated for column in table.columns if column.generated]
-    return {column.name for column in table.columns if any(quoted(column.name) in text for text in texts)}
+    return {
+        column.name
+        for column in table.columns
+        if any(quoted(column.name) in text for text in texts)
+    }
 
 
 def _rename_column(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -202,19 +230,24 @@ def _rename_column(choose: random.Random, table: Table, flavor: str) -> Made:
     def after() -> None:
         column.name = name
         table.key = tuple(name if part == old else part for part in table.key)
-        table.keys[:] = [{name if part == old else part: v for part, v in key.items()} for key in table.keys]
+        table.keys[:] = [
+            {name if part == old else part: v for part, v in key.items()} for key in table.keys
+        ]
 
     sql = f"ALTER TABLE {table.sql_name} RENAME COLUMN {quoted(old)} TO {quoted(name)}"
     return [AlteringSql(sql, Alteration(columns={old: name}))], after
 
 
 WIDER = {
-    "TINYINT": "SMALLINT", "SMALLINT": "INT", "MEDIUMINT": "INT", "INT": "BIGINT", "FLOAT": "DOUBLE",
+    "TINYINT": "SMALLINT", "SMALLINT": "INT", "MEDIUMINT": "INT", "INT": "BIGINT",
+    "FLOAT": "DOUBLE",
     "DECIMAL(10,2)": "DECIMAL(14,4)", "VARCHAR(40)": "VARCHAR(120)", "VARCHAR(300)": "TEXT",
 }  # fmt: skip
 OTHER_TYPES = {
-    "INT": "VARCHAR(40)", "BIGINT": "INT UNSIGNED", "DECIMAL(10,2)": "DOUBLE", "DATETIME": "DATE", "DOUBLE": "FLOAT",
-    "DATETIME(6)": "DATETIME", "VARCHAR(40)": "BLOB", "DECIMAL(38,10)": "DECIMAL(20,4)", "TIME(3)": "TIME",
+    "INT": "VARCHAR(40)", "BIGINT": "INT UNSIGNED", "DECIMAL(10,2)": "DOUBLE", "DATETIME": "DATE",
+    "DOUBLE": "FLOAT",
+    "DATETIME(6)": "DATETIME", "VARCHAR(40)": "BLOB", "DECIMAL(38,10)": "DECIMAL(20,4)",
+    "TIME(3)": "TIME",
 }  # fmt: skip
 
 
@@ -229,7 +262,10 @@ def _modified(choose: random.Random, table: Table, flavor: str, to: dict[str, st
     new = type(template)(declared, template.literal, default=template.default, kind=template.kind)
     null = "NULL" if column.nullable else "NOT NULL"
     name = quoted(column.name)
-    forms = (f"MODIFY COLUMN {name} {declared} {null}", f"CHANGE COLUMN {name} {name} {declared} {null}")
+    forms = (
+        f"MODIFY COLUMN {name} {declared} {null}",
+        f"CHANGE COLUMN {name} {name} {declared} {null}",
+    )
 
     def after() -> None:
         column.type = new
@@ -283,7 +319,9 @@ def _change_key(choose: random.Random, table: Table, flavor: str) -> Made:
 
 
 def _truncate(choose: random.Random, table: Table, flavor: str) -> Made:
-    return [AlteringSql(f"TRUNCATE TABLE {table.sql_name}", Alteration(truncates=True))], table.keys.clear
+    return [
+        AlteringSql(f"TRUNCATE TABLE {table.sql_name}", Alteration(truncates=True))
+    ], table.keys.clear
 
 
 def _drop_create(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -306,12 +344,17 @@ def _forget(table: Table) -> Callable[[], None]:
 def _rename(choose: random.Random, table: Table, flavor: str) -> Made:
     name = f"{table.name}_{choose.randrange(1000)}"
     new = f"{quoted(table.database)}.{quoted(name)}"
-    forms = (f"RENAME TABLE {table.sql_name} TO {new}", f"ALTER TABLE {table.sql_name} RENAME TO {new}")
+    forms = (
+        f"RENAME TABLE {table.sql_name} TO {new}",
+        f"ALTER TABLE {table.sql_name} RENAME TO {new}",
+    )
 
     def after() -> None:
         table.name = name
 
-    return [AlteringSql(choose.choice(forms), Alteration(moves_to=f"{table.database}.{name}"))], after
+    return [
+        AlteringSql(choose.choice(forms), Alteration(moves_to=f"{table.database}.{name}"))
+    ], after
 
 
 def _ghost(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -319,7 +362,9 @@ def _ghost(choose: random.Random, table: Table, flavor: str) -> Made:
     if len(table.columns) > 14 or not table.key:
         return None
     column, definition, _, _ = _new_column(choose, table, flavor)
-    shadow, old = (f"{quoted(table.database)}.{quoted(f'_{table.name}_{end}')}" for end in ("gho", "del"))
+    shadow, old = (
+        f"{quoted(table.database)}.{quoted(f'_{table.name}_{end}')}" for end in ("gho", "del")
+    )
     log = f"{quoted(table.database)}.{quoted(f'_{table.name}_ghc')}"
     listed = ", ".join(quoted(column.name) for column in table.written)
     statements = [
@@ -340,18 +385,21 @@ def _ptosc(choose: random.Random, table: Table, flavor: str) -> Made:
     if len(table.columns) > 14 or not table.key:
         return None
     column, definition, _, _ = _new_column(choose, table, flavor)
-    shadow, old = (f"{quoted(table.database)}.{quoted(f'_{table.name}_{end}')}" for end in ("new", "old"))
+    shadow, old = (
+        f"{quoted(table.database)}.{quoted(f'_{table.name}_{end}')}" for end in ("new", "old")
+    )
     trigger = f"{quoted(table.database)}.{quoted(f'pt_osc_{table.name}_del')}"
     same = " AND ".join(f"{shadow}.{quoted(name)} <=> OLD.{quoted(name)}" for name in table.key)
     listed = ", ".join(quoted(column.name) for column in table.written)
     statements = [
         f"CREATE TABLE {shadow} LIKE {table.sql_name}",
         f"ALTER TABLE {shadow} ADD COLUMN {definition}",
-        f"CREATE TRIGGER {trigger} AFTER DELETE ON {table.sql_name} FOR EACH ROW DELETE IGNORE FROM {shadow} "
-        f"WHERE {same}",
-        f"INSERT LOW_PRIORITY IGNORE INTO {shadow} ({listed}) SELECT {listed} FROM {table.sql_name} "
-        "LOCK IN SHARE MODE /*pt-online-schema-change 1 copy table*/",
-        f"DELETE FROM {table.sql_name} ORDER BY {', '.join(quoted(name) for name in table.key)} LIMIT 1",
+        f"CREATE TRIGGER {trigger} AFTER DELETE ON {table.sql_name} FOR EACH ROW DELETE IGNORE "
+        f"FROM {shadow} WHERE {same}",
+        f"INSERT LOW_PRIORITY IGNORE INTO {shadow} ({listed}) SELECT {listed} FROM "
+        f"{table.sql_name} LOCK IN SHARE MODE /*pt-online-schema-change 1 copy table*/",
+        f"DELETE FROM {table.sql_name} ORDER BY "
+        f"{', '.join(quoted(name) for name in table.key)} LIMIT 1",
         f"RENAME TABLE {table.sql_name} TO {old}, {shadow} TO {table.sql_name}",
         f"DROP TABLE IF EXISTS {old}",
         f"DROP TRIGGER IF EXISTS {trigger}",

@@ -1,7 +1,9 @@
-"""A group of packs: many seeds as tables of one pipeline, worked on a server, captured, and compared at every cut.
+"""A group of packs: many seeds as tables of one pipeline, worked on a server, captured, and
+compared at every cut.
 
-How the log is captured is the first seed's choice: after each step, or afterwards in runs that end at chosen places,
-from the server or from copies of its journals; in merge batches of a few rows or of many.
+How the log is captured is the first seed's choice: after each step, or afterwards in runs that end
+at chosen places, from the server or from copies of its journals; in merge batches of a few rows or
+of many.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class Group:
         self.way = self.way or choose_way(self.choose)
         self.start: Place = ("", 0)
         self.executor = Executor(self.server)
-        self.packs = [Pack(seed, self.executor, size=self.size, kinds=self.kinds) for seed in self.seeds]
+        self.packs = [
+            Pack(seed, self.executor, size=self.size, kinds=self.kinds) for seed in self.seeds
+        ]
 
     @property
     def lake(self) -> Path:
@@ -137,7 +141,8 @@ class Group:
         if live:
             user, password = self.server.create_replication_user()
             source = {
-                "kind": "live", "host": self.server.host, "port": self.server.port, "user": user, "password": password,
+                "kind": "live", "host": self.server.host, "port": self.server.port, "user": user,
+                "password": password,
             }  # fmt: skip
         else:
             source = {"kind": "archive", "directory": self.folder / "journals"}
@@ -156,7 +161,9 @@ class Group:
 
     def capture_all(self, config: PipelineConfig, way: Way, choose: random.Random) -> None:
         """Capture what the log holds, in the way's number of runs."""
-        places = sorted(choose.sample(self.executor.places, min(way.runs - 1, len(self.executor.places))))
+        places = sorted(
+            choose.sample(self.executor.places, min(way.runs - 1, len(self.executor.places)))
+        )
         if way.archive:
             self.server.flush_journal()
             self.server.copy_journals(self.folder / "journals")
@@ -184,12 +191,15 @@ class Group:
 
 def rules_of(pack: Pack) -> list[dict[str, Any]]:
     """The pipeline's rules for a pack's tables: one for each of its modes."""
-    own: dict[str, dict[str, Any]] = {"soft_delete": {"name": "{schema}.{table}_soft"}}  # beside a mirror
+    # beside a mirror
+    own: dict[str, dict[str, Any]] = {"soft_delete": {"name": "{schema}.{table}_soft"}}
     if "keyless" in FEATURES:
         own["mirror"] = {"keyless": "row_hash"}
     elif pack.modes == ("mirror",):
         return []
-    return [{"tables": [f"{pack.database}.*"], "mode": mode, **own.get(mode, {})} for mode in pack.modes]
+    return [
+        {"tables": [f"{pack.database}.*"], "mode": mode, **own.get(mode, {})} for mode in pack.modes
+    ]
 
 
 def run_once(config: PipelineConfig, bound: Bound | None, *, cursors: CursorStore) -> None:

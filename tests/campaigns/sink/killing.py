@@ -1,4 +1,5 @@
-"""Captures in processes of their own, which kill themselves with SIGKILL at random fault points and are run again.
+"""Captures in processes of their own, which kill themselves with SIGKILL at random fault points and
+are run again.
 
 python -m tests.campaigns.sink.killing CONFIG [JOURNAL OFFSET] [--point NAME --occurrence N]
 """
@@ -41,7 +42,12 @@ class KilledRuns:
         file.write_text(json.dumps(document_of(config)), encoding="utf-8")
         at = [bound.journal, str(bound.offset)] if isinstance(bound, PositionConfig) else []
         for _ in range(choose.randint(0, KILLS_MAX)):
-            point = ["--point", choose.choice(FAULT_POINTS), "--occurrence", str(choose.randint(1, 4))]
+            point = [
+                "--point",
+                choose.choice(FAULT_POINTS),
+                "--occurrence",
+                str(choose.randint(1, 4)),
+            ]
             self.killed += self._run(str(file), *at, *point) == -signal.SIGKILL
         self._run(str(file), *at)
 
@@ -61,7 +67,8 @@ class KilledRuns:
 
 
 def document_of(config: PipelineConfig) -> dict[str, Any]:
-    """A configuration as plain values, the password in it: it goes to a process of the same user."""
+    """A configuration as plain values, the password in it: it goes to a process of the same
+    user."""
     document: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True, exclude_unset=True))
     if config.source.kind == "live":
         document["source"]["password"] = config.source.password.get_secret_value()
@@ -78,7 +85,11 @@ def main() -> int:
     config = PipelineConfig.model_validate_json(options.config.read_text(encoding="utf-8"))
     bound = PositionConfig(journal=options.at[0], offset=int(options.at[1])) if options.at else None
     cursors = FileCursorStore(options.config.parent / "cursors", source=SOURCE)
-    with listening(AtPoint(options.point, sigkill, options.occurrence)) if options.point else nullcontext():
+    with (
+        listening(AtPoint(options.point, sigkill, options.occurrence))
+        if options.point
+        else nullcontext()
+    ):
         run_once(config, bound, cursors=cursors)
     return 0
 

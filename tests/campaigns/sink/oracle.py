@@ -1,4 +1,5 @@
-"""What the server's tables held at each place of its log: its own SELECT after every transaction and every DDL."""
+"""What the server's tables held at each place of its log: its own SELECT after every transaction
+and every DDL."""
 
 from __future__ import annotations
 
@@ -44,11 +45,15 @@ class Oracle:
         quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (database, table))
         cursor.execute(f"SELECT {listed} FROM {quoted}")
         rows = [tuple(plain(value) for value in row) for row in cursor.fetchall()]
-        found.append(State(place, tuple(name for name, _ in columns), tuple(sorted(rows, key=repr))))
+        found.append(
+            State(place, tuple(name for name, _ in columns), tuple(sorted(rows, key=repr)))
+        )
 
     def before(self, state: State) -> State | None:
         """The state of the same table just before one; None where there was none."""
-        states = next(states for states in self.states.values() if any(one is state for one in states))
+        states = next(
+            states for states in self.states.values() if any(one is state for one in states)
+        )
         earlier = [one for one in states if one.place < state.place]
         return earlier[-1] if earlier else None
 

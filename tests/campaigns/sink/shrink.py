@@ -1,7 +1,9 @@
-"""A finding, shrunk: the statements of its pack are played again alone, with ever fewer of them, while it stays.
+"""A finding, shrunk: the statements of its pack are played again alone, with ever fewer of them,
+while it stays.
 
-Statements are dropped by halves, then by ever smaller runs; a statement that the server then refuses is passed over.
-Each trial is one capture of one table's pack, so the number of trials is bounded.
+Statements are dropped by halves, then by ever smaller runs; a statement that the server then
+refuses is passed over. Each trial is one capture of one table's pack, so the number of trials is
+bounded.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Script(Pack):
 
 
 def shrink(group: Group, table: str, folder: Path) -> str:
-    """The fewest statements found that still give a finding for the pack of `table`, as a script."""
+    """The fewest statements found that still give a finding for the pack of `table`, as a
+    script."""
     database = table.split(".", 1)[0]
     seed = next(pack.seed for pack in group.packs if pack.database == database)
     statements = [sql for owner, sql in group.executor.script if owner == seed]
@@ -54,7 +57,10 @@ def shrink(group: Group, table: str, folder: Path) -> str:
 
     found = fails(statements)
     if not found:
-        return f"seed {seed} alone does not show it: more than its own statements or the way of capturing is needed"
+        return (
+            f"seed {seed} alone does not show it: more than its own statements or the way of "
+            "capturing is needed"
+        )
     size = len(statements) // 2
     while size >= 1 and trials < TRIALS_MAX:
         at = 0
@@ -71,7 +77,9 @@ def shrink(group: Group, table: str, folder: Path) -> str:
 
 
 def _trial(group: Group, seed: int, statements: list[str], folder: Path, way: Way) -> str:
-    trial = Group(group.server, [seed], folder, group.spark, size=group.size, kinds=group.kinds, way=way)
+    trial = Group(
+        group.server, [seed], folder, group.spark, size=group.size, kinds=group.kinds, way=way
+    )
     trial.drop()
     try:
         trial.server.flush_journal()

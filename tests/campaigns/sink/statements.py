@@ -20,7 +20,9 @@ class Transaction:
     tables: tuple[Table, ...]
 
 
-def random_transaction(choose: random.Random, tables: list[Table], *, flavor: str, statements_max: int) -> Transaction:
+def random_transaction(
+    choose: random.Random, tables: list[Table], *, flavor: str, statements_max: int
+) -> Transaction:
     """A transaction on one table or several."""
     image = choose.choice(IMAGES)
     if any(not table.key for table in tables):
@@ -28,7 +30,9 @@ def random_transaction(choose: random.Random, tables: list[Table], *, flavor: st
     session = [f"SET SESSION binlog_row_image = '{image}'"]
     partial = flavor == "mysql" and image == "FULL" and choose.random() < 0.4
     if flavor == "mysql":
-        session.append(f"SET SESSION binlog_row_value_options = '{'PARTIAL_JSON' if partial else ''}'")
+        session.append(
+            f"SET SESSION binlog_row_value_options = '{'PARTIAL_JSON' if partial else ''}'"
+        )
     chosen = choose.sample(tables, choose.randint(1, len(tables)))
     statements: list[str] = []
     for _ in range(choose.randint(1, statements_max)):
@@ -44,7 +48,16 @@ def _change(choose: random.Random, table: Table, *, image: str) -> list[str]:
     """One change, of one statement or several."""
     kinds = [_insert] * (6 if len(table.keys) < 6 else 2)
     if table.keys:
-        kinds += [_update, _update, _update, _update_many, _update_equal, _delete, _delete_many, _update_json]
+        kinds += [
+            _update,
+            _update,
+            _update,
+            _update_many,
+            _update_equal,
+            _delete,
+            _delete_many,
+            _update_json,
+        ]
         kinds += [_replace, _upsert] if table.key else []
         kinds += [_move, _move, _swap, _delete_insert] if table.key else []
     return choose.choice(kinds)(choose, table)
@@ -55,7 +68,10 @@ def _known(choose: random.Random, table: Table) -> Row:
 
 
 def _remember(table: Table, row: Row) -> None:
-    names = table.key or tuple(column.name for column in table.written if "CHAR" in column.type.declared)[:1]
+    names = (
+        table.key
+        or tuple(column.name for column in table.written if "CHAR" in column.type.declared)[:1]
+    )
     names = names or (table.written[0].name,)
     table.keys.append({name: row[name] for name in names})
     del table.keys[:-30]
@@ -70,7 +86,11 @@ def _insert(choose: random.Random, table: Table) -> list[str]:
     rows = [table.row(choose) for _ in range(choose.choice((1, 1, 2, 4)))]
     for row in rows:
         _remember(table, row)
-    return [f"INSERT IGNORE INTO {table.sql_name} {_values(rows)}"] if len(rows) > 1 else [_one(table, rows[0])]
+    return (
+        [f"INSERT IGNORE INTO {table.sql_name} {_values(rows)}"]
+        if len(rows) > 1
+        else [_one(table, rows[0])]
+    )
 
 
 def _one(table: Table, row: Row) -> str:
@@ -102,24 +122,32 @@ def _update(choose: random.Random, table: Table) -> list[str]:
     if not table.others():
         return _move(choose, table)
     limit = "" if table.key else " LIMIT 1"
-    return [f"UPDATE {table.sql_name} SET {_settings(choose, table)} WHERE {table.where(_known(choose, table))}{limit}"]
+    return [
+        f"UPDATE {table.sql_name} SET {_settings(choose, table)} WHERE "
+        f"{table.where(_known(choose, table))}{limit}"
+    ]
 
 
 def _order(table: Table) -> str:
-    return ", ".join(quoted(name) for name in (table.key or tuple(column.name for column in table.columns[:3])))
+    return ", ".join(
+        quoted(name) for name in (table.key or tuple(column.name for column in table.columns[:3]))
+    )
 
 
 def _update_many(choose: random.Random, table: Table) -> list[str]:
     if not table.others():
         return _delete_many(choose, table)
     return [
-        f"UPDATE {table.sql_name} SET {_settings(choose, table)} ORDER BY {_order(table)} LIMIT {choose.randint(1, 8)}"
+        f"UPDATE {table.sql_name} SET {_settings(choose, table)} ORDER BY {_order(table)} LIMIT "
+        f"{choose.randint(1, 8)}"
     ]
 
 
 def _update_equal(choose: random.Random, table: Table) -> list[str]:
     name = quoted(choose.choice(table.written).name)
-    return [f"UPDATE {table.sql_name} SET {name} = {name} WHERE {table.where(_known(choose, table))}"]
+    return [
+        f"UPDATE {table.sql_name} SET {name} = {name} WHERE {table.where(_known(choose, table))}"
+    ]
 
 
 def _update_json(choose: random.Random, table: Table) -> list[str]:
@@ -135,7 +163,9 @@ def _update_json(choose: random.Random, table: Table) -> list[str]:
             f"JSON_SET({name}, '$.n', JSON_ARRAY(1, 'x'))",
         )
     )
-    return [f"UPDATE {table.sql_name} SET {name} = {change} WHERE {table.where(_known(choose, table))}"]
+    return [
+        f"UPDATE {table.sql_name} SET {name} = {change} WHERE {table.where(_known(choose, table))}"
+    ]
 
 
 def _delete(choose: random.Random, table: Table) -> list[str]:
@@ -158,7 +188,10 @@ def _move(choose: random.Random, table: Table) -> list[str]:
     """A key update, sometimes with other columns, sometimes of case alone."""
     old, new = _known(choose, table), _new_key(choose, table)
     if choose.random() < 0.2:
-        new = {n: f"UPPER({quoted(n)})" if "CHAR" in table.column(n).type.declared else v for n, v in old.items()}
+        new = {
+            n: f"UPPER({quoted(n)})" if "CHAR" in table.column(n).type.declared else v
+            for n, v in old.items()
+        }
     else:
         table.keys.append(new)
     also = f", {_settings(choose, table)}" if table.others() and choose.random() < 0.4 else ""
@@ -178,4 +211,7 @@ def _swap(choose: random.Random, table: Table) -> list[str]:
 
 def _delete_insert(choose: random.Random, table: Table) -> list[str]:
     key = _known(choose, table)
-    return [f"DELETE FROM {table.sql_name} WHERE {table.where(key)}", _one(table, table.row(choose) | key)]
+    return [
+        f"DELETE FROM {table.sql_name} WHERE {table.where(key)}",
+        _one(table, table.row(choose) | key),
+    ]

@@ -11,12 +11,25 @@ from tests.campaigns.sink.column_types import ColumnType, types_for
 Row = dict[str, str]  # column name -> SQL literal
 
 COLUMN_NAMES = (
-    "id", "name", "select", "Größe", "a.b", "tick`et", 'quo"te', "it's", "漢字", "a-b", "$x", "per%cent", "back\\slash",
-    "#--", "/*c*/", "order", "value", "key", "b", "Ωmega", "n1", "n2", "n3", "n4", "{{0}}".strip("{}"),
+    "id", "name", "select", "Größe", "a.b", "tick`et", 'quo"te', "it's", "漢字", "a-b", "$x",
+    "per%cent", "back\\slash",
+    "#--", "/*c*/", "order", "value", "key", "b", "Ωmega", "n1", "n2", "n3", "n4",
+    "{{0}}".strip("{}"),
 )  # fmt: skip
 # Delta takes these only with column mapping.
 ODD_COLUMN_NAMES = ("two words", "a,b", "x=y", "(p)", "{c}", "semi;colon")
-TABLE_NAMES = ("orders", "Tabelle_ü", "table", "漢字表", "it's", "tick`et", "a-b", "dot.ted", "back\\slash", "100%")
+TABLE_NAMES = (
+    "orders",
+    "Tabelle_ü",
+    "table",
+    "漢字表",
+    "it's",
+    "tick`et",
+    "a-b",
+    "dot.ted",
+    "back\\slash",
+    "100%",
+)
 KEY_SHAPES = ("int", "int", "int", "any", "any", "composite", "composite", "string")
 
 
@@ -35,7 +48,10 @@ class Column:
     @property
     def definition(self) -> str:
         if self.generated:
-            return f"{quoted(self.name)} {self.type.declared} GENERATED ALWAYS AS ({self.generated}) STORED"
+            return (
+                f"{quoted(self.name)} {self.type.declared} GENERATED ALWAYS AS "
+                f"({self.generated}) STORED"
+            )
         declared = self.type.declared.removesuffix(" NULL")
         return f"{quoted(self.name)} {declared} {'NULL' if self.nullable else 'NOT NULL'}"
 
@@ -47,7 +63,8 @@ class Column:
 
 @dataclass
 class Table:
-    """A table as the generator believes it to be; a statement that the server refuses changes nothing here.
+    """A table as the generator believes it to be; a statement that the server refuses changes
+    nothing here.
 
     Attributes:
         keys: literals of keys that may exist.
@@ -111,7 +128,9 @@ def random_table(choose: random.Random, *, database: str, flavor: str, keyless: 
     shape = choose.choice(shapes)
     key_types = {
         "int": [next(known for known in types if known.declared == "INT")],
-        "string": [choose.choice([known for known in types if known.key and "CHAR" in known.declared])],
+        "string": [
+            choose.choice([known for known in types if known.key and "CHAR" in known.declared])
+        ],
         "any": [choose.choice([known for known in types if known.key])],
         "composite": choose.sample([known for known in types if known.key], choose.randint(2, 3)),
         "none": [],
@@ -124,7 +143,9 @@ def random_table(choose: random.Random, *, database: str, flavor: str, keyless: 
     table.key = tuple(names)
     table.unique = bool(names) and "unique_key" in FEATURES and choose.random() < 0.15
     for _ in range(choose.randint(3, 12) - len(names)):
-        column = Column(table.fresh_name(choose), choose.choice(types), nullable=choose.random() < 0.8)
+        column = Column(
+            table.fresh_name(choose), choose.choice(types), nullable=choose.random() < 0.8
+        )
         table.columns.append(column)
     numbers = [column for column in table.columns if column.type.declared == "SMALLINT"]
     if numbers and choose.random() < 0.5:
@@ -133,9 +154,13 @@ def random_table(choose: random.Random, *, database: str, flavor: str, keyless: 
         table.columns.append(Column(table.fresh_name(choose), twice, generated=expression))
     if choose.random() < 0.5:  # the key is not always in front
         choose.shuffle(table.columns)
-    table.options = choose.choice(("", "", "CHARACTER SET utf8mb4", "ROW_FORMAT=DYNAMIC", "CHARACTER SET latin1"))
+    table.options = choose.choice(
+        ("", "", "CHARACTER SET utf8mb4", "ROW_FORMAT=DYNAMIC", "CHARACTER SET latin1")
+    )
     if table.options.endswith("latin1"):
         for column in table.columns:
-            if column.type.declared.startswith(("CHAR", "VARCHAR", "TEXT", "MEDIUMTEXT", "ENUM", "SET")):
+            if column.type.declared.startswith(
+                ("CHAR", "VARCHAR", "TEXT", "MEDIUMTEXT", "ENUM", "SET")
+            ):
                 table.options = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
     return table

@@ -1,4 +1,5 @@
-"""A sample of `make torture-sink`: a few seeds on each server, every cut against the server's SELECT."""
+"""A sample of `make torture-sink`: a few seeds on each server, every cut against the server's
+SELECT."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ MODES = {"mysql": {"mirror", "soft_delete", "history", "changelog"}, "mariadb": 
 
 
 def test_k13_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, spark: Any) -> None:
-    """K2, K10, K11, K13: whatever the workload, its DDL, the crash in between, and the way in which it is captured."""
+    """K2, K10, K11, K13: whatever the workload, its DDL, the crash in between, and the way in which
+    it is captured."""
     group = Group(server, SEEDS[server.flavor], tmp_path, SPARK, size=SIZE, way=WAYS[server.flavor])
     try:
         verdict = group.play()
@@ -49,7 +51,10 @@ def test_k13_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, sp
 def _assert_spark_agrees(lake: Lake, spark: Any) -> None:
     """Spark reads one table as the plain reader does, at the last cut."""
     cut = lake.cuts()[-1]
-    name, version = max(((name, table.table_version) for name, table in cut.tables.items()), key=lambda pair: pair[1])
+    name, version = max(
+        ((name, table.table_version) for name, table in cut.tables.items()),
+        key=lambda pair: pair[1],
+    )
     there = lake.table(name, version)
     rows = table_frame(spark, lake.paths.table(name), version=version).toArrow().to_pylist()
     got = sorted((tuple(plain(value) for value in row.values()) for row in rows), key=repr)

@@ -1,4 +1,5 @@
-"""A reader that polls cuts while money moves between two tables never sees a sum that is off by one cent."""
+"""A reader that polls cuts while money moves between two tables never sees a sum that is off by one
+cent."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ class Writer(threading.Thread):
                 giving, taking = (self._choose.choice(TABLES) for _ in range(2))
                 for table, sign in ((giving, "-"), (taking, "+")):
                     account = self._choose.randrange(ACCOUNTS)
-                    cursor.execute(f"UPDATE {table} SET balance = balance {sign} {amount} WHERE id = {account}")
+                    cursor.execute(
+                        f"UPDATE {table} SET balance = balance {sign} {amount} WHERE id = {account}"
+                    )
                 self._connection.commit()
                 moved += 1
                 if moved == self._at_least:
@@ -75,7 +78,9 @@ class Reader(threading.Thread):
             self._wanted += 1
             wanted = self._wanted
             self._asked.notify_all()
-            assert self._asked.wait_for(lambda: self._done >= wanted or self.failure is not None, DEADLINE_S)
+            assert self._asked.wait_for(
+                lambda: self._done >= wanted or self.failure is not None, DEADLINE_S
+            )
 
     def end(self) -> None:
         with self._asked:
@@ -106,7 +111,11 @@ class Reader(threading.Thread):
             return
         cut = read_cut(self._paths, numbers[-1])
         total = sum(
-            (balance_of(self._paths.table(name), table.table_version) for name, table in cut.tables.items()), Decimal(0)
+            (
+                balance_of(self._paths.table(name), table.table_version)
+                for name, table in cut.tables.items()
+            ),
+            Decimal(0),
         )
         self.sums.setdefault(cut.batch_number, set()).add(total)
 
@@ -116,7 +125,8 @@ def balance_of(folder: Path, version: int) -> Decimal:
 
 
 class Watcher:
-    """Lets the reader look in the middle of each batch: one of the two tables is merged, the cut is not yet out."""
+    """Lets the reader look in the middle of each batch: one of the two tables is merged, the cut is
+    not yet out."""
 
     def __init__(self, reader: Reader, lake: Path, database: str) -> None:
         self._reader = reader
@@ -125,7 +135,9 @@ class Watcher:
 
     def reached(self, point: str) -> None:
         if point == "between_merges":
-            newest = [len(list((folder / "_delta_log").glob("*.json"))) - 1 for folder in self._folders]
+            newest = [
+                len(list((folder / "_delta_log").glob("*.json"))) - 1 for folder in self._folders
+            ]
             if min(newest) > 0:
                 pairs = zip(self._folders, newest, strict=True)
                 self.without_cut.add(sum((balance_of(*pair) for pair in pairs), Decimal(0)))
@@ -135,7 +147,11 @@ class Watcher:
 
 @pytest.mark.whole
 def test_k3_cuts_hold_the_sum(
-    server: Server, fresh_database: str, torture_config: Callable[..., PipelineConfig], tmp_path: Path, spark: Any
+    server: Server,
+    fresh_database: str,
+    torture_config: Callable[..., PipelineConfig],
+    tmp_path: Path,
+    spark: Any,
 ) -> None:
     """Every look at the newest cut gives the same sum, also while the next one is being merged."""
     journal, offset = server.end_position()
@@ -143,7 +159,9 @@ def test_k3_cuts_hold_the_sum(
     for table in TABLES:
         server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, balance DECIMAL(12,2) NOT NULL)")
     rows = ", ".join(f"({number}, 100.00)" for number in range(ACCOUNTS))
-    server.execute_all("BEGIN", *(f"INSERT INTO {table} VALUES {rows}" for table in TABLES), "COMMIT")
+    server.execute_all(
+        "BEGIN", *(f"INSERT INTO {table} VALUES {rows}" for table in TABLES), "COMMIT"
+    )
     config = torture_config(
         server,
         include=[f"{fresh_database}.{table}" for table in TABLES],
@@ -171,4 +189,6 @@ def test_k3_cuts_hold_the_sum(
         reader.end()
     assert len(reader.sums) > CUTS
     assert set.union(*reader.sums.values()) == {SUM}
-    assert watcher.without_cut - {SUM}, "without cuts no sum would have been wrong: this test shows nothing"
+    assert watcher.without_cut - {SUM}, (
+        "without cuts no sum would have been wrong: this test shows nothing"
+    )

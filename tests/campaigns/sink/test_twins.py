@@ -1,4 +1,5 @@
-"""The oracles themselves, without Spark: the twins agree with the server, and the comparison sees what is wrong."""
+"""The oracles themselves, without Spark: the twins agree with the server, and the comparison sees
+what is wrong."""
 
 from __future__ import annotations
 
@@ -22,12 +23,28 @@ from tests.support.delta_reader import _bitmap_array, read_delta
 
 SEEDS = range(9201, 9211)
 SIZE = Size(tables_max=1, steps=2, transactions_max=3, changes_max=4)
-ALTERING = frozenset({"drop_column", "rename_column", "drop_add", "swap_columns", "widen", "truncate", "rename_table"})
-_DELTA_TYPES = {"INT": "integer", "VARBINARY(20)": "binary", "DATETIME": "timestamp_ntz", "DOUBLE": "double"}
+ALTERING = frozenset(
+    {
+        "drop_column",
+        "rename_column",
+        "drop_add",
+        "swap_columns",
+        "widen",
+        "truncate",
+        "rename_table",
+    }
+)
+_DELTA_TYPES = {
+    "INT": "integer",
+    "VARBINARY(20)": "binary",
+    "DATETIME": "timestamp_ntz",
+    "DOUBLE": "double",
+}
 
 
 def test_twins_agree_with_the_server(server: Server, tmp_path: Path) -> None:
-    """What the modes' twins say of the present has the keys that the server's SELECT has, at every place."""
+    """What the modes' twins say of the present has the keys that the server's SELECT has, at every
+    place."""
     server.flush_journal()
     start = server.end_position()
     executor = Executor(server)
@@ -41,7 +58,12 @@ def test_twins_agree_with_the_server(server: Server, tmp_path: Path) -> None:
         server.copy_journals(journals)
         changes = read_changes(sorted(journals.iterdir()), start=start)
         assert {kind for pack in packs for kind in pack.changes} >= ALTERING - {"swap_columns"}
-        compared = sum(_compare(table, executor, changes) for pack in packs for table in pack.tables if table.key)
+        compared = sum(
+            _compare(table, executor, changes)
+            for pack in packs
+            for table in pack.tables
+            if table.key
+        )
         assert compared > 50
     finally:
         executor.close()
@@ -65,13 +87,20 @@ def _compare(table: Table, executor: Executor, changes: dict[str, list[Change]])
         assert state.columns is not None
         assert len(rows) == len(state.rows), (table.full_name, state.place)
         for other in (open_versions, alive):
-            assert sorted(repr(key_of(row, key)) for row in other) == sorted(repr(key_of(row, key)) for row in rows)
+            assert sorted(repr(key_of(row, key)) for row in other) == sorted(
+                repr(key_of(row, key)) for row in rows
+            )
         if state is states[-1]:
             for column in (one for one in table.columns if one.type.declared in _DELTA_TYPES):
                 if all(column.name in row for row in rows):
-                    at, delta_type = state.columns.index(column.name), _DELTA_TYPES[column.type.declared]
+                    at, delta_type = (
+                        state.columns.index(column.name),
+                        _DELTA_TYPES[column.type.declared],
+                    )
                     told = [value_of(row[column.name], delta_type) for row in rows]
-                    assert sorted(map(repr, told)) == sorted(repr(row[at]) for row in state.rows), column.name
+                    assert sorted(map(repr, told)) == sorted(repr(row[at]) for row in state.rows), (
+                        column.name
+                    )
         compared += len(rows)
     return compared
 
@@ -84,7 +113,9 @@ def test_a_wrong_row_is_found(tmp_path: Path) -> None:
     assert rows_of(read_delta(tmp_path / "t", 0), ["id"]) == [(1,), (2,), (3,)]
 
     def wrong(columns: tuple[str, ...], *rows: tuple[object, ...]) -> str:
-        return difference(there, State(("binlog.000001", 4), columns, tuple(sorted(rows, key=repr))))
+        return difference(
+            there, State(("binlog.000001", 4), columns, tuple(sorted(rows, key=repr)))
+        )
 
     assert wrong(("id", "v"), (1, "a"), (2, None)) == ""
     assert "1 rows missing, 1 too many" in wrong(("id", "v"), (1, "A"), (2, None))
@@ -95,7 +126,8 @@ def test_a_wrong_row_is_found(tmp_path: Path) -> None:
 
 
 def test_deletion_vectors_of_every_container() -> None:
-    """Array, bitmap and run containers, and more than one key, as the format's description has them."""
+    """Array, bitmap and run containers, and more than one key, as the format's description has
+    them."""
     array = struct.pack("<3H", 1, 7, 65535)
     bits = bytearray(8192)
     for value in range(5000):
@@ -107,8 +139,19 @@ def test_deletion_vectors_of_every_container() -> None:
         + array
         + bytes(bits)
     )
-    runs = struct.pack("<I", 12347) + b"\x01" + struct.pack("<2H", 3, 11) + struct.pack("<5H", 2, 10, 4, 100, 6)
-    data = struct.pack("<IQ", 1681511377, 2) + struct.pack("<I", 0) + plain_map + struct.pack("<I", 1) + runs
+    runs = (
+        struct.pack("<I", 12347)
+        + b"\x01"
+        + struct.pack("<2H", 3, 11)
+        + struct.pack("<5H", 2, 10, 4, 100, 6)
+    )
+    data = (
+        struct.pack("<IQ", 1681511377, 2)
+        + struct.pack("<I", 0)
+        + plain_map
+        + struct.pack("<I", 1)
+        + runs
+    )
     expected = {1, 7, 65535} | {65536 + value for value in range(5000)}
     base = (1 << 32) | (3 << 16)
     expected |= {base + value for value in (*range(10, 15), *range(100, 107))}

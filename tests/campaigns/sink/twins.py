@@ -2,11 +2,13 @@
 
 Rules:
 - A key update is a delete of the old key and an insert of the new one (K11).
-- `history`: SCD type 2 as Spark's AUTO CDC keeps it: a version of a row holds from the change that made it up to the
-  one that replaced or deleted it; a change that leaves every tracked column as it is changes the version in place.
+- `history`: SCD type 2 as Spark's AUTO CDC keeps it: a version of a row holds from the change that
+  made it up to the one that replaced or deleted it; a change that leaves every tracked column as it
+  is changes the version in place.
 - `soft_delete`: a deleted row stays with its last values, marked.
 - `changelog`: every change, with its images, in order.
-- What DDL does to rows (`alterations`) stands among the changes; TRUNCATE deletes all rows, as the mode tells deletes.
+- What DDL does to rows (`alterations`) stands among the changes; TRUNCATE deletes all rows, as the
+  mode tells deletes.
 """
 
 from __future__ import annotations
@@ -40,13 +42,18 @@ class Step:
 
 
 def whole_changes(changes: Iterable[Item], key: Sequence[str]) -> list[Whole | Step]:
-    """Changes with their images completed from the rows that the table had; `key` is that before all of them."""
+    """Changes with their images completed from the rows that the table had; `key` is that before
+    all of them."""
     rows: dict[Key, Values] = {}
     found: list[Whole | Step] = []
     for index, change in enumerate(changes):
         if isinstance(change, Altered):
             key = change.alteration.key(key)
-            kept = () if change.alteration.truncates else tuple(map(change.alteration.row, rows.values()))
+            kept = (
+                ()
+                if change.alteration.truncates
+                else tuple(map(change.alteration.row, rows.values()))
+            )
             rows = {key_of(row, key): row for row in kept}
             found.append(Step(change, index))
             continue
@@ -98,7 +105,10 @@ def soft_delete(changes: Iterable[Whole | Step], key: Sequence[str]) -> list[Kep
         if isinstance(whole, Step):
             alteration = whole.altered.alteration
             key = alteration.key(key)
-            kept = [Kept(alteration.row(one.row), one.deleted or alteration.truncates) for one in rows.values()]
+            kept = [
+                Kept(alteration.row(one.row), one.deleted or alteration.truncates)
+                for one in rows.values()
+            ]
             rows = {key_of(one.row, key): one for one in kept}
             continue
         if whole.before is not None:
@@ -122,7 +132,8 @@ class Version:
 def history(
     changes: Iterable[Whole | Step], key: Sequence[str], *, tracked: Sequence[str] | None = None
 ) -> list[Version]:
-    """Every version of every row, in the order in which they began; all columns are tracked where none are named."""
+    """Every version of every row, in the order in which they began; all columns are tracked where
+    none are named."""
     current: dict[Key, Version] = {}
     versions: list[Version] = []
     for whole in changes:
@@ -155,7 +166,9 @@ def history(
 
 def _same(old: Values, new: Values, tracked: Sequence[str] | None) -> bool:
     """Whether nothing that counts has changed; a column that the old row did not have yet has."""
-    return all(name in old and old[name] == new.get(name) for name in (new if tracked is None else tracked))
+    return all(
+        name in old and old[name] == new.get(name) for name in (new if tracked is None else tracked)
+    )
 
 
 @dataclass

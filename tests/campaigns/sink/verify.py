@@ -77,9 +77,11 @@ def verify(
     """Compare every target of every cut with the server's SELECT, and with the twin of its mode.
 
     Args:
-        changes: the log's changes by source table, where targets other than mirrors are to be compared.
+        changes: the log's changes by source table, where targets other than mirrors are to be
+            compared.
         altered: what DDL did to rows without row events, in order.
-        may_stop: whether a DDL that may stop its table by the product's own rules was run on a source table.
+        may_stop: whether a DDL that may stop its table by the product's own rules was run on a
+            source table.
     """
     verdict = Verdict()
     for cut in lake.cuts():
@@ -130,7 +132,8 @@ def _target(
     if table.spec.mode == "mirror" and name != source:
         return f"shows {source}, and not the table of its name (K28)"
     if expected is not None and expected.columns is None:
-        expected = oracle.before(expected)  # dropped: the target is kept as it was (schema_changes.drop_table)
+        # dropped: the target is kept as it was (schema_changes.drop_table)
+        expected = oracle.before(expected)
     if expected is None or expected.columns is None:
         return ""
     verdict.compared += 1

@@ -1,8 +1,9 @@
 """Targets that are no mirrors, beside the server's SELECT and the slow twin of their mode.
 
-Two things are compared: what such a table says of the present must be what the server has; and everything that it holds
-must be what the twin makes of the log's changes and of the DDL between them. Columns that a row's change did not have
-yet are not compared, nor those that the source has no more.
+Two things are compared: what such a table says of the present must be what the server has; and
+everything that it holds must be what the twin makes of the log's changes and of the DDL between
+them. Columns that a row's change did not have yet are not compared, nor those that the source has
+no more.
 """
 
 from __future__ import annotations
@@ -33,16 +34,22 @@ def _columns(there: DeltaTable, expected: State) -> list[str]:
 
 
 def _told(row: Values, there: DeltaTable, names: Sequence[str]) -> tuple[Any, ...]:
-    """A twin's row in the plain form of the table's columns; those that it does not have are left open."""
+    """A twin's row in the plain form of the table's columns; those that it does not have are left
+    open."""
     return tuple(value_of(row[name], there.types[name]) if name in row else ... for name in names)
 
 
 def _held(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(... if wanted is ... else plain(row[name]) for name, wanted in zip(names, like, strict=True))
+    return tuple(
+        ... if wanted is ... else plain(row[name]) for name, wanted in zip(names, like, strict=True)
+    )
 
 
-def compare_soft_delete(there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]) -> str:
-    """Rows that are not marked are the server's; the marked ones are those that were deleted, as they last were."""
+def compare_soft_delete(
+    there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]
+) -> str:
+    """Rows that are not marked are the server's; the marked ones are those that were deleted, as
+    they last were."""
     alive = replace(there, rows=[row for row in there.rows if not row[DELETED]])
     found = difference(alive, expected)
     if found:
@@ -57,8 +64,11 @@ def compare_soft_delete(there: DeltaTable, expected: State, items: list[Item], k
     return f"deleted rows: {found}" if found else ""
 
 
-def compare_history(there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]) -> str:
-    """Open versions are the server's rows; all versions are the twin's, each from one change up to another."""
+def compare_history(
+    there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]
+) -> str:
+    """Open versions are the server's rows; all versions are the twin's, each from one change up to
+    another."""
     present = replace(there, rows=[row for row in there.rows if row[END] is None])
     found = difference(present, expected)
     if found:
@@ -81,17 +91,27 @@ def compare_history(there: DeltaTable, expected: State, items: list[Item], key: 
     for row, version in zip(rows, versions, strict=True):
         for seq, index in ((row[START], version.start), (row[END], version.end)):
             if (seq is None) != (index is None):
-                return f"a version that began at change {version.start} ends at {seq}, in the twin at {index}"
+                return (
+                    f"a version that began at change {version.start} ends at {seq}, in the "
+                    f"twin at {index}"
+                )
             if seq is None or index is None:
                 continue
             if change_of.setdefault(int(seq) >> 1, index) != index:
                 return f"seq {seq} stands for changes {change_of[int(seq) >> 1]} and {index}"
     ordered = [change_of[seq] for seq in sorted(change_of)]
-    return "" if ordered == sorted(set(ordered)) else f"seqs are not in the order of the changes: {ordered}"
+    return (
+        ""
+        if ordered == sorted(set(ordered))
+        else f"seqs are not in the order of the changes: {ordered}"
+    )
 
 
-def compare_changelog(there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]) -> str:
-    """Every change of the log, once, in order, with its images; applied one by one they give the server's rows."""
+def compare_changelog(
+    there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]
+) -> str:
+    """Every change of the log, once, in order, with its images; applied one by one they give the
+    server's rows."""
     rows = sorted(there.rows, key=lambda row: int(row[SEQ]))
     if len({int(row[SEQ]) for row in rows}) != len(rows):
         return "two rows have one seq"
@@ -100,12 +120,17 @@ def compare_changelog(there: DeltaTable, expected: State, items: list[Item], key
     if len(rows) == len(wanted):
         got = [_as_logged(row, like, names) for row, like in zip(rows, wanted, strict=True)]
     else:
-        got = [(row[OP], row[TRANSACTION], tuple(plain(row[name]) for name in names)) for row in rows]
+        got = [
+            (row[OP], row[TRANSACTION], tuple(plain(row[name]) for name in names)) for row in rows
+        ]
     if got != wanted:
         return row_difference(wanted, got, columns=names) or "changes are not in the log's order"
     for one, other in pairwise(rows):
         if one[TRANSACTION] == other[TRANSACTION] and one[ORDINAL] >= other[ORDINAL]:
-            return f"ordinals do not grow in transaction {one[TRANSACTION]}: {one[ORDINAL]}, {other[ORDINAL]}"
+            return (
+                f"ordinals do not grow in transaction {one[TRANSACTION]}: {one[ORDINAL]}, "
+                f"{other[ORDINAL]}"
+            )
     if any(isinstance(item, Altered) and item.alteration.keys for item in items):
         return ""  # rows of before the new key cannot be found by it
     return _replayed(rows, expected, logged, key)
@@ -149,9 +174,11 @@ def _log(items: Sequence[Item]) -> list[Line]:
 
 
 def _logged(line: Line, there: DeltaTable, names: Sequence[str]) -> tuple[Any, ...]:
-    """A row of the changelog as the log tells it: op, transaction, the row, the row before; `...` is left open.
+    """A row of the changelog as the log tells it: op, transaction, the row, the row before; `...`
+    is left open.
 
-    A column that neither image holds is NULL in the changelog if the table had it, and also if it came later.
+    A column that neither image holds is NULL in the changelog if the table had it, and also if it
+    came later.
     """
     if line.change is None:
         return "truncate", ..., (None,) * len(names), None
@@ -167,7 +194,8 @@ def _as_logged(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tupl
     before = row[BEFORE]
     if before is not None and like[3] is not None:
         old: Any = tuple(
-            ... if wanted is ... else plain(before.get(name)) for name, wanted in zip(names, like[3], strict=True)
+            ... if wanted is ... else plain(before.get(name))
+            for name, wanted in zip(names, like[3], strict=True)
         )
     else:
         old = before
@@ -175,7 +203,8 @@ def _as_logged(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tupl
 
 
 def _replayed(rows: list[Values], expected: State, lines: list[Line], key: Sequence[str]) -> str:
-    """The changelog's own rows, applied in order, on the columns that the table has had from the begin."""
+    """The changelog's own rows, applied in order, on the columns that the table has had from the
+    begin."""
     if not key or not lines or expected.columns is None or lines[0].after is None:
         return ""
     names = [name for name in expected.columns if name in lines[0].after]

@@ -1,4 +1,5 @@
-"""Packs: a seed's tables, transactions and DDL, run on a real server step by step, with what the server then holds."""
+"""Packs: a seed's tables, transactions and DDL, run on a real server step by step, with what the
+server then holds."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class Executor:
     def __post_init__(self) -> None:
         self._connection = self.server.root_connection(autocommit=True, charset="utf8mb4")
         self._cursor: Any = self._connection.cursor()
-        self._cursor.execute("SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'")
+        self._cursor.execute(
+            "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'"
+        )
         self._cursor.execute("SET SESSION foreign_key_checks = 1, innodb_lock_wait_timeout = 5")
 
     def close(self) -> None:
@@ -75,21 +78,28 @@ class Executor:
             self.oracle.note(self._cursor, database, table, place)
 
     def names_in(self, database: str) -> list[str]:
-        self._cursor.execute("SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (database,))
+        self._cursor.execute(
+            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (database,)
+        )
         return [name for (name,) in self._cursor.fetchall()]
 
 
 class Pack:
-    """What one seed does. Deterministic: the same seed on the same server flavor runs the same SQL."""
+    """What one seed does. Deterministic: the same seed on the same server flavor runs the same
+    SQL."""
 
-    def __init__(self, seed: int, executor: Executor, *, size: Size, kinds: frozenset[str] = KINDS) -> None:
+    def __init__(
+        self, seed: int, executor: Executor, *, size: Size, kinds: frozenset[str] = KINDS
+    ) -> None:
         self.seed = seed
         self.database = f"pack{seed}"
         self._choose = random.Random(seed)
         self._executor = executor
         self._size = size
         # A draw of its own, so that a mode that is switched on changes no pack's SQL.
-        self.modes = random.Random(f"modes {seed}").choice(MODES) if "modes" in FEATURES else ("mirror",)
+        self.modes = (
+            random.Random(f"modes {seed}").choice(MODES) if "modes" in FEATURES else ("mirror",)
+        )
         self._kinds = kinds
         self.tables: list[Table] = []
         self.changes: list[str] = []  # kinds of the DDL that was done
@@ -101,8 +111,13 @@ class Pack:
         assert self._executor.try_sql(f"CREATE DATABASE {quoted(self.database)}")
         wanted = self._choose.choice((1, 1, self._size.tables_max))
         while len(self.tables) < wanted:
-            flavor, keyless = self._executor.server.flavor, not {"soft_delete", "history"} & set(self.modes)
-            table = random_table(self._choose, database=self.database, flavor=flavor, keyless=keyless)
+            flavor, keyless = (
+                self._executor.server.flavor,
+                not {"soft_delete", "history"} & set(self.modes),
+            )
+            table = random_table(
+                self._choose, database=self.database, flavor=flavor, keyless=keyless
+            )
             if table.name in {known.name for known in self.tables}:
                 continue
             if self._executor.try_sql(table.create_sql()):
@@ -140,7 +155,9 @@ class Pack:
             return
         table = self._choose.choice(going_on)
         kinds = self._kinds - {"drop_table"} if len(self.tables) == 1 else self._kinds
-        change = random_change(self._choose, table, flavor=self._executor.server.flavor, kinds=kinds)
+        change = random_change(
+            self._choose, table, flavor=self._executor.server.flavor, kinds=kinds
+        )
         name = table.full_name
         before = set(self._executor.names_in(self.database))
         done = 0
@@ -153,7 +170,9 @@ class Pack:
             there = before | set(self._executor.names_in(self.database))
             self._executor.note(*((self.database, one) for one in sorted(there)))
             if isinstance(sql, AlteringSql):
-                self._executor.altered.append(Altered(name, self._executor.places[-1], sql.alteration))
+                self._executor.altered.append(
+                    Altered(name, self._executor.places[-1], sql.alteration)
+                )
         if done == len(change.statements):
             change.after()
             left = self._executor.names_in(self.database)
@@ -163,6 +182,7 @@ class Pack:
             self._settle(table)
 
     def _settle(self, table: Table) -> None:
-        """A change of several statements that the server refused halfway: go on with the table if it is whole."""
+        """A change of several statements that the server refused halfway: go on with the table if
+        it is whole."""
         if table.name not in self._executor.names_in(self.database):
             self.tables.remove(table)

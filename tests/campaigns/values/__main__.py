@@ -27,22 +27,33 @@ FINDINGS_SHOWN = 200
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.values", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the random values")
-    parser.add_argument("--types", type=int, help="how many types, drawn by the seed; all by default")
+    parser.add_argument(
+        "--types", type=int, help="how many types, drawn by the seed; all by default"
+    )
     parser.add_argument("--flavor", choices=("mysql", "mariadb"), help="one server only")
-    parser.add_argument("--engine", default="MyISAM", help="of the tables; InnoDB takes three times as long")
-    parser.add_argument("--untouched", action="store_true", help="list pairs that need a reload for nothing")
+    parser.add_argument(
+        "--engine", default="MyISAM", help="of the tables; InnoDB takes three times as long"
+    )
+    parser.add_argument(
+        "--untouched", action="store_true", help="list pairs that need a reload for nothing"
+    )
     options = parser.parse_args()
     flavors: list[Flavor] = [options.flavor] if options.flavor else ["mysql", "mariadb"]
     started = time.monotonic()
     told = Counter[str]()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=Console(stderr=True)) as progress, ThreadPoolExecutor(len(flavors)) as pool:
+    with (
+        Progress(*columns, console=Console(stderr=True)) as progress,
+        ThreadPoolExecutor(len(flavors)) as pool,
+    ):
 
         def play(flavor: Flavor) -> Report:
             task = progress.add_task(flavor, total=options.types or len(SAMPLES))
             with Server(flavor, {"binlog_row_metadata": "FULL"}) as server:
                 server.execute("CREATE DATABASE d DEFAULT CHARSET utf8mb4")
-                campaign = Campaign(server, "d", seed=options.seed, types=options.types, engine=options.engine)
+                campaign = Campaign(
+                    server, "d", seed=options.seed, types=options.types, engine=options.engine
+                )
                 for _ in campaign.run():
                     progress.advance(task)
                     while told[flavor] < len(campaign.report.findings):
@@ -62,7 +73,9 @@ def main() -> int:
 
 def _lines(reports: dict[Flavor, Report], *, with_untouched: bool) -> Iterator[str]:
     for flavor, report in reports.items():
-        yield f"{flavor}: " + ", ".join(f"{name} {count:,}" for name, count in sorted(report.figures.items()))
+        yield f"{flavor}: " + ", ".join(
+            f"{name} {count:,}" for name, count in sorted(report.figures.items())
+        )
         yield f"{flavor}: findings {len(report.findings)}"
         yield from (f"  {finding}" for finding in report.findings[:FINDINGS_SHOWN])
     untouched = set.intersection(*(report.untouched for report in reports.values()))

@@ -1,10 +1,13 @@
-"""MODIFY of every ordered pair of types on a server, against what `schema` decides of it, value by value.
+"""MODIFY of every ordered pair of types on a server, against what `schema` decides of it, value by
+value.
 
 Rules:
-- The decision is made from texts alone, as a run makes it: CREATE TABLE through the schema history, then the ALTER.
-- A value counts as certain where the decision lets it pass: it must then be what the server's SELECT gives.
-- Outside of strict mode many columns are altered by one statement; in strict mode each pair is altered alone, without
-  the rows that the server refuses, one after the other.
+- The decision is made from texts alone, as a run makes it: CREATE TABLE through the schema history,
+  then the ALTER.
+- A value counts as certain where the decision lets it pass: it must then be what the server's
+  SELECT gives.
+- Outside of strict mode many columns are altered by one statement; in strict mode each pair is
+  altered alone, without the rows that the server refuses, one after the other.
 """
 
 from __future__ import annotations
@@ -87,7 +90,8 @@ class Report:
     Attributes:
         figures: pairs, values, and what became of them.
         findings: certain values that are not the server's.
-        untouched: pairs that need a reload though no value of theirs changed; (old, new) of `LOOSE`.
+        untouched: pairs that need a reload though no value of theirs changed; (old, new) of
+            `LOOSE`.
     """
 
     figures: Counter[str] = field(default_factory=Counter)
@@ -124,7 +128,13 @@ class Campaign:
     """One server's part."""
 
     def __init__(
-        self, server: Server, database: str, *, seed: int, types: int | None = None, engine: str = "InnoDB"
+        self,
+        server: Server,
+        database: str,
+        *,
+        seed: int,
+        types: int | None = None,
+        engine: str = "InnoDB",
     ) -> None:
         """`types`: how many types, drawn by the seed; None for all."""
         self._engine = engine
@@ -150,28 +160,38 @@ class Campaign:
             yield old.declared
 
     def run_charsets(self) -> Iterator[str]:
-        """Put every character of the basic plane into every charset, in strict mode; yields each charset."""
+        """Put every character of the basic plane into every charset, in strict mode; yields each
+        charset."""
         self._session(LOOSE)
-        self._run("CREATE TABLE letters (n INT PRIMARY KEY, c VARCHAR(2) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin)")
+        self._run(
+            "CREATE TABLE letters (n INT PRIMARY KEY, c VARCHAR(2) CHARACTER SET utf8mb4 "
+            "COLLATE utf8mb4_bin)"
+        )
         points = [*range(32, 0xD800), *range(0xE000, 0xFFFE), 0x1F600, 0x20000]
         for first in range(0, len(points), 4096):
             rows = ", ".join(f"({n}, _utf32 x'{n:08x}')" for n in points[first : first + 4096])
             self._run(f"INSERT INTO letters VALUES {rows}")
-        for (charset,) in self._run("SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS"):
+        for (charset,) in self._run(
+            "SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS"
+        ):
             if charset in ("binary", "utf8mb4"):
                 continue
             back = f"CONVERT(CONVERT(c USING {charset}) USING utf8mb4)"
             bent = self._run(
-                f"SELECT HEX(c) FROM letters WHERE HEX({back}) <> HEX(c) AND {back} <> '?' ORDER BY n LIMIT 200"
+                f"SELECT HEX(c) FROM letters WHERE HEX({back}) <> HEX(c) AND {back} <> '?' "
+                "ORDER BY n LIMIT 200"
             )
             self.report.figures["characters that a charset bends"] += len(bent)
             sample = Sample("VARCHAR(4)", ("'a'", *(f"_utf8mb4 x'{code}'" for (code,) in bent)))
-            for declared in (f"VARCHAR(4) CHARACTER SET {charset} NULL", f"CHAR(4) CHARACTER SET {charset} NULL"):
+            for declared in (
+                f"VARCHAR(4) CHARACTER SET {charset} NULL",
+                f"CHAR(4) CHARACTER SET {charset} NULL",
+            ):
                 if self._steps(sample.declared, declared, STRICT) is not None:
                     self._alter_batch(sample, [declared], STRICT)
             yield charset
 
-    # -- the server ----------------------------------------------------------------------------------------------------
+    # -- the server --------------------------------------------------------------------------------
 
     def _run(self, sql: str) -> Sequence[Any]:
         self._cursor.execute(sql)
@@ -183,7 +203,8 @@ class Campaign:
         self._run(f"SET explicit_defaults_for_timestamp = {'ON' if way.explicit else 'OFF'}")
 
     def _make(self, old: Sample, columns: int, generated: Sequence[str] = ()) -> None:
-        """A table `t` with columns c0, c1 ... of a type, and its values in each; the last row is NULL."""
+        """A table `t` with columns c0, c1 ... of a type, and its values in each; the last row is
+        NULL."""
         self._session(LOOSE)
         names = [f"c{n}" for n in range(columns)]
         defined = [f"{name} {old.declared} NULL" for name in names] + list(generated)
@@ -211,11 +232,13 @@ class Campaign:
         selected = ", ".join(shown(name, column) for name, column in columns)
         rows = self._run(f"SELECT id, {selected} FROM t")
         return {
-            row[0]: [captured(value, column) for value, (_, column) in zip(row[1:], columns, strict=True)]
+            row[0]: [
+                captured(value, column) for value, (_, column) in zip(row[1:], columns, strict=True)
+            ]
             for row in rows
         }
 
-    # -- pairs ---------------------------------------------------------------------------------------------------------
+    # -- pairs -------------------------------------------------------------------------------------
 
     def _alter_all(self, old: Sample, way: Way) -> None:
         news = [new.declared + way.suffix for new in self._samples]
@@ -252,9 +275,12 @@ class Campaign:
         now = self._read([(f"c{n}", self._column(new)) for n, new in enumerate(news)])
         for number, new in enumerate(news):
             kept = [row for row in before if (number, row) not in lost]
-            self._compare(old.declared, new, way, [(before[row][number], now[row][number]) for row in kept])
+            self._compare(
+                old.declared, new, way, [(before[row][number], now[row][number]) for row in kept]
+            )
         self.report.figures["values that the server refuses"] += len(lost)
-        for number, new in enumerate(news):  # what was put aside must be refused: one of each column is tried
+        # what was put aside must be refused: one of each column is tried
+        for number, new in enumerate(news):
             rows = sorted(row for column, row in lost if column == number)
             if rows:
                 self._alter_one(old, new, way, {self._choose.choice(rows), rows[-1]})
@@ -291,25 +317,40 @@ class Campaign:
 
     def _warned(self, news: Sequence[str], way: Way) -> set[Cell]:
         """The cells that the server bends, as it says: strict mode refuses them."""
-        self._session(replace(way, sql_mode=re.sub("STRICT_[A-Z]+_TABLES", "ALLOW_INVALID_DATES", way.sql_mode)))
+        self._session(
+            replace(
+                way, sql_mode=re.sub("STRICT_[A-Z]+_TABLES", "ALLOW_INVALID_DATES", way.sql_mode)
+            )
+        )
         try:
             self._run(altering(news))
         except pymysql.err.Error:
             return set()
         told = self._run("SHOW WARNINGS")
-        return {cell for level, _, text in told if level != "Note" and (cell := cell_in(text)) is not None}
+        return {
+            cell
+            for level, _, text in told
+            if level != "Note" and (cell := cell_in(text)) is not None
+        }
 
-    def _put_aside(self, cells: set[Cell], before: dict[int, list[Any]], also: Collection[Cell] = ()) -> bool:
+    def _put_aside(
+        self, cells: set[Cell], before: dict[int, list[Any]], also: Collection[Cell] = ()
+    ) -> bool:
         """Give cells the value of another row; False where a column has none that may stay."""
         self._session(LOOSE)
         for number in {number for number, _ in cells}:
             rows = [row for column, row in cells if column == number]
             gone = {row for column, row in (*cells, *also) if column == number}
-            other = next((row for row in before if row not in gone and before[row][number] is not None), None)
+            other = next(
+                (row for row in before if row not in gone and before[row][number] is not None), None
+            )
             if other is None:
                 return False
             listed = ", ".join(map(str, rows))
-            self._run(f"UPDATE t a JOIN t b ON b.id = {other} SET a.c{number} = b.c{number} WHERE a.id IN ({listed})")
+            self._run(
+                f"UPDATE t a JOIN t b ON b.id = {other} SET a.c{number} = b.c{number} WHERE "
+                f"a.id IN ({listed})"
+            )
         return True
 
     def _compare(self, old: str, new: str, way: Way, pairs: list[tuple[Any, Any]]) -> None:
@@ -331,9 +372,11 @@ class Campaign:
             if not alike(ours, is_now):
                 found.append(f"{was!r} is {is_now!r} at the server, {ours!r} here")
         if found:
-            self.report.findings.append(f"{old} -> {new} in '{way.sql_mode}': {found[0]}; {len(found)} of {len(pairs)}")
+            self.report.findings.append(
+                f"{old} -> {new} in '{way.sql_mode}': {found[0]}; {len(found)} of {len(pairs)}"
+            )
 
-    # -- generated columns ---------------------------------------------------------------------------------------------
+    # -- generated columns -------------------------------------------------------------------------
 
     def _alter_with_generated(self, old: Sample) -> None:
         for batch in batched([new.declared + " NULL" for new in self._samples]):
@@ -346,9 +389,16 @@ class Campaign:
             self._make(
                 old,
                 len(news),
-                [f"g{n} LONGTEXT AS ({_EXPRESSION.format(c=f'c{n}')}) {kind}" for n, kind in enumerate(storage)],
+                [
+                    f"g{n} LONGTEXT AS ({_EXPRESSION.format(c=f'c{n}')}) {kind}"
+                    for n, kind in enumerate(storage)
+                ],
             )
-            selected = "SELECT id, " + ", ".join(f"CONVERT(g{n} USING utf8mb4)" for n in range(len(news))) + " FROM t"
+            selected = (
+                "SELECT id, "
+                + ", ".join(f"CONVERT(g{n} USING utf8mb4)" for n in range(len(news)))
+                + " FROM t"
+            )
             before = self._run(selected)
             self._run(altering(news))
             now = self._run(selected)
@@ -362,30 +412,42 @@ class Campaign:
             return
         for number, new in enumerate(news):
             steps = self._steps(old.declared, new, LOOSE, generated=True)
-            changed = [(a[number + 1], b[number + 1]) for a, b in zip(before, now, strict=True) if a != b]
+            changed = [
+                (a[number + 1], b[number + 1]) for a, b in zip(before, now, strict=True) if a != b
+            ]
             changed = [pair for pair in changed if pair[0] != pair[1]]
             figures["generated columns"] += 1
             figures["generated columns that changed"] += bool(changed)
             figures["generated columns under a reload"] += steps is None
-            if steps is not None and not any(step.kind == "check_rows" for step in steps) and changed:
+            if (
+                steps is not None
+                and not any(step.kind == "check_rows" for step in steps)
+                and changed
+            ):
                 was, is_now = changed[0]
                 self.report.findings.append(
-                    f"generated ({storage[number]}) over {old.declared} -> {new}: {was!r} became {is_now!r}"
+                    f"generated ({storage[number]}) over {old.declared} -> {new}: {was!r} "
+                    f"became {is_now!r}"
                 )
 
-    # -- the decision --------------------------------------------------------------------------------------------------
+    # -- the decision ------------------------------------------------------------------------------
 
     def _column(self, declared: str) -> Column:
         return _column(re.sub(r" (NOT )?NULL$", "", declared), is_mariadb=self._is_mariadb)
 
-    def _steps(self, old: str, new: str, way: Way, *, generated: bool = False) -> tuple[Step, ...] | None:
+    def _steps(
+        self, old: str, new: str, way: Way, *, generated: bool = False
+    ) -> tuple[Step, ...] | None:
         """The steps of `MODIFY c new`; None where the table needs a reload."""
         state = _state(old, is_mariadb=self._is_mariadb)
         if state is None:
             return None
         if generated:
             state = replace(state, generated=(GeneratedColumn("g", ("c",), is_steady=True),))
-        known = KnownTable(RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t")
+        known = KnownTable(
+            RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names),
+            name="d.t",
+        )
         explicit = way.explicit if not self._is_mariadb else None
         modes = SqlModes(
             ansi_quotes=False,
@@ -425,7 +487,9 @@ def _column(declared: str, *, is_mariadb: bool) -> Column:
 def _state(declared: str, *, is_mariadb: bool) -> TableState | None:
     """The table before its change; None where its text does not tell it."""
     history = SchemaHistory()
-    logged = LoggedStatement(_create(declared), "d", LogPosition(1, 1, 1), is_mariadb=is_mariadb, modes=_MODES)
+    logged = LoggedStatement(
+        _create(declared), "d", LogPosition(1, 1, 1), is_mariadb=is_mariadb, modes=_MODES
+    )
     apply(history, logged, lambda _database, _table: True)
     version = history.at("d", "t", LogPosition(1, 1, 2))
     assert version is not None

@@ -1,8 +1,9 @@
-"""A column of the lake in plain Python: its values as they are captured, and what the steps of a decision make of them.
+"""A column of the lake in plain Python: its values as they are captured, and what the steps of a
+decision make of them.
 
 Rules:
-- It is a second reading of the Spark SQL that `schema` writes, by its few forms: a form that is not known fails, and
-  nothing is passed over.
+- It is a second reading of the Spark SQL that `schema` writes, by its few forms: a form that is not
+  known fails, and nothing is passed over.
 - A condition that is NULL lets a row pass, as ``WHERE NOT (condition)`` does.
 """
 
@@ -55,7 +56,8 @@ def shown(name: str, column: Column) -> str:
 
 
 def captured(value: Value, column: Column) -> Value:
-    """Return a selected value as the lake holds it; None where it holds none (zero and impossible dates)."""
+    """Return a selected value as the lake holds it; None where it holds none (zero and impossible
+    dates)."""
     if value is None:
         return None
     delta = delta_type(column)
@@ -99,7 +101,9 @@ def after(value: Value, steps: Sequence[Step]) -> Value:
             if not _passes(step.condition, columns["c"]):
                 raise Stopped(step.reason)
         elif isinstance(step, FillColumns):
-            columns |= {name: _computed(expression, columns["c"]) for name, _, expression in step.values}
+            columns |= {
+                name: _computed(expression, columns["c"]) for name, _, expression in step.values
+            }
         elif isinstance(step, AddColumn):
             columns[step.name] = None
         elif isinstance(step, DropColumn):
@@ -164,7 +168,10 @@ _CONDITIONS: Final[list[tuple[str, Callable[..., Value]]]] = [
         lambda value, low, high: int(low) <= value <= int(high),
     ),
     (_ABS.replace("(.*)", _C), lambda value, limit: abs(value) < int(limit)),
-    (_ABS.replace("(.*)", rf"round\({_C}, {_N}\)"), lambda value, n, limit: abs(_rounded(value, int(n))) < int(limit)),
+    (
+        _ABS.replace("(.*)", rf"round\({_C}, {_N}\)"),
+        lambda value, n, limit: abs(_rounded(value, int(n))) < int(limit),
+    ),
     (rf"char_length\({_TEXT}\) <= {_N}", lambda value, size: len(str(value)) <= int(size)),
     (rf"octet_length\({_TEXT}\) <= {_N}", lambda value, size: len(_encoded(value)) <= int(size)),
     (rf"{_C} NOT LIKE '% '", lambda value: not value.endswith(" ")),

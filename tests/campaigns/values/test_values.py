@@ -1,4 +1,5 @@
-"""A sample of `make torture-values`: a few types on each server, each changed to each other (K23)."""
+"""A sample of `make torture-values`: a few types on each server, each changed to each other
+(K23)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ from decimal import Decimal
 
 import pytest
 
-from cdc_pipeline.schema.evolution.steps import AddColumn, CheckRows, DropColumn, FillColumns, RenameColumn, Step
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    CheckRows,
+    DropColumn,
+    FillColumns,
+    RenameColumn,
+    Step,
+)
 from tests.campaigns.values.campaign import Campaign
 from tests.campaigns.values.lake import Stopped, after, alike
 from tests.servers import Server

@@ -1,7 +1,8 @@
-"""One capture in a process of its own: ``python -m tests.lake.storage.capture_child JOB_FILE CURSORS [POINT]``.
+"""One capture in a process of its own: ``python -m tests.lake.storage.capture_child JOB_FILE
+CURSORS [POINT]``.
 
-With a fault point it kills itself there; else it prints, as JSON, the outcome, whether Spark was needed,
-and the rows of the captured tables, read through Spark where it was.
+With a fault point it kills itself there; else it prints, as JSON, the outcome, whether Spark was
+needed, and the rows of the captured tables, read through Spark where it was.
 """
 
 from __future__ import annotations
@@ -25,15 +26,23 @@ def main(job: str, cursors: str, point: str = "") -> None:
     store = FileCursorStore(Path(cursors), source=config.name)
     with listening(AtPoint(point, sigkill)) if point else nullcontext():
         report = capture(config, cursors=store)
-    told: dict[str, object] = {"outcome": report.outcome, "spark": "pyspark" in sys.modules, "rows": {}}
+    told: dict[str, object] = {
+        "outcome": report.outcome,
+        "spark": "pyspark" in sys.modules,
+        "rows": {},
+    }
     if told["spark"]:
         from cdc_pipeline.lake.paths import LakePaths
         from cdc_pipeline.sink.spark.session import SparkProvider
 
         session = SparkProvider.from_config(config.sink).session()
-        lake, database = LakePaths(config.sink.lake_path, config.name).lake, config.tables.include[0].partition(".")[0]
+        lake, database = (
+            LakePaths(config.sink.lake_path, config.name).lake,
+            config.tables.include[0].partition(".")[0],
+        )
         told["rows"] = {
-            table: repr(lake_rows(session, lake, database, table, columns)) for table, columns in COLUMNS.items()
+            table: repr(lake_rows(session, lake, database, table, columns))
+            for table, columns in COLUMNS.items()
         }
     print(json.dumps(told))
 

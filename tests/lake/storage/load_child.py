@@ -1,8 +1,9 @@
 """What a user does with a lake in an object store after a load was killed, in a process of its own:
 ``tests.lake.storage.load_child CONFIG CURSORS DATABASE INTO``, started by `run_child`.
 
-The load is gone on with; a row is changed by hand; the tables are verified, repaired and verified again; compacted;
-copied at their last cut; and one of them is replayed into a side lake at INTO. Prints what came of it as JSON.
+The load is gone on with; a row is changed by hand; the tables are verified, repaired and verified
+again; compacted; copied at their last cut; and one of them is replayed into a side lake at INTO.
+Prints what came of it as JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ def main(config_file: str, cursor_folder: str, database: str, into: str) -> int:
     asked = VerifyOptions(tables=(f"{database}.a",), repair=True)
     mended = verify(config, cursors=cursors, options=asked)
     a = mended.tables[f"{database}.a"]
-    told["verified"] = (mended.status, [(one.kind, one.key, one.columns) for one in a.repaired_keys])
+    told["verified"] = (
+        mended.status,
+        [(one.kind, one.key, one.columns) for one in a.repaired_keys],
+    )
     told["foreign"] = None if a.foreign is None else a.foreign.counts
     told["scratch"] = [at.name for at in (paths.state / "verify").iterdir()]
 
@@ -55,13 +59,19 @@ def main(config_file: str, cursor_folder: str, database: str, into: str) -> int:
     copy = materialize(provider.session(), paths, find_cut(paths), f"{into}-copy")
     told["rows"] = {name: rows(paths.lake, name, columns) for name, columns in COLUMNS.items()}
     told["copy"] = {name: rows(copy.lake, name, columns) for name, columns in COLUMNS.items()}
-    versions = lake_rows(provider.session(), paths.lake, database, "h_history", ["id", "v", "__START_AT", "__END_AT"])
+    versions = lake_rows(
+        provider.session(), paths.lake, database, "h_history", ["id", "v", "__START_AT", "__END_AT"]
+    )
     told["h"] = repr([row[:2] for row in versions if row[3] is None])
     told["twice"] = len(versions) - len({(key, start) for key, _, start, _ in versions})
 
     filled = backfill(config, tables=[f"{database}.e"], into=into, start=config.start)
     again = backfill(config, tables=[f"{database}.e"], into=into, start=config.start)
     told["backfill"] = (filled.outcome, filled.partial, again.outcome)
-    told["into"] = rows(paths_of(config.sink.lake_path, "x").lake.parent / into.rpartition("/")[2], "e", COLUMNS["e"])
+    told["into"] = rows(
+        paths_of(config.sink.lake_path, "x").lake.parent / into.rpartition("/")[2],
+        "e",
+        COLUMNS["e"],
+    )
     print(json.dumps(told))
     return 0

@@ -38,8 +38,12 @@ def test_a_lake_in_a_bucket_is_tried_and_left_as_it_was(store: Store, tmp_path: 
     assert lock_holder(paths.lock) == ""
 
 
-def test_a_bucket_that_is_not_there_leaves_the_rest_to_examine(store: Store, tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there_leaves_the_rest_to_examine(
+    store: Store, tmp_path: Path
+) -> None:
     found = _examined(store, "s3a://no-such-bucket/lake", tmp_path)
     assert _severities(found, "lake") == {"error"}
-    assert any("needs the lake" in one.what or "need the lake" in one.what for one in found.findings)
+    assert any(
+        "needs the lake" in one.what or "need the lake" in one.what for one in found.findings
+    )
     assert found.exit_code == 2

@@ -97,7 +97,11 @@ def test_k16_a_killed_holder_of_this_machine_does_not_keep_anybody_waiting(store
         }
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _HOLDER],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     path = _lock_path(store, lake, lease_s=3000)
     try:
@@ -117,7 +121,13 @@ def test_k16_a_killed_holder_of_this_machine_does_not_keep_anybody_waiting(store
 
 def test_k16_a_dead_holder_of_another_machine_expires(store: Store) -> None:
     path = _lock_path(store, store.lake(), lease_s=3)
-    note = {"pid": 1, "host": "far", "since": "then", "lease_s": 3, "process": "other-boot pid:[1] 1 1"}
+    note = {
+        "pid": 1,
+        "host": "far",
+        "since": "then",
+        "lease_s": 3,
+        "process": "other-boot pid:[1] 1 1",
+    }
     path.write_text(json.dumps(note))
     with pytest.raises(LockError, match="process 1 on far since then"):
         writer_lock(path).__enter__()
@@ -171,7 +181,9 @@ def test_k16_a_lease_that_cannot_be_renewed_is_lost_before_others_may_take_it(
     assert caught.value.retryable
 
 
-def test_a_store_without_conditions_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_conditions_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = _lock_path(store, store.lake())
     kept = leases.ObjectStorage.create
 
@@ -180,7 +192,10 @@ def test_a_store_without_conditions_is_refused(store: Store, monkeypatch: pytest
         return made or {"e_tag": '"1"'}
 
     monkeypatch.setattr(leases.ObjectStorage, "create", careless)
-    with pytest.raises(RuntimeSetupError, match="ignores the conditions") as caught, writer_lock(path):
+    with (
+        pytest.raises(RuntimeSetupError, match="ignores the conditions") as caught,
+        writer_lock(path),
+    ):
         pass
     assert caught.value.setting == "sink.storage.endpoint"
 

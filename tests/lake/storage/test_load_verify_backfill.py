@@ -1,5 +1,6 @@
-"""Tables with rows, loaded into a lake in an S3-compatible store while they are written to, killed inside the swap,
-gone on with; then verified, repaired, compacted, copied, and replayed into a side lake there (K2, K16, K17)."""
+"""Tables with rows, loaded into a lake in an S3-compatible store while they are written to, killed
+inside the swap, gone on with; then verified, repaired, compacted, copied, and replayed into a side
+lake there (K2, K16, K17)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
         f"USE `{database}`",
         "CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(20), n INT)",
         "CREATE TABLE h (id INT PRIMARY KEY, v INT)",
-        "INSERT INTO a VALUES " + ", ".join(f"({key}, 'first', {key})" for key in (*range(400), 900, 901)),
+        "INSERT INTO a VALUES "
+        + ", ".join(f"({key}, 'first', {key})" for key in (*range(400), 900, 901)),
         "INSERT INTO h VALUES (100, 1), (101, 2), (102, 3)",
     )
     lake = store.lake()
@@ -78,7 +80,9 @@ def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
     config = PipelineConfig.model_validate(document)
     paths = LakePaths(config.sink.lake_path, "bank")
     number = list_numbers(paths.batches)[-1]
-    assert list_numbers(paths.cuts)[-1] == number - 1, "killed between the record and the cut of the swap"
+    assert list_numbers(paths.cuts)[-1] == number - 1, (
+        "killed between the record and the cut of the swap"
+    )
     record = BatchRecord.model_validate_json(paths.batch(number).read_text())
     assert [target.table for target in record.targets if target.content is not None] == [
         f"{database}.a",
@@ -98,9 +102,13 @@ def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["load"] == ["nothing_to_load", 0], "the recorded swap was finished, and nothing is read again"
+    assert told["load"] == ["nothing_to_load", 0], (
+        "the recorded swap was finished, and nothing is read again"
+    )
     assert told["left"] == ["loads.lock"]
-    assert not [key for key in store.all_keys(lake) if load_id in key], "neither files nor what stands for folders"
+    assert not [key for key in store.all_keys(lake) if load_id in key], (
+        "neither files nor what stands for folders"
+    )
     assert told["foreign"] == {"different": 1}, "the row that was changed by hand"
     assert told["verified"] == ["equal", [["different", {"id": "901"}, ["v"]]]]
     assert told["scratch"] == []

@@ -24,7 +24,10 @@ with writer_lock(Path(sys.argv[1])):
 
 def test_a_lake_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(RuntimeSetupError, match="cannot be written") as caught, writer_lock(tmp_path / "file" / "lock"):
+    with (
+        pytest.raises(RuntimeSetupError, match="cannot be written") as caught,
+        writer_lock(tmp_path / "file" / "lock"),
+    ):
         pass
     assert caught.value.setting == "sink.lake_path"
 
@@ -32,12 +35,18 @@ def test_a_lake_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_k16_the_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "state" / "writer.lock"
     holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _HOLDER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(LockError, match=f"process {holder.pid} on ") as caught, writer_lock(path):
+        with (
+            pytest.raises(LockError, match=f"process {holder.pid} on ") as caught,
+            writer_lock(path),
+        ):
             pass
         assert caught.value.retryable
     finally:

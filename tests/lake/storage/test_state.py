@@ -1,4 +1,5 @@
-"""What the sink keeps of a source, in an object store, without Spark: parked rows, staged pieces, fencing."""
+"""What the sink keeps of a source, in an object store, without Spark: parked rows, staged pieces,
+fencing."""
 
 from __future__ import annotations
 
@@ -20,11 +21,21 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.lake.test_prepared import EFFECT, T, park, rows_of
 from tests.support.object_store import Store
-from tests.support.sink_values import cursor_at, decoded, head_of, insert, interval_of, record_batch, target_of
+from tests.support.sink_values import (
+    cursor_at,
+    decoded,
+    head_of,
+    insert,
+    interval_of,
+    record_batch,
+    target_of,
+)
 
 
 def _ordinals(parked: XaParking) -> list[int]:
-    return [number for rows in parked.rows("x", EFFECT) for number in event_ordinals(rows.seq).tolist()]
+    return [
+        number for rows in parked.rows("x", EFFECT) for number in event_ordinals(rows.seq).tolist()
+    ]
 
 
 @pytest.mark.parametrize("memory_bytes_max", [1 << 30, 0])
@@ -33,7 +44,8 @@ def test_k8_parked_rows_come_back_and_go_with_their_cut(lake: Path, memory_bytes
 
     def parking(*open_xa: object) -> XaParking:
         return XaParking(
-            paths, epoch=1, open_xa=open_xa, check_lock=lambda: None, memory_bytes_max=memory_bytes_max  # type: ignore[arg-type]
+            paths, epoch=1, open_xa=open_xa, check_lock=lambda: None,
+            memory_bytes_max=memory_bytes_max  # type: ignore[arg-type]
         )  # fmt: skip
 
     first = parking()
@@ -50,7 +62,9 @@ def test_k8_parked_rows_come_back_and_go_with_their_cut(lake: Path, memory_bytes
     assert _ordinals(again) == [2, 3, 8, 9, 10, 11, 31, 32]
     again.end("x")
     again.published()
-    left = [path for xa in open_xa for path in (lake / file.path for file in xa.files) if path.exists()]
+    left = [
+        path for xa in open_xa for path in (lake / file.path for file in xa.files) if path.exists()
+    ]
     assert [path.parent.name for path in left] == ["1-binlog~2e000007-90"]
     cursor = cursor_at(1).model_copy(update={"open_xa": open_xa})
     assert remove_unreferenced(paths, [cursor]) == 0
@@ -59,11 +73,14 @@ def test_k8_parked_rows_come_back_and_go_with_their_cut(lake: Path, memory_bytes
 
 
 def _pieces(count: int, first_place: int) -> DecodedRows:
-    return decoded(T, [insert(id=place, s="v", e="b") for place in range(count)], first_place=first_place)
+    return decoded(
+        T, [insert(id=place, s="v", e="b") for place in range(count)], first_place=first_place
+    )
 
 
 def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: Store) -> None:
-    """The first has lost its lease unseen: it stages, and finds at the record that the batch is another's."""
+    """The first has lost its lease unseen: it stages, and finds at the record that the batch is
+    another's."""
     config = store.sink_config(lease_s=3600)
     late, quick = DeltaSink(source="shop", config=config), DeltaSink(source="shop", config=config)
     with late.lock():
@@ -83,7 +100,12 @@ def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: 
             batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
     (target,) = record.targets
     for file in target.files:
-        assert pq.read_table(storage.arrow_source(verify(file, lake=quick.paths.lake, table="t"))).num_rows == 1
+        assert (
+            pq.read_table(
+                storage.arrow_source(verify(file, lake=quick.paths.lake, table="t"))
+            ).num_rows
+            == 1
+        )
     with quick.lock():
         assert quick.pending_record() == record
         assert quick.discard_unrecorded() == 0
@@ -119,7 +141,8 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> No
 
 
 def test_k16_a_paused_writer_sets_no_file_back(lake: Path) -> None:
-    """What is replaced under its name is replaced only as this process has read it, or not at all (F20)."""
+    """What is replaced under its name is replaced only as this process has read it, or not at all
+    (F20)."""
     path = LakePaths(lake, "shop").schema_history
     assert is_object(path)
     other = ObjectStorage(path.scheme, path.authority, path.storage)
@@ -134,7 +157,8 @@ def test_k16_a_paused_writer_sets_no_file_back(lake: Path) -> None:
     other.replace_seen(path.key, b"of another run")
     with pytest.raises(LockError, match="another process has written"):
         replace_file(path, b"late")
-    replace_file(path, b"of another run")  # an answer that was lost: the same content counts as written
+    # an answer that was lost: the same content counts as written
+    replace_file(path, b"of another run")
     assert other.read(path.key) == b"of another run"
     storage_of(path).remove(path)
     replace_file(path, b"new")
@@ -145,7 +169,9 @@ def test_k16_who_has_lost_the_lock_removes_nothing_of_its_new_holder(
     store: Store, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a listing shows may be the new holder's: the lock is looked at after it (F20)."""
-    sink = DeltaSink(source="shop", config=store.sink_config().model_copy(update={"lake_path": lake}))
+    sink = DeltaSink(
+        source="shop", config=store.sink_config().model_copy(update={"lake_path": lake})
+    )
     with sink.lock():
         record = record_batch(sink, 1, (T, [insert(id=1, s="v", e="b")], 10))
         staged = lake / record.targets[0].files[0].path

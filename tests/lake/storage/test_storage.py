@@ -1,4 +1,5 @@
-"""Paths and files of a lake in an object store: as on a disk, where both have it; errors that name the setting."""
+"""Paths and files of a lake in an object store: as on a disk, where both have it; errors that name
+the setting."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def test_k16_of_many_writers_one_puts_its_object(lake: Path) -> None:
     path = numbered(lake / "cuts", 7)
     won = texts_that_won(path)
     assert won == [read_json(path)]
-    assert put_if_absent(path, won[0]), "an answer that was lost: the same content counts as written"
+    assert put_if_absent(path, won[0]), (
+        "an answer that was lost: the same content counts as written"
+    )
     assert not put_if_absent(path, '"other"')
     assert list_numbers(path.parent) == [7]
     assert list_numbers(lake / "absent") == []
@@ -59,10 +62,20 @@ def test_a_path_behaves_as_on_a_disk(lake: Path, tmp_path: Path) -> None:
         file.unlink(missing_ok=True)
         replace_file(file, b"1")
         replace_file(root / "a" / "two", b"22")
-        assert (file.exists(), (root / "a").is_dir(), file.is_dir(), file.stat().st_size) == (True, True, False, 1)
+        assert (file.exists(), (root / "a").is_dir(), file.is_dir(), file.stat().st_size) == (
+            True,
+            True,
+            False,
+            1,
+        )
         assert sorted(path.name for path in (root / "a").iterdir()) == ["b", "two"]
         assert [path.name for path in (root / "a").glob("t*")] == ["two"]
-        assert (file.name, file.suffix, file.stem, file.parent.name) == ("one.json", ".json", "one", "b")
+        assert (file.name, file.suffix, file.stem, file.parent.name) == (
+            "one.json",
+            ".json",
+            "one",
+            "b",
+        )
         assert file.relative_to(root).as_posix() == "a/b/one.json"
         assert str(file) == f"{root}/a/b/one.json"
         storage_of(file).share(file, root / "shared" / "one")
@@ -72,7 +85,10 @@ def test_a_path_behaves_as_on_a_disk(lake: Path, tmp_path: Path) -> None:
             storage_of(file).share(root / "absent", root / "shared" / "two")
         assert remove_tree(root / "shared") == 1
         storage_of(file).move(file, root / "a" / "three")
-        assert storage_of(root).digest(root / "a" / "three") == (1, hashlib.sha256(b"1").hexdigest())
+        assert storage_of(root).digest(root / "a" / "three") == (
+            1,
+            hashlib.sha256(b"1").hexdigest(),
+        )
         with pytest.raises(FileExistsError):
             storage_of(root).create(root / "a" / "three")
         assert remove_tree(root / "a") == 2
@@ -124,14 +140,18 @@ def test_a_delta_log_and_a_cursor_table_are_read_and_written_without_a_jvm(lake:
 
     assert read_table_log(lake / "a" / "b") is None
     assert is_object(lake)
-    write_deltalake(str(lake / "a" / "b"), pa.table({"id": [1, 2, 3]}), storage_options=delta_options(lake))
+    write_deltalake(
+        str(lake / "a" / "b"), pa.table({"id": [1, 2, 3]}), storage_options=delta_options(lake)
+    )
     log = read_table_log(lake / "a" / "b")
     assert log is not None
     assert (log.version, log.columns, row_count(lake / "a" / "b")) == (0, {"id": "bigint"}, 3)
     paths = LakePaths(lake, "shop")
     store = DeltaCursorStore(paths.cursors, source="shop")
     assert store.read() is None
-    cursor = CursorState(source="shop", batch_number=1, flavor="mysql", server_id=1, journal="b.000001", offset=4)
+    cursor = CursorState(
+        source="shop", batch_number=1, flavor="mysql", server_id=1, journal="b.000001", offset=4
+    )
     store.write(cursor, {})
     assert DeltaCursorStore(paths.cursors, source="shop").read() == cursor
 
@@ -153,8 +173,11 @@ def test_data_files_are_written_and_their_keys_found_where_they_lie(lake: Path) 
     assert len(list(path.glob("*.parquet"))) == 2
 
 
-def test_a_store_that_fails_is_not_taken_for_a_damaged_table(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A damaged table would be suspended until somebody mends it (K4); a store that is away is tried again."""
+def test_a_store_that_fails_is_not_taken_for_a_damaged_table(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged table would be suspended until somebody mends it (K4); a store that is away is
+    tried again."""
     from deltalake import write_deltalake
 
     assert is_object(lake)
@@ -175,7 +198,13 @@ def test_a_store_that_fails_is_not_taken_for_a_damaged_table(lake: Path, monkeyp
 @pytest.mark.parametrize(
     ("lake", "settings", "kind", "setting", "said"),
     [
-        ("s3a://lakes/x", {"access_key_id": "nobody"}, RuntimeSetupError, "sink.storage", "refuses access"),
+        (
+            "s3a://lakes/x",
+            {"access_key_id": "nobody"},
+            RuntimeSetupError,
+            "sink.storage",
+            "refuses access",
+        ),
         ("s3a://nowhere/x", {}, RuntimeSetupError, "sink.lake_path", "bucket does not exist"),
         (
             "s3a://lakes/x",
@@ -187,7 +216,12 @@ def test_a_store_that_fails_is_not_taken_for_a_damaged_table(lake: Path, monkeyp
     ],
 )
 def test_what_stops_a_plan_and_a_start_is_named(
-    store: Store, lake: str, settings: dict[str, object], kind: type[CdcError], setting: str, said: str
+    store: Store,
+    lake: str,
+    settings: dict[str, object],
+    kind: type[CdcError],
+    setting: str,
+    said: str,
 ) -> None:
     sink = DeltaSink(source="shop", config=store.sink_config(lake, **settings))
     for step in (sink.last_cut, sink.lock().__enter__):

@@ -26,7 +26,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 def _run(job: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.lake.storage.capture_child", str(job), str(job.parent / "cursors"), *arguments],
+        [
+            sys.executable,
+            "-m",
+            "tests.lake.storage.capture_child",
+            str(job),
+            str(job.parent / "cursors"),
+            *arguments,
+        ],
         cwd=ROOT,
         env={**os.environ, "LAKE_KEY": ACCESS_KEY, "LAKE_SECRET": SECRET},
         capture_output=True,
@@ -91,13 +98,19 @@ def test_k2_k16_a_lake_in_an_object_store_follows_the_server_through_a_crash(
     told = _told(finished)
     assert told["outcome"] == "applied"
     for table, columns in COLUMNS.items():
-        assert told["rows"][table] == repr(server_rows(mysql_server, mysql_database, table, columns)), table
+        assert told["rows"][table] == repr(
+            server_rows(mysql_server, mysql_database, table, columns)
+        ), table
     assert list_numbers(paths.cuts)[0] == 1
     assert not paths.staging_root.is_dir(), "staged files go when their cut is published"
 
     idle = _told(_run(job))
     assert (idle["outcome"], idle["spark"]) == ("nothing_new", False)
-    for said in (finished.stdout, finished.stderr, *(path.read_text() for path in tmp_path.rglob("*.json"))):
+    for said in (
+        finished.stdout,
+        finished.stderr,
+        *(path.read_text() for path in tmp_path.rglob("*.json")),
+    ):
         assert SECRET not in said
     objects = paths.lake.store.keys(paths.lake.key)  # type: ignore[attr-defined]
     for key in objects:

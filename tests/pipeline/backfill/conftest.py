@@ -1,4 +1,5 @@
-"""A history of some journals, recorded once from a server of its own, with what the server's SELECT said at its end."""
+"""A history of some journals, recorded once from a server of its own, with what the server's SELECT
+said at its end."""
 
 from __future__ import annotations
 
@@ -18,12 +19,16 @@ from tests.support.workload import COLUMNS, Workload, create_tables
 DATABASE = "shop"
 ALTERED = "ALTER TABLE account ADD COLUMN note VARCHAR(20) NULL"
 ALL_COLUMNS = COLUMNS | {"account": [*COLUMNS["account"], "note"]}
-MASKED = {"tables": [f"{DATABASE}.label"], "masks": {"text": {"hash": {"salt": "a salt of many characters"}}}}
+MASKED = {
+    "tables": [f"{DATABASE}.label"],
+    "masks": {"text": {"hash": {"salt": "a salt of many characters"}}},
+}
 
 
 @dataclass(frozen=True)
 class History:
-    """An archive; `rows` are those of the server's tables at its end, `early` those where its fourth journal begins."""
+    """An archive; `rows` are those of the server's tables at its end, `early` those where its
+    fourth journal begins."""
 
     archive: Path
     journals: tuple[str, ...]
@@ -33,7 +38,8 @@ class History:
 
 @pytest.fixture(scope="session")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """Eight journals: tables are made in the first, one is altered in the fourth, others' tables everywhere."""
+    """Eight journals: tables are made in the first, one is altered in the fourth, others' tables
+    everywhere."""
     archive = tmp_path_factory.mktemp("history")
     with Server("mysql") as server:
         server.execute(f"CREATE DATABASE `{DATABASE}`")
@@ -50,9 +56,15 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
                 server.execute(f"UPDATE `{DATABASE}`.account SET note = 'new' WHERE id % 2 = 0")
             server.flush_journal()
             if number == 2:
-                early = {table: server_rows(server, DATABASE, table, names) for table, names in COLUMNS.items()}
+                early = {
+                    table: server_rows(server, DATABASE, table, names)
+                    for table, names in COLUMNS.items()
+                }
         workload.close()
-        rows = {table: server_rows(server, DATABASE, table, names) for table, names in ALL_COLUMNS.items()}
+        rows = {
+            table: server_rows(server, DATABASE, table, names)
+            for table, names in ALL_COLUMNS.items()
+        }
         files = server.copy_journals(archive)
         yield History(archive, tuple(file.name for file in files), rows, early)
 

@@ -18,7 +18,8 @@ def test_the_command_says_what_it_did(history: History, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     jobs.mkdir()
     (jobs / "bank.yaml").write_text(
-        f"source: {{kind: archive, directory: {history.archive}}}\nsink: {{lake_path: {tmp_path / 'lake'}}}\n"
+        f"source: {{kind: archive, directory: {history.archive}}}\nsink: {{lake_path: "
+        f"{tmp_path / 'lake'}}}\n"
     )
     base = ["--jobs", str(jobs), "backfill", "bank", "--table", "shop.nothing"]
     into = [*base, "--into", str(tmp_path / "side"), "--from", history.journals[1]]

@@ -57,17 +57,26 @@ def test_k18_a_gap_of_a_changelog_is_filled_once(
     assert [call().outcome, call().outcome] == ["nothing_new", "nothing_new"]
     names = [*ALL_COLUMNS["account"], "_cdc_op", "_cdc_seq", "_cdc_ts", "_cdc_transaction"]
     rows, expected = (
-        lake_rows(spark, one.sink.lake_path, DATABASE, "account_changelog", names) for one in (gapped, whole)
+        lake_rows(spark, one.sink.lake_path, DATABASE, "account_changelog", names)
+        for one in (gapped, whole)
     )
     assert rows == expected
     after = cursors.read()
     assert after is not None
     assert (after.position, after.batch_number) == (stood.position, stood.batch_number + 1)
-    cut = Cut.model_validate_json(LakePaths(gapped.sink.lake_path, "bank").cut(after.batch_number).read_text())
+    cut = Cut.model_validate_json(
+        LakePaths(gapped.sink.lake_path, "bank").cut(after.batch_number).read_text()
+    )
     assert [note.kind for note in cut.notes] == [GAP_FILLED_NOTE]
 
     with pytest.raises(LoadError, match="already has changes of the range"):
-        fill_gap(gapped, table=ACCOUNT, cursors=cursors, start=begin, end=PositionConfig(journal=history.journals[7]))
+        fill_gap(
+            gapped,
+            table=ACCOUNT,
+            cursors=cursors,
+            start=begin,
+            end=PositionConfig(journal=history.journals[7]),
+        )
     over_ddl = PositionConfig(journal=history.journals[3])
     with pytest.raises(CdcError):
         fill_gap(gapped, table=ACCOUNT, cursors=cursors, start=over_ddl, end=begin)

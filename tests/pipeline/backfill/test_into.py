@@ -1,4 +1,5 @@
-"""A backfill into a lake of its own: whole, resumable, done once, and apart from the pipeline's own lake."""
+"""A backfill into a lake of its own: whole, resumable, done once, and apart from the pipeline's own
+lake."""
 
 from __future__ import annotations
 
@@ -28,8 +29,13 @@ ACCOUNT, LABEL = f"{DATABASE}.account", f"{DATABASE}.label"
 def test_k18_old_journals_go_into_a_lake_of_their_own(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
-    """Killed between record and merge, gone on with, done once; masks hold; the pipeline's own lake is not there."""
-    config, into, end = make_config(history.archive), tmp_path / "side", PositionConfig(journal=history.journals[3])
+    """Killed between record and merge, gone on with, done once; masks hold; the pipeline's own lake
+    is not there."""
+    config, into, end = (
+        make_config(history.archive),
+        tmp_path / "side",
+        PositionConfig(journal=history.journals[3]),
+    )
     with killed_at("after_record"):
         backfill(config, tables=[ACCOUNT, LABEL], into=into, end=end)
     report = backfill(config, tables=[LABEL, ACCOUNT], into=into, end=end)
@@ -37,7 +43,9 @@ def test_k18_old_journals_go_into_a_lake_of_their_own(
     assert report.capture is not None
     assert report.capture.recovered_batch == 1
     assert report.partial == ()
-    assert lake_rows(spark, into, DATABASE, "account", COLUMNS["account"]) == history.early["account"]
+    assert (
+        lake_rows(spark, into, DATABASE, "account", COLUMNS["account"]) == history.early["account"]
+    )
     codes = [(code, kind) for code, _, kind in history.early["label"]]
     assert lake_rows(spark, into, DATABASE, "label", ["code", "kind"]) == sorted(codes, key=repr)
     texts = [row[0] for row in lake_rows(spark, into, DATABASE, "label", ["text"])]
@@ -55,7 +63,8 @@ def test_k18_old_journals_go_into_a_lake_of_their_own(
 def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     history: History, make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    """A table without changes in the range starts no JVM; journals that come later are not in the range."""
+    """A table without changes in the range starts no JVM; journals that come later are not in the
+    range."""
     archive = tmp_path / "archive"
     archive.mkdir()
     for name in history.journals[:3]:
@@ -67,7 +76,9 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     record = json.loads((into / "_cdc" / "bank" / "backfill.json").read_text())
     assert record["tables"] == [table]
     assert record["end"]["journal"] == history.journals[2]
-    (archive / history.journals[3]).write_bytes((history.archive / history.journals[3]).read_bytes())
+    (archive / history.journals[3]).write_bytes(
+        (history.archive / history.journals[3]).read_bytes()
+    )
     # An earlier version kept a cursor of its own in the lake; the lake's last cut tells as much.
     (into / "_cdc" / "bank" / "backfill_cursor").mkdir()
     (into / "_cdc" / "bank" / "backfill_cursor" / "00000000000000000001.json").write_text("{}")
@@ -87,11 +98,19 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     assert not config.sink.lake_path.exists(), "the pipeline's lake, cursor and lock"
 
 
-def test_k18_a_range_is_a_journal_a_gtid_or_a_time(history: History, make_config: MakeConfig, tmp_path: Path) -> None:
+def test_k18_a_range_is_a_journal_a_gtid_or_a_time(
+    history: History, make_config: MakeConfig, tmp_path: Path
+) -> None:
     config = make_config(history.archive)
 
     def seen(name: str, begin: str, end: str) -> tuple[int, str]:
-        report = backfill(config, tables=["shop.nothing"], into=tmp_path / name, start=start_of(begin), end=end_of(end))
+        report = backfill(
+            config,
+            tables=["shop.nothing"],
+            into=tmp_path / name,
+            start=start_of(begin),
+            end=end_of(end),
+        )
         assert report.capture is not None
         return report.capture.interval.transactions_seen, report.end.gtid_set
 
@@ -113,7 +132,9 @@ def test_k18_a_range_is_a_journal_a_gtid_or_a_time(history: History, make_config
             start_of(wrong)
 
 
-def test_k18_what_a_side_lake_cannot_be(history: History, make_config: MakeConfig, tmp_path: Path) -> None:
+def test_k18_what_a_side_lake_cannot_be(
+    history: History, make_config: MakeConfig, tmp_path: Path
+) -> None:
     config = make_config(history.archive, tables={"include": [f"{DATABASE}.*"], "exclude": [LABEL]})
     lake = config.sink.lake_path
     for into in (lake, lake / DATABASE, lake.parent, f"{lake.parent}/side/../{lake.name}"):

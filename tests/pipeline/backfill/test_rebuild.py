@@ -34,7 +34,8 @@ MakeConfig = Callable[..., PipelineConfig]
 def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
-    """Killed before the swap and after its record; the cursor stands still in it; the next captures go on behind it."""
+    """Killed before the swap and after its record; the cursor stands still in it; the next captures
+    go on behind it."""
     server, database = mysql_server, mysql_database
     begin = PositionConfig(**here(server))
     create_tables(server, database)
@@ -43,13 +44,17 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
     table = f"{database}.account"
     late = here(server)
     sink = {"lake_path": tmp_path / "lake", "spark": SPARK}
-    config = make_config(live(server), tables={"include": [table]}, targets=[], start=late, sink=sink)
+    config = make_config(
+        live(server), tables={"include": [table]}, targets=[], start=late, sink=sink
+    )
     cursors = MemoryCursorStore()
     workload.run(4)
     report = capture(config, cursors=cursors)
     assert report.cursor is not None
     assert report.cursor.targets[table].partial
-    rows_of = partial(lake_rows, spark, config.sink.lake_path, database, "account", COLUMNS["account"])
+    rows_of = partial(
+        lake_rows, spark, config.sink.lake_path, database, "account", COLUMNS["account"]
+    )
     old_rows = rows_of()
     assert old_rows != server_rows(server, database, "account", COLUMNS["account"])
 
@@ -59,7 +64,15 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
         if journal_number(file.name) >= journal_number(begin.journal):
             shutil.copy2(file, archive)
     parallel = Parallel(stretch_bytes_min=0)
-    call = partial(rebuild, config, tables=[table], cursors=cursors, start=begin, archive=archive, parallel=parallel)
+    call = partial(
+        rebuild,
+        config,
+        tables=[table],
+        cursors=cursors,
+        start=begin,
+        archive=archive,
+        parallel=parallel,
+    )
     with killed_at("load_caught_up"):
         call()
     assert any("part-" in str(file) for cut in _batches(config) for file in cut), (
@@ -78,12 +91,16 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
     assert rows_of() == server_rows(server, database, "account", COLUMNS["account"])
     after = cursors.read()
     assert after is not None
-    assert after.position == stood.position, "at rest since: the swap is a batch in which the cursor stands still"
+    assert after.position == stood.position, (
+        "at rest since: the swap is a batch in which the cursor stands still"
+    )
     assert after.batch_number == stood.batch_number + 1
     state = after.targets[table]
     assert not state.partial
     assert not state.exact
-    assert not list((LakePaths(config.sink.lake_path, config.name).state / "loads").glob("2*")), "the side lake is gone"
+    assert not list((LakePaths(config.sink.lake_path, config.name).state / "loads").glob("2*")), (
+        "the side lake is gone"
+    )
 
     workload.run(3)
     workload.close()
@@ -104,10 +121,14 @@ def test_k18_a_rebuild_that_would_be_partial_is_refused(
 ) -> None:
     """With the way out, and nothing left of it."""
     server, database = mysql_server, mysql_database
-    server.execute_all(f"USE `{database}`", "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    server.execute_all(
+        f"USE `{database}`", "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)"
+    )
     start = here(server)
     server.execute(f"CREATE TABLE `{database}`.other (id INT PRIMARY KEY)")
-    config = make_config(live(server), tables={"include": [f"{database}.t"]}, targets=[], start=start)
+    config = make_config(
+        live(server), tables={"include": [f"{database}.t"]}, targets=[], start=start
+    )
     cursors = MemoryCursorStore()
     with pytest.raises(LoadError, match="neither its CREATE TABLE nor a change") as refused:
         rebuild(config, tables=[f"{database}.t"], cursors=cursors, start=PositionConfig(**start))

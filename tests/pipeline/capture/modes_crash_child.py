@@ -2,7 +2,8 @@
 
     python -m tests.pipeline.capture.modes_crash_child CONFIG_JSON POINT OCCURRENCE
 
-The cursor is in memory: it is lost with the process, and the next run finds its place by the last cut.
+The cursor is in memory: it is lost with the process, and the next run finds its place by the last
+cut.
 """
 
 from __future__ import annotations

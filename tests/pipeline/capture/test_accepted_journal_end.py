@@ -17,7 +17,13 @@ from tests.servers import Server
 
 def config_of(server: Server, lake: Path, **sections: Any) -> PipelineConfig:
     user, password = server.create_replication_user()
-    source = {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
+    source = {
+        "kind": "live",
+        "host": server.host,
+        "port": server.port,
+        "user": user,
+        "password": password,
+    }
     return PipelineConfig.model_validate(
         {
             "name": "shop",
@@ -32,10 +38,14 @@ def config_of(server: Server, lake: Path, **sections: Any) -> PipelineConfig:
 
 
 @pytest.mark.mysql
-def test_k5_an_acceptance_that_is_used_is_recorded(start_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_k5_an_acceptance_that_is_used_is_recorded(
+    start_server: Callable[..., Server], tmp_path: Path
+) -> None:
     server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
     server.execute_all(
-        "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (1)"
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.t (a INT PRIMARY KEY)",
+        "INSERT INTO shop.t VALUES (1)",
     )
     config = config_of(server, tmp_path / "lake")
     server.kill()

@@ -1,4 +1,5 @@
-"""What cannot be applied stops with table, journal and offset; what came before it is applied and acked."""
+"""What cannot be applied stops with table, journal and offset; what came before it is applied and
+acked."""
 
 from __future__ import annotations
 
@@ -44,7 +45,10 @@ def _good_start(server: Server, database: str) -> None:
 @pytest.mark.parametrize(
     ("statements", "error"),
     [
-        (["SET binlog_format = STATEMENT", "INSERT INTO t VALUES (9, NULL)"], UnsupportedEventError),
+        (
+            ["SET binlog_format = STATEMENT", "INSERT INTO t VALUES (9, NULL)"],
+            UnsupportedEventError,
+        ),
     ],
     ids=lambda value: value[-1].split(" (")[0] if isinstance(value, list) else "",
 )
@@ -73,7 +77,10 @@ def test_stops_by_name_and_keeps_what_came_before(
     assert [row[0] for row in lake_rows(spark, lake, fresh_database, "t", ["id"])] == [1, 2]
     assert [row[0] for row in lake_rows(spark, lake, fresh_database, "u", ["id"])] == [1]
     assert cursors.cursor is not None
-    assert (cursors.cursor.journal, cursors.cursor.offset) <= (caught.value.journal, caught.value.offset)
+    assert (cursors.cursor.journal, cursors.cursor.offset) <= (
+        caught.value.journal,
+        caught.value.offset,
+    )
     # The next run meets the same wall, and applies nothing twice.
     with pytest.raises(error):
         capture(config, cursors=cursors)
@@ -86,18 +93,34 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
 ) -> None:
     """Each of these stops its table; what came before is applied, and everything of the others."""
     failures = {
-        "value": (["SET sql_mode = ''", "INSERT INTO value VALUES (3, '0000-00-00')"], UnrepresentableValueError),
+        "value": (
+            ["SET sql_mode = ''", "INSERT INTO value VALUES (3, '0000-00-00')"],
+            UnrepresentableValueError,
+        ),
         "emptied": (["ALTER TABLE emptied ENGINE = MEMORY"], UnsupportedDdlError),
         "unkeyed": (["ALTER TABLE unkeyed DROP PRIMARY KEY"], UnsupportedDdlError),
         "modified": (["ALTER TABLE modified MODIFY d VARCHAR(20)"], UnsupportedDdlError),
-        "computed": (["ALTER TABLE computed ADD COLUMN e DATETIME DEFAULT CURRENT_TIMESTAMP"], UnsupportedDdlError),
-        "keyless": (["CREATE TABLE keyless (a INT)", "INSERT INTO keyless VALUES (1)"], KeylessTableError),
-        "minimal": (["SET binlog_row_image = 'MINIMAL'", "INSERT INTO minimal (id) VALUES (3)"], IncompleteRowsError),
+        "computed": (
+            ["ALTER TABLE computed ADD COLUMN e DATETIME DEFAULT CURRENT_TIMESTAMP"],
+            UnsupportedDdlError,
+        ),
+        "keyless": (
+            ["CREATE TABLE keyless (a INT)", "INSERT INTO keyless VALUES (1)"],
+            KeylessTableError,
+        ),
+        "minimal": (
+            ["SET binlog_row_image = 'MINIMAL'", "INSERT INTO minimal (id) VALUES (3)"],
+            IncompleteRowsError,
+        ),
     }
     names = [f"{mysql_database}.{table}" for table in (*failures, "u")]
     stop = {"tables": [f"{mysql_database}.keyless"], "keyless": "stop"}
-    config = make_config(live(mysql_server), include=names, start=here(mysql_server), targets=[stop])
-    config = config.model_copy(update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})})
+    config = make_config(
+        live(mysql_server), include=names, start=here(mysql_server), targets=[stop]
+    )
+    config = config.model_copy(
+        update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})}
+    )
     tables = [table for table in failures if table != "keyless"]
     connection = mysql_server.root_connection(database=mysql_database)
     with connection.cursor() as cursor:
@@ -118,7 +141,9 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
         table: error.__name__ for table, (_, error) in failures.items()
     }
     lake = config.sink.lake_path
-    assert [row[0] for row in lake_rows(spark, lake, mysql_database, "u", ["id"])] == list(range(len(failures)))
+    assert [row[0] for row in lake_rows(spark, lake, mysql_database, "u", ["id"])] == list(
+        range(len(failures))
+    )
     for table in tables[:2]:
         assert [row[0] for row in lake_rows(spark, lake, mysql_database, table, ["id"])] == [1, 2]
     # The next run meets the same walls, and applies nothing twice.
@@ -138,7 +163,8 @@ def test_less_row_metadata_is_captured_with_catalog_and_history(
     server.execute_all(
         "SET GLOBAL binlog_row_metadata = 'MINIMAL'",
         f"USE `{mysql_database}`",
-        "CREATE TABLE t (a INT UNSIGNED, id BIGINT UNSIGNED PRIMARY KEY, l VARCHAR(9) CHARACTER SET latin1)",
+        "CREATE TABLE t (a INT UNSIGNED, id BIGINT UNSIGNED PRIMARY KEY, l VARCHAR(9) "
+        "CHARACTER SET latin1)",
     )
     try:
         config = make_config(live(server), include=[f"{mysql_database}.*"], start=here(server))
@@ -147,15 +173,18 @@ def test_less_row_metadata_is_captured_with_catalog_and_history(
         columns = ["a", "id", "l", "e", "z"]
         rows = [
             "INSERT INTO t VALUES (4294967295, 18446744073709551615, 'äß')",
-            "ALTER TABLE t ADD COLUMN e ENUM('x', 'ü') CHARACTER SET latin1 FIRST, ADD z TINYINT UNSIGNED AFTER id",
+            "ALTER TABLE t ADD COLUMN e ENUM('x', 'ü') CHARACTER SET latin1 FIRST, ADD z TINYINT "
+            "UNSIGNED AFTER id",
             "INSERT INTO t (id, e, z) VALUES (2, 'ü', 255)",
         ]
         server.execute_all(*rows)
         assert capture(config, cursors=cursors).outcome == "applied"
-        # For a while the name was another table's: only a history by place knows whose rows are whose.
+        # For a while the name was another table's: only a history by place knows whose rows are
+        # whose.
         server.execute_all(
             "UPDATE t SET a = 7 WHERE id = 2", "RENAME TABLE t TO gone",
-            "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, z INT)", "DROP TABLE t", "RENAME TABLE gone TO t",
+            "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, z INT)", "DROP TABLE t",
+            "RENAME TABLE gone TO t",
         )  # fmt: skip
         assert capture(config, cursors=cursors).outcome == "applied"
         lake = config.sink.lake_path
@@ -169,7 +198,12 @@ def test_less_row_metadata_is_captured_with_catalog_and_history(
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])
 def test_damaged_archive(
-    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path, damage: str
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: MakeConfig,
+    spark: Any,
+    tmp_path: Path,
+    damage: str,
 ) -> None:
     mysql_server.flush_journal()
     start = here(mysql_server)
@@ -186,10 +220,14 @@ def test_damaged_archive(
         del data[good_end + 150 :]
     damaged.write_bytes(data)
     config = make_config(
-        {"kind": "archive", "directory": tmp_path / "journals"}, include=[f"{mysql_database}.*"], start=start
+        {"kind": "archive", "directory": tmp_path / "journals"},
+        include=[f"{mysql_database}.*"],
+        start=start,
     )
     cursors = MemoryCursorStore()
-    with pytest.raises(DamagedJournalError if damage == "flip" else TruncatedJournalError) as caught:
+    with pytest.raises(
+        DamagedJournalError if damage == "flip" else TruncatedJournalError
+    ) as caught:
         capture(config, cursors=cursors)
     assert caught.value.journal == start["journal"]
     assert caught.value.offset is not None
@@ -203,11 +241,15 @@ def test_damaged_archive(
 def test_lake_restored_behind_the_cursor(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    config = make_config(live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server))
+    config = make_config(
+        live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server)
+    )
     _good_start(mysql_server, mysql_database)
     cursors = MemoryCursorStore()
     capture(config, cursors=cursors)
-    spark.sql(f"RESTORE TABLE delta.`{config.sink.lake_path}/{mysql_database}/t` TO VERSION AS OF 0")
+    spark.sql(
+        f"RESTORE TABLE delta.`{config.sink.lake_path}/{mysql_database}/t` TO VERSION AS OF 0"
+    )
     mysql_server.execute(f"INSERT INTO `{mysql_database}`.t VALUES (7, NULL)")
     with pytest.raises(TargetSuspendedError, match=r"(?i)restore") as caught:
         capture(config, cursors=cursors)
@@ -219,7 +261,9 @@ def test_cursor_of_another_server(start_server: Any, make_config: MakeConfig) ->
     config = make_config(live(one), include=["nowhere.*"])
     cursors = MemoryCursorStore()
     capture(config, cursors=cursors)
-    moved = config.model_copy(update={"source": config.source.model_copy(update={"port": other.port})})
+    moved = config.model_copy(
+        update={"source": config.source.model_copy(update={"port": other.port})}
+    )
     other.create_replication_user()
     with pytest.raises(CdcError, match="has not executed"):
         capture(moved, cursors=cursors)

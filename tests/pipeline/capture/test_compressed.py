@@ -27,9 +27,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.mariadb
 @pytest.mark.parametrize("flavor", ["mysql", pytest.param("mariadb", marks=pytest.mark.whole)])
 def test_lake_follows_a_server_that_compresses(
-    start_server: Callable[..., Server], flavor: str, make_config: Callable[..., PipelineConfig], spark: Any
+    start_server: Callable[..., Server],
+    flavor: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
 ) -> None:
-    """A ring smaller than the large transaction: payloads are split over many gets, the cursor stands behind them."""
+    """A ring smaller than the large transaction: payloads are split over many gets, the cursor
+    stands behind them."""
     server = start_server(flavor, **OPTIONS[flavor])
     server.execute("CREATE DATABASE packed")
     config = make_config(

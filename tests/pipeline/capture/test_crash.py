@@ -1,8 +1,8 @@
-"""A run that is killed with SIGKILL at every fault point of K2, and before them after a put and in the
-spill of the store, loses nothing and doubles nothing.
+"""A run that is killed with SIGKILL at every fault point of K2, and before them after a put and in
+the spill of the store, loses nothing and doubles nothing.
 
-Each run is a real Dagster run, those that are killed in a process of their own. After a kill the next run has other
-batch limits, so that what it would cut today differs from what was recorded.
+Each run is a real Dagster run, those that are killed in a process of their own. After a kill the
+next run has other batch limits, so that what it would cut today differs from what was recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from tests.support.workload import COLUMNS, Workload, create_tables
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 ROOT = Path(__file__).resolve().parents[3]
-# (fault point, its occurrence): in the order of K2, with merges and cuts of first and of later batches.
+# (fault point, its occurrence): in the order of K2, with merges and cuts of first and of later
+# batches.
 POINTS = [
     ("put", 3),
     ("spill", 2),
@@ -47,13 +48,20 @@ POINTS = [
     ("before_cursor", 1),
     ("before_ack", 1),
 ]
-LIMITS = [{"merge_rows": 60}, {"merge_rows": 25}, {"merge_rows": 100_000}, {"merge_rows": 40, "get_bytes": 2048}]
+LIMITS = [
+    {"merge_rows": 60},
+    {"merge_rows": 25},
+    {"merge_rows": 100_000},
+    {"merge_rows": 40, "get_bytes": 2048},
+]
 
 
 class Project:
     """Jobs, lake and Dagster home of one test."""
 
-    def __init__(self, folder: Path, source: dict[str, Any], include: list[str], start: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, source: dict[str, Any], include: list[str], start: dict[str, Any]
+    ) -> None:
         self.lake = folder / "lake"
         self.home = folder / "home"
         self.jobs = folder / "jobs"
@@ -66,7 +74,12 @@ class Project:
             "start": start,
             "snapshot": {"lock_wait_s": 1},
             # 8 KiB of memory: everything else goes through files.
-            "store": {"kind": "mixed", "ring_events": 128, "memory_unit_bytes": 64, "directory": str(folder / "spill")},
+            "store": {
+                "kind": "mixed",
+                "ring_events": 128,
+                "memory_unit_bytes": 64,
+                "directory": str(folder / "spill"),
+            },
             "sink": {
                 "lake_path": str(self.lake),
                 "spark": SPARK,
@@ -80,7 +93,9 @@ class Project:
     def run(self, limits: dict[str, int], *kill: str) -> subprocess.CompletedProcess[str]:
         """A run in a process of its own."""
         self._configure(limits)
-        return run_child([str(self.jobs), "bank", *kill], environment=self.environment, folder=self.home.parent)
+        return run_child(
+            [str(self.jobs), "bank", *kill], environment=self.environment, folder=self.home.parent
+        )
 
     def run_here(self, limits: dict[str, int]) -> subprocess.CompletedProcess[str]:
         """The same for a run that nothing kills, in this process: its Spark session is warm."""
@@ -96,10 +111,14 @@ class Project:
 
     def cuts(self) -> list[Cut]:
         folder = self.lake / "_cdc" / "bank" / "cuts"
-        return [Cut.model_validate_json(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+        return [
+            Cut.model_validate_json(file.read_text(encoding="utf-8"))
+            for file in sorted(folder.glob("*.json"))
+        ]
 
     def assert_each_batch_once(self) -> None:
-        """Delta's own log: no transaction version appears twice in a table; the cuts are numbered without a gap."""
+        """Delta's own log: no transaction version appears twice in a table; the cuts are numbered
+        without a gap."""
         cuts = self.cuts()
         assert [cut.batch_number for cut in cuts] == list(range(1, len(cuts) + 1))
         for log in self.lake.glob("*/*/_delta_log"):
@@ -113,7 +132,8 @@ class Project:
             assert set(versions.values()) == {1}, log
 
     def assert_intervals_join(self) -> None:
-        """The cursor's materializations cover the log without a gap; one that a crash had kept back came later."""
+        """The cursor's materializations cover the log without a gap; one that a crash had kept back
+        came later."""
         import dagster as dg
 
         with dg.DagsterInstance.from_config(str(self.home)) as instance:
@@ -135,16 +155,22 @@ def project(mysql_server: Server, mysql_database: str, tmp_path: Path) -> Projec
     workload = Workload(mysql_server, mysql_database, seed=7)
     workload.run(25)
     workload.large_transaction(400)
-    mysql_server.execute(f"ALTER TABLE `{mysql_database}`.label ADD COLUMN rank_number INT NOT NULL DEFAULT 3")
+    mysql_server.execute(
+        f"ALTER TABLE `{mysql_database}`.label ADD COLUMN rank_number INT NOT NULL DEFAULT 3"
+    )
     workload.run(10)
     workload.close()
-    return Project(tmp_path, live(mysql_server), [f"{mysql_database}.{table}" for table in COLUMNS], start)
+    return Project(
+        tmp_path, live(mysql_server), [f"{mysql_database}.{table}" for table in COLUMNS], start
+    )
 
 
 def _assert_exact(project: Project, server: Server, database: str, spark: Any) -> None:
     columns = {**COLUMNS, "label": [*COLUMNS["label"], "rank_number"]}
     for table, names in columns.items():
-        assert lake_rows(spark, project.lake, database, table, names) == server_rows(server, database, table, names)
+        assert lake_rows(spark, project.lake, database, table, names) == server_rows(
+            server, database, table, names
+        )
     project.assert_each_batch_once()
     project.assert_intervals_join()
 
@@ -154,7 +180,8 @@ def _assert_exact(project: Project, server: Server, database: str, spark: Any) -
 def test_k2_killed_at_every_fault_point(
     project: Project, mysql_server: Server, mysql_database: str, spark: Any
 ) -> None:
-    """SPEC P9, P10: wherever it is killed, also between cursor and ack, the rerun resumes at the right transaction."""
+    """SPEC P9, P10: wherever it is killed, also between cursor and ack, the rerun resumes at the
+    right transaction."""
     for number, (point, occurrence) in enumerate(POINTS):
         done = project.run(LIMITS[number % len(LIMITS)], point, str(occurrence))
         if done.returncode == 0:
@@ -166,7 +193,8 @@ def test_k2_killed_at_every_fault_point(
         assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}\n{done.stderr}"
     last = project.run_here({"merge_rows": 150})
     assert last.returncode == 0, last.stderr
-    assert [path.name for path in (project.lake.parent / "spill").glob("*/*")] == ["store.lock"]  # K14
+    # K14
+    assert [path.name for path in (project.lake.parent / "spill").glob("*/*")] == ["store.lock"]
     _assert_exact(project, mysql_server, mysql_database, spark)
     idle = project.run({"merge_rows": 10})
     report = json.loads(idle.stdout.splitlines()[-1])
@@ -175,7 +203,8 @@ def test_k2_killed_at_every_fault_point(
 
 
 def test_two_captures_of_a_source_exclude_each_other(project: Project) -> None:
-    """K16: the lock goes with the process that holds it, and is waited for no longer than is said."""
+    """K16: the lock goes with the process that holds it, and is waited for no longer than is
+    said."""
     from cdc_pipeline.lake.storage.lock import writer_lock
 
     with writer_lock(project.lake / "_cdc" / "bank" / "writer.lock"):

@@ -25,8 +25,11 @@ pytestmark = [pytest.mark.spark]
 MakeConfig = Callable[..., PipelineConfig]
 
 
-def test_lake_follows_the_server(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:
-    """Inserts, updates, deletes, key updates and swaps, rollbacks, a transaction larger than the ring, ADD COLUMN."""
+def test_lake_follows_the_server(
+    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
+) -> None:
+    """Inserts, updates, deletes, key updates and swaps, rollbacks, a transaction larger than the
+    ring, ADD COLUMN."""
     config = make_config(
         live(server),
         include=[f"{fresh_database}.{table}" for table in COLUMNS],
@@ -46,17 +49,20 @@ def test_lake_follows_the_server(server: Server, fresh_database: str, make_confi
     assert all(not table.partial for table in first.tables.values())
 
     server.execute(
-        f"ALTER TABLE `{fresh_database}`.account ADD COLUMN level INT NOT NULL DEFAULT 7, ADD COLUMN memo TEXT"
+        f"ALTER TABLE `{fresh_database}`.account ADD COLUMN level INT NOT NULL DEFAULT 7, ADD "
+        "COLUMN memo TEXT"
     )
     server.execute(f"ALTER TABLE `{fresh_database}`.elsewhere ADD COLUMN x INT")
     server.flush_journal()
-    server.execute(f"UPDATE `{fresh_database}`.account SET level = 8, memo = 'changed' WHERE id MOD 5 = 0")
+    server.execute(
+        f"UPDATE `{fresh_database}`.account SET level = 8, memo = 'changed' WHERE id MOD 5 = 0"
+    )
     server.execute(f"CREATE INDEX by_text ON `{fresh_database}`.label (kind)")
     second = capture(config, cursors=cursors)
     columns = [*COLUMNS["account"], "level", "memo"]
-    assert lake_rows(spark, config.sink.lake_path, fresh_database, "account", columns) == server_rows(
-        server, fresh_database, "account", columns
-    )
+    assert lake_rows(
+        spark, config.sink.lake_path, fresh_database, "account", columns
+    ) == server_rows(server, fresh_database, "account", columns)
     decisions = {decision.kind: decision.decision for decision in second.ddl}
     assert decisions == {"alter_table": "applied", "create_index": "recorded"}, second.ddl
     assert (second.interval.start_journal, second.interval.start_offset) == (
@@ -75,7 +81,9 @@ def test_k2_bounded_runs_join_and_the_cursor_follows_each_cut(
 ) -> None:
     """Runs of a few transactions each cover the log without a gap, and end where one run would."""
     config = make_config(
-        live(mysql_server), include=[f"{mysql_database}.{table}" for table in COLUMNS], start=here(mysql_server)
+        live(mysql_server),
+        include=[f"{mysql_database}.{table}" for table in COLUMNS],
+        start=here(mysql_server),
     )
     create_tables(mysql_server, mysql_database)
     workload = Workload(mysql_server, mysql_database, seed=2)
@@ -160,7 +168,10 @@ def test_k10_partial_images(
     config = make_config(live(server), include=[f"{fresh_database}.account"], start=here(server))
     create_tables(server, fresh_database)
     table = f"`{fresh_database}`.account"
-    server.execute(f"INSERT INTO {table} VALUES (1, 'a', 1, NULL, 1), (2, 'b', 2, NULL, 0), (3, 'c', 3, NULL, 1)")
+    server.execute(
+        f"INSERT INTO {table} VALUES (1, 'a', 1, NULL, 1), (2, 'b', 2, NULL, 0), (3, "
+        "'c', 3, NULL, 1)"
+    )
     cursors = MemoryCursorStore()
     capture(config, cursors=cursors)
     connection = server.root_connection()
@@ -175,14 +186,19 @@ def test_k10_partial_images(
     connection.close()
     capture(config, cursors=cursors)
     columns = COLUMNS["account"]
-    assert lake_rows(spark, config.sink.lake_path, fresh_database, "account", columns) == server_rows(
-        server, fresh_database, "account", columns
+    assert lake_rows(
+        spark, config.sink.lake_path, fresh_database, "account", columns
+    ) == server_rows(server, fresh_database, "account", columns)
+
+
+def test_insert_without_a_column_stops(
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig
+) -> None:
+    """A MINIMAL insert leaves out columns that got their default, which the journal does not
+    tell."""
+    config = make_config(
+        live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server)
     )
-
-
-def test_insert_without_a_column_stops(mysql_server: Server, mysql_database: str, make_config: MakeConfig) -> None:
-    """A MINIMAL insert leaves out columns that got their default, which the journal does not tell."""
-    config = make_config(live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server))
     connection = mysql_server.root_connection(database=mysql_database)
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, d INT NOT NULL DEFAULT 5)")
@@ -193,7 +209,9 @@ def test_insert_without_a_column_stops(mysql_server: Server, mysql_database: str
         capture(config, cursors=MemoryCursorStore())
 
 
-def test_start_latest_holds_its_place(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:
+def test_start_latest_holds_its_place(
+    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
+) -> None:
     """A first run that finds nothing keeps its start: what comes before the second run is not lost.
 
     The table is older than that, so that it is labelled partial (K19).
@@ -219,5 +237,7 @@ def test_decisions_of_a_run_without_rows_are_shown(
     cursors = MemoryCursorStore()
     report = capture(config, cursors=cursors)
     assert report.outcome == "nothing_new"
-    assert [(decision.kind, decision.decision) for decision in report.ddl] == [("create_index", "recorded")]
+    assert [(decision.kind, decision.decision) for decision in report.ddl] == [
+        ("create_index", "recorded")
+    ]
     assert cursors.metadata["ddl"] == [decision.model_dump() for decision in report.ddl]

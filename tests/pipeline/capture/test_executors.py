@@ -1,4 +1,5 @@
-"""Rows that are decoded on Spark's executors end in the same tables as those that the driver decodes."""
+"""Rows that are decoded on Spark's executors end in the same tables as those that the driver
+decodes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,16 @@ from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.kills import killed_at
-from tests.support.rows_events import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
+from tests.support.rows_events import (
+    WRITE,
+    chunk_of,
+    full,
+    int_column,
+    prefixed,
+    rows_body,
+    schema_of,
+    text_column,
+)
 from tests.support.sink_values import head_of, new_target
 from tests.support.workload import COLUMNS, Workload, create_tables
 
@@ -54,7 +64,9 @@ def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
 
     def config(way: str) -> PipelineConfig:
         sink = {"lake_path": tmp_path / way, "spark": SPARK}
-        return make_config(source, include=names, start=start, targets=rules, batch={"decode": way}, sink=sink)
+        return make_config(
+            source, include=names, start=start, targets=rules, batch={"decode": way}, sink=sink
+        )
 
     create_tables(mysql_server, database)
     workload = Workload(mysql_server, database, seed=5)
@@ -82,13 +94,19 @@ def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
     capture(driver, cursors=MemoryCursorStore())
     assert not list(paths.staging_root.iterdir()), "decoded files are gone with the raw ones"
     expected = server_rows(mysql_server, database, "account", COLUMNS["account"])
-    assert lake_rows(spark, executors.sink.lake_path, database, "account", COLUMNS["account"]) == expected
+    assert (
+        lake_rows(spark, executors.sink.lake_path, database, "account", COLUMNS["account"])
+        == expected
+    )
     for table, columns in {
         "account": [*COLUMNS["account"], "_cdc_seq", "_cdc_ts"],
         "account_history": [*COLUMNS["account"], "__START_AT", "__END_AT"],
         "label": ["code", "kind", "_cdc_seq"],
     }.items():
-        rows = [lake_rows(spark, one.sink.lake_path, database, table, columns) for one in (executors, driver)]
+        rows = [
+            lake_rows(spark, one.sink.lake_path, database, table, columns)
+            for one in (executors, driver)
+        ]
         assert rows[0] == rows[1], table
 
 
@@ -97,7 +115,10 @@ def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
     table = schema_of(int_column(), text_column())
-    bodies = [(WRITE, rows_body(WRITE, [full(struct.pack("<i", at), prefixed(b"\xff"))])) for at in range(2)]
+    bodies = [
+        (WRITE, rows_body(WRITE, [full(struct.pack("<i", at), prefixed(b"\xff"))]))
+        for at in range(2)
+    ]
     part = RowsSelection(chunk_of(bodies), np.arange(2))
     config = make_config({"kind": "archive", "directory": tmp_path}, include=["*.*"])
     sink = DeltaSink(source="bank", config=config.sink)
@@ -108,14 +129,22 @@ def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
         batch.create(target)
         batch.add_raw(rows, target)
         place = Position(part.chunk.journal, 4)
-        cursor = cursor_state("bank", ServerIdentity(flavor="mysql", server_id=1), place, batch_number=1)
-        interval = Interval(start_journal=place.journal, start_offset=4, end_journal=place.journal, end_offset=4)
+        cursor = cursor_state(
+            "bank", ServerIdentity(flavor="mysql", server_id=1), place, batch_number=1
+        )
+        interval = Interval(
+            start_journal=place.journal, start_offset=4, end_journal=place.journal, end_offset=4
+        )
         record = batch.record(head_of(interval=interval, cursor_after=cursor))
         cut = sink.finish(record)
     held = cut.cursor.targets[table.full_name].suspended
-    assert held is not None, "the only target of its source: else no run would ever get past the batch"
+    assert held is not None, (
+        "the only target of its source: else no run would ever get past the batch"
+    )
     assert (held.error, held.needs_reload) == (UnrepresentableValueError.__name__, False)
-    assert (held.journal, held.offset) == (part.chunk.journal, 4), "from where the driver decodes it again"
+    assert (held.journal, held.offset) == (part.chunk.journal, 4), (
+        "from where the driver decodes it again"
+    )
     assert "not valid" in held.what
 
 
@@ -131,7 +160,9 @@ def test_executors_are_asked_before_auto_trusts_them(
     def staging(decode: str) -> RawStaging | Note | None:
         sink = {"lake_path": "lake", "spark": {"master": "spark://there:7077"}}
         batch = {"decode": decode, "executors_bytes_min": 0}
-        config = make_config({"kind": "archive", "directory": "there"}, include=["a.b"], batch=batch, sink=sink)
+        config = make_config(
+            {"kind": "archive", "directory": "there"}, include=["a.b"], batch=batch, sink=sink
+        )
         targets = Targets(config, None)
         return raw_staging(config, targets, bytes_expected=1, epoch=1, lack=lambda: lack)
 
@@ -145,7 +176,9 @@ def test_executors_are_asked_before_auto_trusts_them(
 def test_executors_decode_huge_runs_on_a_cluster_alone(make_config: MakeConfig) -> None:
     def uses(master: str, bytes_expected: int, **batch: Any) -> bool:
         sink = {"lake_path": "lake", "spark": {"master": master}}
-        config = make_config({"kind": "archive", "directory": "there"}, include=["a.b"], batch=batch, sink=sink)
+        config = make_config(
+            {"kind": "archive", "directory": "there"}, include=["a.b"], batch=batch, sink=sink
+        )
         return uses_executors(config, bytes_expected=bytes_expected)
 
     assert not uses("local[*]", 1 << 40, decode="auto")

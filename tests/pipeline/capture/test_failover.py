@@ -1,4 +1,5 @@
-"""The primary dies and its replica takes over: the tables equal the new primary's SELECT, no row lost or doubled."""
+"""The primary dies and its replica takes over: the tables equal the new primary's SELECT, no row
+lost or doubled."""
 
 from __future__ import annotations
 
@@ -37,11 +38,14 @@ class Shop:
         )
 
     def write(self, server: Server, count: int) -> None:
-        """`count` transactions: each adds an entry and counts it; every third deletes one as well."""
+        """`count` transactions: each adds an entry and counts it; every third deletes one as
+        well."""
         with server.root_connection(autocommit=False) as connection, connection.cursor() as cursor:
             for _ in range(count):
                 self.entries += 1
-                cursor.execute("INSERT INTO shop.entry VALUES (%s, %s)", (self.entries, self.entries * 10))
+                cursor.execute(
+                    "INSERT INTO shop.entry VALUES (%s, %s)", (self.entries, self.entries * 10)
+                )
                 cursor.execute("UPDATE shop.counter SET n = n + 1 WHERE id = 1")
                 if self.entries % 3 == 0:
                     cursor.execute("DELETE FROM shop.entry WHERE id = %s", (self.entries - 1,))
@@ -50,7 +54,14 @@ class Shop:
 
 def source_of(server: Server, address: Forwarder | Server, **changes: Any) -> dict[str, Any]:
     user, password = server.create_replication_user()
-    return {"kind": "live", "host": address.host, "port": address.port, "user": user, "password": password, **changes}
+    return {
+        "kind": "live",
+        "host": address.host,
+        "port": address.port,
+        "user": user,
+        "password": password,
+        **changes,
+    }
 
 
 def assert_equal(spark: Any, config: PipelineConfig, server: Server) -> None:
@@ -98,8 +109,11 @@ def test_p3_after_a_failover_executed_transactions_are_skipped_exactly(
 
 @pytest.mark.whole
 @pytest.mark.mysql
-def test_k7_without_gtids_the_address_moves_and_nothing_is_applied_twice(make_config: MakeConfig, spark: Any) -> None:
-    """P5: the server behind the one address is another one; searched by time, what was applied is known by content."""
+def test_k7_without_gtids_the_address_moves_and_nothing_is_applied_twice(
+    make_config: MakeConfig, spark: Any
+) -> None:
+    """P5: the server behind the one address is another one; searched by time, what was applied is
+    known by content."""
     with ReplicaPair("mysql", gtid=False) as pair, Forwarder(pair.primary) as address:
         source = source_of(pair.primary, address, dump_errors_max=0)
         config = make_config(source, include=["shop.*"], start="earliest")
@@ -126,8 +140,11 @@ def test_k7_without_gtids_the_address_moves_and_nothing_is_applied_twice(make_co
 
 @pytest.mark.whole
 @pytest.mark.mysql
-def test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known(make_config: MakeConfig, spark: Any) -> None:
-    """P6: primary and standby. Without a history all of the interval is applied once more, at one cut behind it."""
+def test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known(
+    make_config: MakeConfig, spark: Any
+) -> None:
+    """P6: primary and standby. Without a history all of the interval is applied once more, at one
+    cut behind it."""
     with ReplicaPair("mysql", gtid=False) as pair:
         standby = {"host": pair.replica.host, "port": pair.replica.port}
         source = source_of(pair.primary, pair.primary, standby=standby)
@@ -155,9 +172,14 @@ def test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known(make_config:
         assert cut is not None
         assert set(cut.cursor.suspended) == {"shop.entry_changelog"}
         assert cut.tables["shop.entry"].rows_inserted == 8
-        already = {decision.kind: decision for decision in cut.ddl if "already applied" in decision.reason}
+        already = {
+            decision.kind: decision for decision in cut.ddl if "already applied" in decision.reason
+        }
         assert already["create_table"].decision == "recorded"
         assert_equal(spark, config, new)
         accept = config.accept.model_copy(update={"overlap": ("shop.entry_changelog",)})
         capture(config.model_copy(update={"accept": accept}), cursors=cursors)
-        assert len(lake_rows(spark, config.sink.lake_path, "shop", "entry_changelog", ["id"])) == 8 + 10
+        assert (
+            len(lake_rows(spark, config.sink.lake_path, "shop", "entry_changelog", ["id"]))
+            == 8 + 10
+        )

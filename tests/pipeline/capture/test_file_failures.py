@@ -1,4 +1,5 @@
-"""K22: what the operating system or a server refuses has a name and a way out, at whatever step it comes (F22)."""
+"""K22: what the operating system or a server refuses has a name and a way out, at whatever step it
+comes (F22)."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def test_k22_a_file_where_the_lake_should_be_is_named(tmp_path: Path) -> None:
     assert capture(settings, cursors=MemoryCursorStore()).outcome == "nothing_new"
 
 
-def test_k22_a_full_disk_at_any_step_of_a_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k22_a_full_disk_at_any_step_of_a_run_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """K22: here at a file that is replaced; before, a raw OSError."""
 
     def full(*_: object) -> None:
@@ -53,7 +56,12 @@ def test_k22_a_full_disk_at_any_step_of_a_run_is_named(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("number", "cure"),
-    [("EROFS", "permission to read and write"), ("EMFILE", "ulimit"), ("EIO", "system's log"), ("EDQUOT", "quota")],
+    [
+        ("EROFS", "permission to read and write"),
+        ("EMFILE", "ulimit"),
+        ("EIO", "system's log"),
+        ("EDQUOT", "quota"),
+    ],
 )
 def test_k22_each_refusal_has_its_cure(tmp_path: Path, number: str, cure: str) -> None:
     """K22: by the number of the system's error."""
@@ -65,9 +73,16 @@ def test_k22_each_refusal_has_its_cure(tmp_path: Path, number: str, cure: str) -
 
 @pytest.mark.parametrize(
     ("number", "retryable", "machine"),
-    [("EIO", True, False), ("EMFILE", True, False), ("ENOSPC", True, True), ("EACCES", False, False)],
+    [
+        ("EIO", True, False),
+        ("EMFILE", True, False),
+        ("ENOSPC", True, True),
+        ("EACCES", False, False),
+    ],
 )
-def test_k22_what_a_disk_may_take_the_next_time_gives_up_no_table(number: str, retryable: bool, machine: bool) -> None:
+def test_k22_what_a_disk_may_take_the_next_time_gives_up_no_table(
+    number: str, retryable: bool, machine: bool
+) -> None:
     """K22: a disk that failed once at a data file suspended its table in the same run."""
     code = getattr(errno, number)
     found = refused(OSError(code, os.strerror(code)), Path("part-00000.parquet"))
@@ -92,12 +107,16 @@ def test_k22_commands_name_a_file_where_the_lake_should_be(project: Project, com
     assert "without a name" not in result.output
 
 
-def test_k22_a_server_that_asks_for_a_local_file_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k22_a_server_that_asks_for_a_local_file_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """K22: pymysql's refusal of LOAD DATA LOCAL was a raw RuntimeError."""
 
     class Lying:
         def cursor(self) -> Any:
-            raise RuntimeError("**WARN**: Received LOAD_LOCAL packet but local_infile option is false.")
+            raise RuntimeError(
+                "**WARN**: Received LOAD_LOCAL packet but local_infile option is false."
+            )
 
         def close(self) -> None: ...
 

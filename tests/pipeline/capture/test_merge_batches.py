@@ -35,7 +35,8 @@ class _Enough(Exception):
 
 
 class _Counts(RunObserver):
-    """Counts gets, and batches that are about to be recorded; ends the run at the first of them where it is told to."""
+    """Counts gets, and batches that are about to be recorded; ends the run at the first of them
+    where it is told to."""
 
     def __init__(self, *, ends_at_record: bool) -> None:
         self.gets = self.bytes_done = self.records = 0
@@ -53,11 +54,14 @@ class _Counts(RunObserver):
 
 
 @pytest.fixture
-def backlog(mysql_server: Server, mysql_database: str) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+def backlog(
+    mysql_server: Server, mysql_database: str
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     """Source, start and tables of more than 1 MiB of log in some hundred transactions."""
     for table in TABLES:
         mysql_server.execute(
-            f"CREATE TABLE `{mysql_database}`.{table} (id INT PRIMARY KEY, text VARCHAR(2000) NOT NULL)"
+            f"CREATE TABLE `{mysql_database}`.{table} (id INT PRIMARY KEY, text "
+            "VARCHAR(2000) NOT NULL)"
         )
     start = here(mysql_server)
     random = Random(9)  # the text must not shrink when it is staged
@@ -80,8 +84,13 @@ def _run(
         include=tables,
         start=start,
         name=name,
-        # An eighth of the backlog: without the release of staged gets the reader would wait for ever.
-        store={"kind": "memory", "ring_events": RING_EVENTS, "memory_unit_bytes": MEMORY_UNIT_BYTES},
+        # An eighth of the backlog: without the release of staged gets the reader would wait for
+        # ever.
+        store={
+            "kind": "memory",
+            "ring_events": RING_EVENTS,
+            "memory_unit_bytes": MEMORY_UNIT_BYTES,
+        },
         batch={"get_bytes": GET_BYTES, **batch},
     )
     try:
@@ -91,8 +100,11 @@ def _run(
         return config, None
 
 
-def test_k9_merge_batches_are_bounded_by_staged_bytes_and_not_by_gets(make_config: MakeConfig, backlog: Any) -> None:
-    """Up to the first record, without a merge: how many gets it takes is decided by what they staged."""
+def test_k9_merge_batches_are_bounded_by_staged_bytes_and_not_by_gets(
+    make_config: MakeConfig, backlog: Any
+) -> None:
+    """Up to the first record, without a merge: how many gets it takes is decided by what they
+    staged."""
     all_of_it, some = _Counts(ends_at_record=True), _Counts(ends_at_record=True)
     _run(make_config, backlog, all_of_it, name="whole")
     assert all_of_it.bytes_done > 1 << 20
@@ -121,5 +133,8 @@ def test_k9_a_backlog_in_small_gets_is_one_merge_per_table(
 
 def _dml_commits(table: Path) -> int:
     """Commits of a Delta table that added rows."""
-    commits = [path.read_text(encoding="utf-8").splitlines() for path in (table / "_delta_log").glob("*.json")]
+    commits = [
+        path.read_text(encoding="utf-8").splitlines()
+        for path in (table / "_delta_log").glob("*.json")
+    ]
     return sum(any("add" in json.loads(line) for line in lines) for lines in commits)

@@ -1,4 +1,5 @@
-"""All modes of the same tables in one pipeline on real servers: what they hold follows from the server's SELECT."""
+"""All modes of the same tables in one pipeline on real servers: what they hold follows from the
+server's SELECT."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Lake:
         self._spark, self._path, self._database = spark, config.sink.lake_path, database
 
     def rows(self, table: str, columns: list[str], where: str = "") -> list[tuple[Any, ...]]:
-        """Sorted; what a condition chooses by Spark, all of a table without it, at a hundredth of the cost."""
+        """Sorted; what a condition chooses by Spark, all of a table without it, at a hundredth of
+        the cost."""
         folder = self._path / self._database / table
         if not where:
             return sorted((tuple(row.values()) for row in newest_rows(folder, *columns)), key=repr)
@@ -54,7 +56,9 @@ class Lake:
 
     def folded(self) -> list[tuple[Any, ...]]:
         """The table that the changelog's changes lead to."""
-        changes = self.rows("item_changelog", ["_cdc_seq", "_cdc_op", "_cdc_before", "_cdc_absent", *COLUMNS])
+        changes = self.rows(
+            "item_changelog", ["_cdc_seq", "_cdc_op", "_cdc_before", "_cdc_absent", *COLUMNS]
+        )
         there: dict[int, tuple[Any, ...]] = {}
         for _, op, before, absent, *values in changes:
             if op == "truncate":
@@ -73,16 +77,23 @@ def shown(server: Server, database: str, table: str, columns: list[str]) -> list
 
 
 def as_text(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return sorted((tuple(str(v) if type(v).__name__ == "Decimal" else v for v in row) for row in rows), key=repr)
+    return sorted(
+        (tuple(str(v) if type(v).__name__ == "Decimal" else v for v in row) for row in rows),
+        key=repr,
+    )
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(900)
 def test_k10_all_modes_of_one_table(
-    mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig], spark: Any, tmp_path: Path
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
+    tmp_path: Path,
 ) -> None:
-    """MINIMAL images, key swaps, a rolled back transaction, XA, tables without a key; twice, so that the second run
-    meets rows of the first."""
+    """MINIMAL images, key swaps, a rolled back transaction, XA, tables without a key; twice, so
+    that the second run meets rows of the first."""
     mysql_server.execute_all(
         f"USE `{mysql_database}`",
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(8,2))",
@@ -92,7 +103,12 @@ def test_k10_all_modes_of_one_table(
         "CREATE TABLE marked (a INT, mark INT NOT NULL, UNIQUE KEY u (mark))",
     )
     include = [f"{mysql_database}.*"]
-    config = make_config(live(mysql_server), include=include, start=here(mysql_server), targets=targets(mysql_database))
+    config = make_config(
+        live(mysql_server),
+        include=include,
+        start=here(mysql_server),
+        targets=targets(mysql_database),
+    )
     cursors, lake = MemoryCursorStore(), Lake(spark, config, mysql_database)
     connection = mysql_server.root_connection(database=mysql_database, autocommit=False)
     run = connection.cursor()
@@ -150,7 +166,11 @@ def test_k10_all_modes_of_one_table(
     assert as_text(lake.folded()) == now
     assert lake.rows("bag", BAG) == shown(mysql_server, mysql_database, "bag", BAG)
     assert lake.rows("loose", ["a", "_cdc_op"]) == [(1, "insert"), (1, "insert"), (2, "insert")]
-    assert lake.rows("coded", ["id", "code", "_cdc_deleted"]) == [(1, "p", False), (12, "r", False), (2, "q", True)]
+    assert lake.rows("coded", ["id", "code", "_cdc_deleted"]) == [
+        (1, "p", False),
+        (12, "r", False),
+        (2, "q", True),
+    ]
 
     # The XA transaction's rows carry the id of XA COMMIT.
     (name,) = lake.rows("item_changelog", ["_cdc_transaction"], "id = 60")[0]
@@ -172,7 +192,8 @@ def test_k10_all_modes_of_one_table(
         "marked": ("mirror", ("mark",)),
     }
 
-    # DDL: a constant default belongs to the rows that the source has, TRUNCATE is told in each mode's own way (K13).
+    # DDL: a constant default belongs to the rows that the source has, TRUNCATE is told in each
+    # mode's own way (K13).
     mysql_server.execute_all(
         f"USE `{mysql_database}`",
         "ALTER TABLE item ADD COLUMN grade INT NOT NULL DEFAULT 7",
@@ -188,11 +209,18 @@ def test_k10_all_modes_of_one_table(
     assert as_text(lake.rows("item_soft", columns, "NOT _cdc_deleted")) == last
     assert as_text(lake.rows("item_history", columns, "__END_AT IS NULL")) == last
     assert as_text(lake.folded()) == shown(mysql_server, mysql_database, "item", COLUMNS)
-    (truncate,) = lake.rows("item_changelog", ["_cdc_seq", "id", "_cdc_transaction"], "_cdc_op = 'truncate'")
+    (truncate,) = lake.rows(
+        "item_changelog", ["_cdc_seq", "id", "_cdc_transaction"], "_cdc_op = 'truncate'"
+    )
     assert truncate[1] is None
     ended = lake.rows("item_history", ["id", "grade"], f"__END_AT = {truncate[0]}")
     assert sorted(ended) == sorted((row[0], 8 if row[0] == 1 else 7) for row in now)
     assert {row[0] for row in lake.rows("item_history", ["grade"], f"__END_AT <= {at}")} == {None}
-    ((before, grade),) = lake.rows("item_changelog", ["_cdc_before", "grade"], "_cdc_op = 'update' AND grade = 8")
+    ((before, grade),) = lake.rows(
+        "item_changelog", ["_cdc_before", "grade"], "_cdc_op = 'update' AND grade = 8"
+    )
     assert (before["grade"], grade) == (7, 8)
-    assert len(lake.rows("item_soft", ["id"], f"_cdc_deleted AND _cdc_seq = {truncate[0]}")) == len(now) - 1
+    assert (
+        len(lake.rows("item_soft", ["id"], f"_cdc_deleted AND _cdc_seq = {truncate[0]}"))
+        == len(now) - 1
+    )

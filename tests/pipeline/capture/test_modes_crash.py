@@ -1,4 +1,5 @@
-"""A run with all modes at once that is killed between its merges: the next one finishes the batch, each change once."""
+"""A run with all modes at once that is killed between its merges: the next one finishes the batch,
+each change once."""
 
 from __future__ import annotations
 
@@ -52,7 +53,14 @@ def test_k2_k3_killed_between_the_merges_of_all_modes(
     file = tmp_path / "config.json"
     file.write_text(json.dumps(document), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.pipeline.capture.modes_crash_child", str(file), "between_merges", "3"],
+        [
+            sys.executable,
+            "-m",
+            "tests.pipeline.capture.modes_crash_child",
+            str(file),
+            "between_merges",
+            "3",
+        ],
         cwd=ROOT,
         env={**os.environ},
         capture_output=True,
@@ -80,4 +88,6 @@ def test_k2_k3_killed_between_the_merges_of_all_modes(
         "update": 3,
         "delete": 1,
     }
-    assert lake.rows("bag", ["a", "b"]) == shown(mariadb_server, mariadb_database, "bag", ["a", "b"])
+    assert lake.rows("bag", ["a", "b"]) == shown(
+        mariadb_server, mariadb_database, "bag", ["a", "b"]
+    )

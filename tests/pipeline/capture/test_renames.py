@@ -1,4 +1,5 @@
-"""K28 on real servers: after each run the lake's table of a name equals the server's SELECT of that name."""
+"""K28 on real servers: after each run the lake's table of a name equals the server's SELECT of that
+name."""
 
 from __future__ import annotations
 
@@ -72,7 +73,9 @@ INSERT INTO {0}.x VALUES (1, 1)
 class Source:
     """A server with two databases, and the lake of both."""
 
-    def __init__(self, server: Server, database: str, make_config: MakeConfig, spark: Any, **sections: Any) -> None:
+    def __init__(
+        self, server: Server, database: str, make_config: MakeConfig, spark: Any, **sections: Any
+    ) -> None:
         self.server, self.databases, self.spark = server, (database, f"{database}_other"), spark
         server.execute(f"CREATE DATABASE {self.databases[1]}")
         include = [f"{name}.*" for name in self.databases]
@@ -80,8 +83,11 @@ class Source:
         self.cursors = MemoryCursorStore()
 
     def run(self, script: str, *points: str, **values: Any) -> None:
-        """Statements at the server, and a run; it is killed at each fault point, and started again."""
-        self.server.execute_all(*filter(None, script.format(*self.databases, **values).splitlines()))
+        """Statements at the server, and a run; it is killed at each fault point, and started
+        again."""
+        self.server.execute_all(
+            *filter(None, script.format(*self.databases, **values).splitlines())
+        )
         for point in points:
             with killed_at(point):
                 capture(self.config, cursors=self.cursors)
@@ -92,9 +98,15 @@ class Source:
         """Each table of the server, and the lake's table of its name."""
         for database in self.databases:
             for (table,) in self.server.query(f"SHOW TABLES FROM {database}"):
-                columns = [name for (name, *_) in self.server.query(f"SHOW COLUMNS FROM {database}.{table}")]
+                columns = [
+                    name
+                    for (name, *_) in self.server.query(f"SHOW COLUMNS FROM {database}.{table}")
+                ]
                 expected = server_rows(self.server, database, table, columns)
-                assert lake_rows(self.spark, self.config.sink.lake_path, database, table, columns) == expected, table
+                assert (
+                    lake_rows(self.spark, self.config.sink.lake_path, database, table, columns)
+                    == expected
+                ), table
 
 
 def play(source: Source, *, points: dict[str, tuple[str, ...]]) -> None:
@@ -114,7 +126,13 @@ def test_k28_f26_a_name_shows_its_table_whatever_was_renamed_and_whenever_a_run_
 ) -> None:
     points = {
         "night": ("before_record", "after_record", "before_replaced", "before_cut"),
-        "swaps": ("before_replaced", "between_merges", "before_cut", "before_cursor", "before_replaced"),
+        "swaps": (
+            "before_replaced",
+            "between_merges",
+            "before_cut",
+            "before_cursor",
+            "before_replaced",
+        ),
         "back": ("after_record", "before_replaced", "between_merges", "before_ack"),
     }
     play(Source(mysql_server, mysql_database, make_config, spark), points=points)
@@ -159,7 +177,10 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
 ) -> None:
     name = mysql_database
     own = {"name": "{schema}.{table}"}
-    rules = [{"tables": [f"{name}.soft*"], "mode": "soft_delete", **own}, {"tables": [f"{name}.h*"], "mode": "history"}]
+    rules = [
+        {"tables": [f"{name}.soft*"], "mode": "soft_delete", **own},
+        {"tables": [f"{name}.h*"], "mode": "history"},
+    ]
     source = Source(mysql_server, name, make_config, spark, targets=[rules[0], {**rules[1], **own}])
     tables = source.config.tables.model_copy(update={"exclude": (f"{name}.hidden",)})
     config = source.config = source.config.model_copy(update={"tables": tables})
@@ -181,19 +202,31 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
     assert rows("soft", "id", "v", "_cdc_deleted") == [
         (1, "new", False), (2, "old", True), (3, "old", True), (4, "new", False),
     ]  # fmt: skip
-    assert rows("soft_prev", "id", "v", "_cdc_deleted") == [(1, "old", False), (2, "old", False), (3, "old", True)]
-    assert [row[:2] for row in rows("h_prev", "id", "v", "__START_AT")] == [(1, "one"), (1, "uno"), (2, "two")]
+    assert rows("soft_prev", "id", "v", "_cdc_deleted") == [
+        (1, "old", False),
+        (2, "old", False),
+        (3, "old", True),
+    ]
+    assert [row[:2] for row in rows("h_prev", "id", "v", "__START_AT")] == [
+        (1, "one"),
+        (1, "uno"),
+        (2, "two"),
+    ]
 
     report = verify(config, cursors=source.cursors)
     statuses = {target: table.status for target, table in report.tables.items()}
     assert statuses == {
-        f"{name}.{table}": "not_compared" if table in ("h", "p", "soft_stage", "h_stage") else "equal"
+        f"{name}.{table}": "not_compared"
+        if table in ("h", "p", "soft_stage", "h_stage")
+        else "equal"
         for table in ("soft", "soft_prev", "soft_stage", "h", "h_prev", "h_stage", "p", "p_prev")
     }
     load(config, cursors=source.cursors)
     report = verify(config, cursors=source.cursors)
     compared = {target for target, table in report.tables.items() if table.status == "equal"}
-    assert compared == {f"{name}.{table}" for table in ("soft", "soft_prev", "h", "h_prev", "p", "p_prev")}
+    assert compared == {
+        f"{name}.{table}" for table in ("soft", "soft_prev", "h", "h_prev", "p", "p_prev")
+    }
     versions = rows("h", "id", "v", "__START_AT", "__END_AT")
     assert [row[:2] for row in versions if row[3] is None] == [(1, "uno"), (2, "due")]
     assert len(versions) == 4  # (1, one) and (2, two) have ended; (1, uno) goes on
@@ -204,10 +237,13 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
 def test_k28_a_lake_whose_targets_followed_renamed_tables_shows_names_after_a_load(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    """As an earlier version left it after a nightly rebuild: `s` follows `s_prev`, and `s_stage` the living table."""
+    """As an earlier version left it after a nightly rebuild: `s` follows `s_prev`, and `s_stage`
+    the living table."""
     source = Source(mysql_server, mysql_database, make_config, spark)
     config, name = source.config, mysql_database
-    following = config.model_copy(update={"schema_changes": SchemaChangePolicy(rename_table="follow")})
+    following = config.model_copy(
+        update={"schema_changes": SchemaChangePolicy(rename_table="follow")}
+    )
     first = FIRST.splitlines()[1:3]
     source.server.execute_all(*(line.format(name) for line in first))
     source.server.execute_all(*filter(None, NIGHT.format(name, night=1).splitlines()))

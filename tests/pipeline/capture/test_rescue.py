@@ -1,4 +1,5 @@
-"""Zero dates and bytes that are no text, from both servers into the lake; the expected texts are the server's own."""
+"""Zero dates and bytes that are no text, from both servers into the lake; the expected texts are
+the server's own."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from tests.support.captures import SPARK, here, live
 
 pytestmark = [pytest.mark.spark]
 
-COLUMNS = "(id INT PRIMARY KEY, d DATE, t DATETIME(2), s TIMESTAMP NULL, n VARCHAR(9) CHARACTER SET ujis)"
+COLUMNS = (
+    "(id INT PRIMARY KEY, d DATE, t DATETIME(2), s TIMESTAMP NULL, n VARCHAR(9) CHARACTER SET ujis)"
+)
 NO_TEXT = "x'8ea0'"  # no character, to MySQL
 
 
@@ -39,7 +42,8 @@ def _server_view(server: Server, database: str, table: str) -> dict[int, dict[st
 def test_rescued_values_are_the_servers_own_texts_and_heal(
     server: Server, fresh_database: str, tmp_path: Any, spark: Any
 ) -> None:
-    """The column comes to the tables that need it, in the batch that needs it first; one MERGE more clears it."""
+    """The column comes to the tables that need it, in the batch that needs it first; one MERGE more
+    clears it."""
     config = PipelineConfig.model_validate(
         {
             "name": "bank",
@@ -64,16 +68,23 @@ def test_rescued_values_are_the_servers_own_texts_and_heal(
     server.execute_all(
         *session,
         "SET time_zone = '+00:00'",
-        f"INSERT INTO a VALUES (2, '0000-00-00', '0000-00-00', '0000-00-00', {NO_TEXT}), (3, '2026-02-00', "
-        "'2026-00-03 04:05:06.78', NULL, 'y'), (4, '0000-00-00', NULL, NULL, NULL), (5, '0000-00-00', NULL, NULL, 'k')",
+        f"INSERT INTO a VALUES (2, '0000-00-00', '0000-00-00', '0000-00-00', {NO_TEXT}), (3, "
+        "'2026-02-00', '2026-00-03 04:05:06.78', NULL, 'y'), (4, '0000-00-00', NULL, NULL, NULL), "
+        "(5, '0000-00-00', NULL, NULL, 'k')",
         "UPDATE a SET d = '0000-00-00' WHERE id = 1",
         "UPDATE a SET n = 'only' WHERE id = 2",
         "UPDATE a SET d = '2026-03-03' WHERE id = 4",
         "UPDATE a SET id = 50 WHERE id = 5",
-        "BEGIN", "SAVEPOINT s1", "INSERT INTO a VALUES (90, '0000-00-00', NULL, NULL, NULL)", "ROLLBACK TO s1",
+        "BEGIN", "SAVEPOINT s1", "INSERT INTO a VALUES (90, '0000-00-00', NULL, NULL, NULL)",
+        "ROLLBACK TO s1",
         "INSERT INTO a VALUES (91, NULL, NULL, NULL, NULL)", "COMMIT",
     )  # fmt: skip
-    xa = ["XA START 'r'", "INSERT INTO a VALUES (60, '2026-00-00', NULL, NULL, 'xa')", "XA END 'r'", "XA PREPARE 'r'"]
+    xa = [
+        "XA START 'r'",
+        "INSERT INTO a VALUES (60, '2026-00-00', NULL, NULL, 'xa')",
+        "XA END 'r'",
+        "XA PREPARE 'r'",
+    ]
     if server.flavor == "mysql":
         server.execute_all(*session, *xa)
     report = capture(config, cursors=cursors)
@@ -103,7 +114,11 @@ def _log(paths: LakePaths, table: str) -> Any:
 
 
 def _lake_view(spark: Any, paths: LakePaths, table: str) -> dict[int, dict[str, str]]:
-    rows = spark.read.format("delta").load(str(paths.table(table))).select("id", "_cdc_rescued", "d", "t", "s", "n")
+    rows = (
+        spark.read.format("delta")
+        .load(str(paths.table(table)))
+        .select("id", "_cdc_rescued", "d", "t", "s", "n")
+    )
     found = {}
     for row in rows.collect():
         rescued = row["_cdc_rescued"] or {}

@@ -1,4 +1,5 @@
-"""Rescued values in every mode at once: the column comes in the batch that needs it, and follows each mode's rules."""
+"""Rescued values in every mode at once: the column comes in the batch that needs it, and follows
+each mode's rules."""
 
 from __future__ import annotations
 
@@ -23,10 +24,22 @@ def test_k10_each_mode_keeps_rescued_texts_as_it_keeps_values(
     """And K14: the text of a masked column is in none of them."""
     server, database = mysql_server, mysql_database
     rules: list[dict[str, Any]] = [
-        {"tables": ["*.t"], "mode": mode, "name": f"{{schema}}.{mode}", "masks": {"m": {"fixed": None}}}
+        {
+            "tables": ["*.t"],
+            "mode": mode,
+            "name": f"{{schema}}.{mode}",
+            "masks": {"m": {"fixed": None}},
+        }
         for mode in ("mirror", "soft_delete", "history", "changelog")
     ]
-    rules.append({"tables": ["*.t"], "name": "{schema}.text", "types": {"d": "string"}, "columns": {"exclude": ["m"]}})
+    rules.append(
+        {
+            "tables": ["*.t"],
+            "name": "{schema}.text",
+            "types": {"d": "string"},
+            "columns": {"exclude": ["m"]},
+        }
+    )
     rules.append({"tables": ["*.k"], "keyless": "row_hash"})
     config = PipelineConfig.model_validate(
         {
@@ -55,7 +68,9 @@ def test_k10_each_mode_keeps_rescued_texts_as_it_keeps_values(
         "DELETE FROM k WHERE d = '0000-00-00' LIMIT 1",
     )  # fmt: skip
     report = capture(config, cursors=cursors)
-    texts = {row[0]: row[1] for row in server.query(f"SELECT id, CAST(d AS CHAR) FROM `{database}`.t")}
+    texts = {
+        row[0]: row[1] for row in server.query(f"SELECT id, CAST(d AS CHAR) FROM `{database}`.t")
+    }
     assert texts == {1: "2026-02-00", 3: "2026-03-03"}
 
     def rows(table: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -77,12 +92,14 @@ def test_k10_each_mode_keeps_rescued_texts_as_it_keeps_values(
         (2, "2026-00-00", False), (3, "0000-00-00", False), (3, None, True),
     )  # fmt: skip
     assert rows("changelog", "id", "_cdc_op", rescued, f"_cdc_before.{rescued}") == ordered(
-        (1, "insert", None, None), (1, "update", "0000-00-00", None), (1, "update", texts[1], "0000-00-00"),
+        (1, "insert", None, None), (1, "update", "0000-00-00", None),
+        (1, "update", texts[1], "0000-00-00"),
         (2, "delete", "2026-00-00", "2026-00-00"), (2, "insert", "2026-00-00", None),
         (3, "insert", "0000-00-00", None), (3, "update", None, "0000-00-00"),
     )  # fmt: skip
     assert rows("text", "id", "d") == sorted(texts.items())
-    assert rows("k", "_cdc_rescued['d']", "v", "count(*) OVER (PARTITION BY map_entries(_cdc_rescued))") == ordered(
+    assert rows("k", "_cdc_rescued['d']", "v",
+        "count(*) OVER (PARTITION BY map_entries(_cdc_rescued))") == ordered(
         ("0000-00-00", 1, 1), ("2026-01-00", 1, 1), (None, 1, 2), (None, 1, 2),
     )  # fmt: skip
     for mode in ("mirror", "soft_delete", "history", "changelog"):

@@ -1,4 +1,5 @@
-"""Renamed, shaped, masked, filtered and merged targets on real servers, all rules in one pipeline."""
+"""Renamed, shaped, masked, filtered and merged targets on real servers, all rules in one
+pipeline."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ SECRETS = ("ann@", "bob@", "eve@", "555-01", "a private note", "top secret", "a 
 TABLES = (
     """CREATE TABLE person (id INT PRIMARY KEY, email VARCHAR(60), phone VARCHAR(20), note TEXT, secret VARCHAR(40),
        fax VARCHAR(40), status VARCHAR(10) NOT NULL, amount DECIMAL(10,2), born DATETIME(3),
-       level SMALLINT UNSIGNED)""",
+       level SMALLINT UNSIGNED)""",  # noqa: E501
     "CREATE TABLE login (email VARCHAR(60), at DATETIME, PRIMARY KEY (email))",
     "CREATE TABLE orders_1 (id BIGINT PRIMARY KEY, email VARCHAR(60), price DECIMAL(8,2))",
     "CREATE TABLE orders_2 (id BIGINT PRIMARY KEY, email VARCHAR(60), price DECIMAL(8,2))",
@@ -53,7 +54,12 @@ def rules(database: str) -> list[dict[str, Any]]:
     person = {
         "tables": [f"{database}.person"],
         "columns": {"exclude": ["fax"]},
-        "masks": {"EMAIL": hashed, "phone": {"truncate": 3}, "note": {"fixed": "x"}, "secret": "drop"},
+        "masks": {
+            "EMAIL": hashed,
+            "phone": {"truncate": 3},
+            "note": {"fixed": "x"},
+            "secret": "drop",
+        },
         "computed": {
             "cents": {"expression": "CAST(amount * 100 AS BIGINT)", "type": "bigint"},
             "born_on": {"expression": "date(born)", "type": "date"},
@@ -78,7 +84,9 @@ def rules(database: str) -> list[dict[str, Any]]:
 
 
 def digest(text: str | None) -> str | None:
-    return None if text is None else hmac.new(SALT.encode(), text.encode(), hashlib.sha256).hexdigest()
+    return (
+        None if text is None else hmac.new(SALT.encode(), text.encode(), hashlib.sha256).hexdigest()
+    )
 
 
 @pytest.mark.whole
@@ -90,9 +98,10 @@ def test_k14_every_rule_in_one_pipeline(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Rename, masks, excluded and computed columns, a filter, types, a hashed key, shards, partitions and clusters;
-    with rows that leave and enter the filter, key updates, and an XA transaction that stays prepared between two runs.
-    What is masked is nowhere in the lake, while the batch is on its way or afterwards, nor in what a run says."""
+    """Rename, masks, excluded and computed columns, a filter, types, a hashed key, shards,
+    partitions and clusters; with rows that leave and enter the filter, key updates, and an XA
+    transaction that stays prepared between two runs. What is masked is nowhere in the lake, while
+    the batch is on its way or afterwards, nor in what a run says."""
     db, lake = fresh_database, tmp_path / "lake"
     caplog.set_level(logging.INFO)
     config = make_config(live(server), include=[f"{db}.*"], start=here(server), targets=rules(db))
@@ -100,9 +109,42 @@ def test_k14_every_rule_in_one_pipeline(
     for statement in TABLES:
         run(statement.replace("CREATE TABLE ", f"CREATE TABLE `{db}`.", 1))
     values = [
-        (1, "ann@x.org", "555-0101", "a private note", "top secret", "a hidden fax", "open", "1.50", "1990-05-06", 7),
-        (2, "bob@x.org", "555-0102", None, "top secret", None, "draft", "-0.05", "1991-01-02 03:04:05.678", 65535),
-        (3, None, None, "a private note", None, "a hidden fax", "open", None, "1990-05-06 10:00:00", None),
+        (
+            1,
+            "ann@x.org",
+            "555-0101",
+            "a private note",
+            "top secret",
+            "a hidden fax",
+            "open",
+            "1.50",
+            "1990-05-06",
+            7,
+        ),
+        (
+            2,
+            "bob@x.org",
+            "555-0102",
+            None,
+            "top secret",
+            None,
+            "draft",
+            "-0.05",
+            "1991-01-02 03:04:05.678",
+            65535,
+        ),
+        (
+            3,
+            None,
+            None,
+            "a private note",
+            None,
+            "a hidden fax",
+            "open",
+            None,
+            "1990-05-06 10:00:00",
+            None,
+        ),
         (4, "eve@x.org", "555-0104", "", "", "", "draft", "7", "1992-01-01", 0),
     ]
     for row in values:
@@ -112,8 +154,8 @@ def test_k14_every_rule_in_one_pipeline(
     run(f"INSERT INTO `{db}`.orders_2 VALUES (1, 'eve@x.org', 99.99)")
     run(f"INSERT INTO `{db}`.plain VALUES (1, 'as it is')")
     prepared = XaSession(server, db, "'masked'").run(
-        f"INSERT INTO `{db}`.person VALUES (9, 'eve@y.org', '555-0199', 'a private note', 'top secret', 'a hidden fax',"
-        " 'open', 5, '2000-01-01', 1)",
+        f"INSERT INTO `{db}`.person VALUES (9, 'eve@y.org', '555-0199', 'a private note', 'top "
+        "secret', 'a hidden fax', 'open', 5, '2000-01-01', 1)",
         f"UPDATE `{db}`.login SET email = 'eve@y.org' WHERE email = 'bob@x.org'",
     )
     prepared.prepare()
@@ -131,10 +173,13 @@ def test_k14_every_rule_in_one_pipeline(
     assert "before_record" in told
     assert_as_configured(server, db, spark, lake)
 
-    run(f"UPDATE `{db}`.person SET status = 'open', phone = '555-0177' WHERE id = 2")  # enters the filter
+    # enters the filter
+    run(f"UPDATE `{db}`.person SET status = 'open', phone = '555-0177' WHERE id = 2")
     run(f"UPDATE `{db}`.person SET status = 'draft' WHERE id = 1")  # leaves it
-    run(f"UPDATE `{db}`.person SET id = 30, status = 'draft' WHERE id = 3")  # leaves it under another key
-    run(f"UPDATE `{db}`.person SET id = 40, status = 'new' WHERE id = 4")  # enters under another key
+    # leaves it under another key
+    run(f"UPDATE `{db}`.person SET id = 30, status = 'draft' WHERE id = 3")
+    # enters under another key
+    run(f"UPDATE `{db}`.person SET id = 40, status = 'new' WHERE id = 4")
     run(f"UPDATE `{db}`.orders_1 SET id = 7 WHERE id = 1")
     run(f"DELETE FROM `{db}`.orders_2 WHERE id = 1")
     run(f"INSERT INTO `{db}`.orders_2 VALUES (2, 'bob@x.org', 4)")
@@ -142,8 +187,13 @@ def test_k14_every_rule_in_one_pipeline(
     with listening(watch):
         second = capture(config, cursors=cursors)
     assert_as_configured(server, db, spark, lake)
-    changes = lake_rows(spark, lake, "crm", "changes", ["_cdc_seq", "_cdc_op", "id", "cents", "_cdc_before"])
-    assert [(op, id_, cents, before and (before["id"], before["cents"])) for _, op, id_, cents, before in changes] == [
+    changes = lake_rows(
+        spark, lake, "crm", "changes", ["_cdc_seq", "_cdc_op", "id", "cents", "_cdc_before"]
+    )
+    assert [
+        (op, id_, cents, before and (before["id"], before["cents"]))
+        for _, op, id_, cents, before in changes
+    ] == [
         ("insert", 1, 150, None),
         ("insert", 3, None, None),
         ("insert", 2, -5, None),
@@ -163,7 +213,8 @@ def test_k14_every_rule_in_one_pipeline(
 
     if server.flavor == "mariadb":
         return  # what follows reads statements, which test_schema_changes.py shows on both
-    # Columns are added: a target that takes them has them, a shard gets them with its own statement.
+    # Columns are added: a target that takes them has them, a shard gets them with its own
+    # statement.
     run(f"ALTER TABLE `{db}`.person ADD COLUMN vip INT NOT NULL DEFAULT 3")
     run(f"ALTER TABLE `{db}`.orders_1 ADD COLUMN extra INT")
     run(f"UPDATE `{db}`.person SET vip = 4 WHERE id = 2")
@@ -186,7 +237,9 @@ def test_k14_every_rule_in_one_pipeline(
     with pytest.raises(TargetSuspendedError, match=r"targets\.0\.masks\.secret"):
         capture(config, cursors=cursors)
     assert not leaks(lake)
-    assert lake_rows(spark, lake, db, "plain", ["id", "v"]) == server_rows(server, db, "plain", ["id", "v"])
+    assert lake_rows(spark, lake, db, "plain", ["id", "v"]) == server_rows(
+        server, db, "plain", ["id", "v"]
+    )
 
     changed = [dict(rule) for rule in rules(db)]
     for at in (0, 3, 4):
@@ -210,12 +263,21 @@ def test_k14_every_rule_in_one_pipeline(
         ({"filter": "other > 1"}, "other"),
         ({"filter": "map(id, id)"}, "DATATYPE_MISMATCH"),
         ({"computed": [{"name": "x", "delta_type": "date", "expression": "id > 1"}]}, "(?i)cast"),
-        ({"filter": "id > 1", "computed": [{"name": "x", "delta_type": "string", "expression": "id -- a remark"}]}, ""),
+        (
+            {
+                "filter": "id > 1",
+                "computed": [{"name": "x", "delta_type": "string", "expression": "id -- a remark"}],
+            },
+            "",
+        ),
     ],
 )
 def test_k14_spark_judges_expressions_too(spark: Any, settings: dict[str, Any], said: str) -> None:
     """What the reading of the text lets pass is judged by Spark before the table is created."""
-    computed = [TargetColumn(name=c["name"], delta_type=c["delta_type"]) for c in settings.get("computed", [])]
+    computed = [
+        TargetColumn(name=c["name"], delta_type=c["delta_type"])
+        for c in settings.get("computed", [])
+    ]
     target = RecordedTarget(
         table="a.b",
         app_id="x",
@@ -233,12 +295,14 @@ def test_k14_spark_judges_expressions_too(spark: Any, settings: dict[str, Any], 
     assert re.search(said, str(found.value.got)), found.value.got
 
 
-def assert_as_configured(server: Server, db: str, spark: Any, lake: Path, *, vip: bool = False) -> None:
+def assert_as_configured(
+    server: Server, db: str, spark: Any, lake: Path, *, vip: bool = False
+) -> None:
     """Every target equals a SELECT of the server; hashes are made of its values here."""
     expressions = (
-        "id, LEFT(phone, 3), 'x', status, CAST(amount AS DECIMAL(20,4)), born, CAST(level AS CHAR), "
-        "CAST(amount * 100 AS SIGNED), DATE(born)" + (", vip" if vip else "")
-    )
+        "id, LEFT(phone, 3), 'x', status, CAST(amount AS DECIMAL(20,4)), born, CAST(level AS "
+        "CHAR), CAST(amount * 100 AS SIGNED), DATE(born)"
+    ) + (", vip" if vip else "")
     columns = PERSON + (["vip"] if vip else [])
     found = lake_rows(spark, lake, "crm", "people", ["email", *columns])
     rows = server.query(f"SELECT email, {expressions} FROM `{db}`.person WHERE status <> 'draft'")
@@ -256,8 +320,12 @@ def assert_as_configured(server: Server, db: str, spark: Any, lake: Path, *, vip
         for table in ("orders_1", "orders_2")
         for id_, email, price in server.query(f"SELECT id, email, price FROM `{db}`.{table}")
     ]
-    assert lake_rows(spark, lake, "shop", "orders", ["shard", "id", "email", "price"]) == sorted(orders, key=repr)
-    assert lake_rows(spark, lake, db, "plain", ["id", "v"]) == server_rows(server, db, "plain", ["id", "v"])
+    assert lake_rows(spark, lake, "shop", "orders", ["shard", "id", "email", "price"]) == sorted(
+        orders, key=repr
+    )
+    assert lake_rows(spark, lake, db, "plain", ["id", "v"]) == server_rows(
+        server, db, "plain", ["id", "v"]
+    )
     assert not (lake / db / "person").exists()
 
 
@@ -271,7 +339,9 @@ def leaks(lake: Path) -> list[tuple[str, str]]:
     for file in lake.rglob("*"):
         if file.is_file():
             for text in contents(file):
-                found += [(secret, str(file)) for secret in (*SECRETS, SALT) if secret.encode() in text]
+                found += [
+                    (secret, str(file)) for secret in (*SECRETS, SALT) if secret.encode() in text
+                ]
     return found
 
 

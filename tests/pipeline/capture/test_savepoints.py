@@ -1,4 +1,5 @@
-"""Savepoints on MariaDB, which logs undone rows: the lake equals the server's SELECT (K8, C2, T4)."""
+"""Savepoints on MariaDB, which logs undone rows: the lake equals the server's SELECT (K8, C2,
+T4)."""
 
 from __future__ import annotations
 
@@ -30,21 +31,30 @@ def _tables(server: Server, database: str) -> None:
 
 
 def _small(server: Server, database: str) -> None:
-    """Names that differ by case, that are set again and quoted; rows of a table without transactions in between."""
-    with server.root_connection(database=database, autocommit=False) as connection, connection.cursor() as cursor:
+    """Names that differ by case, that are set again and quoted; rows of a table without
+    transactions in between."""
+    with (
+        server.root_connection(database=database, autocommit=False) as connection,
+        connection.cursor() as cursor,
+    ):
         for statement in (
-            "INSERT INTO m VALUES (1,'kept')", "UPDATE t SET v = 'x' WHERE id = 1", "SAVEPOINT `a``b`",
+            "INSERT INTO m VALUES (1,'kept')", "UPDATE t SET v = 'x' WHERE id = 1",
+            "SAVEPOINT `a``b`",
             "DELETE FROM t WHERE id = 2", "INSERT INTO m VALUES (2,'kept')", "SAVEPOINT S",
             "INSERT INTO t VALUES (10,'no')", "ROLLBACK TO s", "INSERT INTO t VALUES (11,'no')",
             "SAVEPOINT `A``B`", "UPDATE t SET id = 30 WHERE id = 3", "ROLLBACK TO `a``b`",
-            "INSERT INTO t VALUES (12,'yes')", "ROLLBACK TO `s`", "INSERT INTO t VALUES (13,'yes')", "COMMIT",
+            "INSERT INTO t VALUES (12,'yes')", "ROLLBACK TO `s`", "INSERT INTO t VALUES (13,'yes')",
+            "COMMIT",
         ):  # fmt: skip
             cursor.execute(statement)
 
 
 def _large(server: Server, database: str) -> None:
     """A transaction of many pieces: what is undone was staged long before, in part or wholly."""
-    with server.root_connection(database=database, autocommit=False) as connection, connection.cursor() as cursor:
+    with (
+        server.root_connection(database=database, autocommit=False) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("INSERT INTO m VALUES (100,'kept')")
         for number in range(1000, 1150):
             cursor.execute(f"INSERT INTO t VALUES ({number}, REPEAT('x', 200))")
@@ -71,7 +81,9 @@ def _xa(server: Server, database: str, first: int, count: int) -> None:
     for number in range(first + 1, first + count):
         session.run(f"INSERT INTO t VALUES ({number},'no')")
     session.run(
-        f"INSERT INTO m VALUES ({first},'kept')", "ROLLBACK TO S", f"INSERT INTO t VALUES ({first + count},'yes')"
+        f"INSERT INTO m VALUES ({first},'kept')",
+        "ROLLBACK TO S",
+        f"INSERT INTO t VALUES ({first + count},'yes')",
     )
     session.prepare().commit()
 
@@ -88,12 +100,21 @@ def test_k8_rows_that_rollback_to_undid_never_count(
     start_server: Any, make_config: MakeConfig, spark: Any, flavor: str
 ) -> None:
     # MySQL with GTIDs refuses tables without transactions in a transaction.
-    options = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF", "binlog_transaction_compression": True}
+    options = {
+        "gtid_mode": "OFF",
+        "enforce_gtid_consistency": "OFF",
+        "binlog_transaction_compression": True,
+    }
     if flavor != "mysql":
-        options = {"log_bin_compress": flavor.endswith("compressed"), "log_bin_compress_min_len": 10}
+        options = {
+            "log_bin_compress": flavor.endswith("compressed"),
+            "log_bin_compress_min_len": 10,
+        }
     server = start_server(flavor.partition("-")[0], **options)
     server.execute("CREATE DATABASE d")
-    config = make_config(live(server), include=["d.*"], start=here(server), store={"ring_events": 64})
+    config = make_config(
+        live(server), include=["d.*"], start=here(server), store={"ring_events": 64}
+    )
     _tables(server, "d")
     _small(server, "d")
     _large(server, "d")
@@ -106,4 +127,8 @@ def test_k8_rows_that_rollback_to_undid_never_count(
         assert lake_rows(spark, config.sink.lake_path, "d", table, ["id", "v"]) == expected, table
     # What was undone is not counted either: three rows at the start, 13, 150 and 4000, and 4 of XA.
     of_t = report.tables["d.t"]
-    assert (of_t.rows_inserted, of_t.rows_updated, of_t.rows_deleted) == (3 + 1 + 151 + 4, 1 + 21, 1)
+    assert (of_t.rows_inserted, of_t.rows_updated, of_t.rows_deleted) == (
+        3 + 1 + 151 + 4,
+        1 + 21,
+        1,
+    )

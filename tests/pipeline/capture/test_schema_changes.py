@@ -1,4 +1,5 @@
-"""Every kind of schema change on real servers: afterwards the lake's tables equal the server's SELECT (K13)."""
+"""Every kind of schema change on real servers: afterwards the lake's tables equal the server's
+SELECT (K13)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ CREATE TABLE dropped (id INT PRIMARY KEY, a INT, b VARCHAR(10))
 INSERT INTO dropped VALUES (1, 10, 'x'), (2, 20, 'y')
 CREATE TABLE renamed (id INT PRIMARY KEY, a INT, b VARCHAR(10))
 INSERT INTO renamed VALUES (1, 10, 'x'), (2, 20, 'y')
-CREATE TABLE widened (id INT PRIMARY KEY AUTO_INCREMENT, a SMALLINT, d DECIMAL(5,2), f FLOAT, u INT UNSIGNED,
+CREATE TABLE widened (id INT PRIMARY KEY AUTO_INCREMENT, a SMALLINT, d DECIMAL(5,2), f FLOAT, u INT
+    UNSIGNED,
     e ENUM('a','b'), t DATETIME, v VARCHAR(5))
 INSERT INTO widened VALUES (1, 10, 1.25, 0.5, 4000000000, 'a', '2024-01-01 10:00:00', 'v'),
     (2, -1, -1.5, NULL, NULL, NULL, NULL, NULL)
@@ -85,7 +87,7 @@ UPDATE swapped SET d = 'd' WHERE id = 1
 ALTER TABLE keyed DROP PRIMARY KEY, ADD PRIMARY KEY (b, a)
 UPDATE keyed SET c = 9 WHERE b = 2
 CREATE TABLE made (id INT PRIMARY KEY) SELECT 1 AS id, 'one' AS name
-"""
+"""  # noqa: E501
 COLUMNS = {
     "dropped": ["id", "a", "b"],
     "renamed": ["ident", "b", "a"],
@@ -117,7 +119,9 @@ def plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def test_k13_every_kind_of_change_leaves_the_lake_equal_to_the_server(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    config = make_config(live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server))
+    config = make_config(
+        live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server)
+    )
     cursors = MemoryCursorStore()
     run(mysql_server, mysql_database, FIRST)
     capture(config, cursors=cursors)
@@ -129,7 +133,8 @@ def test_k13_every_kind_of_change_leaves_the_lake_equal_to_the_server(
         assert plain(found) == plain(expected), table
     used = {policy for decision in report.ddl for policy in decision.policy.split(", ") if policy}
     assert used == {
-        "drop_column=keep", "rename_column=apply", "widen=apply", "convert_charset=record", "truncate=apply",
+        "drop_column=keep", "rename_column=apply", "widen=apply", "convert_charset=record",
+        "truncate=apply",
         "drop_table=keep", "rename_table=by_name", "swap=follow", "change_key=certain",
     }  # fmt: skip
 
@@ -137,11 +142,14 @@ def test_k13_every_kind_of_change_leaves_the_lake_equal_to_the_server(
 POLICIES_FIRST = """
 CREATE TABLE dropped (id INT PRIMARY KEY, a INT, b VARCHAR(10))
 INSERT INTO dropped VALUES (1, 10, 'x'), (2, 20, 'y')
-CREATE TABLE converted (id INT PRIMARY KEY, a INT, tm TIME, by4 BINARY(4), d DATE, dc DECIMAL(10,2), e ENUM('a', 'b'))
-INSERT INTO converted VALUES (1, -5, '-10:20:30', 'ab', '2024-02-29', 1.25, 'a'), (2, 7, NULL, NULL, NULL, -1.15, 'b')
+CREATE TABLE converted (id INT PRIMARY KEY, a INT, tm TIME, by4 BINARY(4), d DATE, dc DECIMAL(10,2),
+    e ENUM('a', 'b'))
+INSERT INTO converted VALUES (1, -5, '-10:20:30', 'ab', '2024-02-29', 1.25, 'a'), (2, 7, NULL, NULL,
+    NULL, -1.15, 'b')
 CREATE TABLE keyed (id INT PRIMARY KEY, a INT NOT NULL)
 INSERT INTO keyed VALUES (1, 1), (2, 2)
-CREATE TABLE parted (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10),
+CREATE TABLE parted (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN
+    (10),
     PARTITION p1 VALUES LESS THAN (20))
 INSERT INTO parted VALUES (1), (11)
 CREATE TABLE stops (id INT PRIMARY KEY, b VARCHAR(10))
@@ -165,9 +173,10 @@ ALTER TABLE stops MODIFY b DATE
 INSERT INTO stops VALUES (2, '2024-01-02')
 SET SESSION sql_mode = ''
 ALTER TABLE cut_short MODIFY a SMALLINT
-"""
+"""  # noqa: E501
 POLICIES = {
-    "drop_column": "apply", "incompatible": "rewrite", "change_key": "apply", "partition_rows": "keep",
+    "drop_column": "apply", "incompatible": "rewrite", "change_key": "apply",
+    "partition_rows": "keep",
 }  # fmt: skip
 
 
@@ -177,7 +186,10 @@ def test_k13_values_are_converted_where_it_is_certain_and_else_the_table_stops(
     mariadb_server: Server, mariadb_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
     config = make_config(
-        live(mariadb_server), include=[f"{mariadb_database}.*"], start=here(mariadb_server), schema_changes=POLICIES
+        live(mariadb_server),
+        include=[f"{mariadb_database}.*"],
+        start=here(mariadb_server),
+        schema_changes=POLICIES,
     )
     cursors = MemoryCursorStore()
     run(mariadb_server, mariadb_database, POLICIES_FIRST + POLICIES_CHANGES)

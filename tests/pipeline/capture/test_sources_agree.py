@@ -33,11 +33,16 @@ def test_live_and_archive_agree(server: Server, fresh_database: str, tmp_path: P
 
 
 def test_both_sources_tell_the_same_end(server: Server, tmp_path: Path) -> None:
-    """A copy of the journals ends where the server said its log ends, with the same set of executed GTIDs."""
+    """A copy of the journals ends where the server said its log ends, with the same set of executed
+    GTIDs."""
     source = live_source(server)
     end = source.end_position()
     source.close()
     server.copy_journals(tmp_path)
     archived = ArchiveSource(tmp_path).end_position()
-    assert (archived.journal, archived.offset, archived.gtid_set) == (end.journal, end.offset, end.gtid_set)
+    assert (archived.journal, archived.offset, archived.gtid_set) == (
+        end.journal,
+        end.offset,
+        end.gtid_set,
+    )
     assert isinstance(archived, Position)

@@ -1,6 +1,7 @@
 """K4: a target that fails stands still, the others go on, and it is caught up to the transaction.
 
-One lake lives through many failures: each test of a kind shares its server's journal, its lake and Spark's session.
+One lake lives through many failures: each test of a kind shares its server's journal, its lake and
+Spark's session.
 """
 
 from __future__ import annotations
@@ -67,8 +68,13 @@ class Shop:
                 self._next += 10
                 for table in COLUMNS:
                     for number in range(self._next, self._next + 4):
-                        cursor.execute(f"INSERT INTO {table} (id, d) VALUES ({number}, '2026-01-01')")
-                    cursor.execute(f"UPDATE {table} SET d = '2026-02-02' WHERE id IN ({self._next}, {self._next - 10})")
+                        cursor.execute(
+                            f"INSERT INTO {table} (id, d) VALUES ({number}, '2026-01-01')"
+                        )
+                    cursor.execute(
+                        f"UPDATE {table} SET d = '2026-02-02' WHERE id IN ({self._next}, "
+                        f"{self._next - 10})"
+                    )
                     cursor.execute(f"UPDATE {table} SET id = id + 5 WHERE id = {self._next + 1}")
                     cursor.execute(f"DELETE FROM {table} WHERE id = {self._next - 8}")
                 connection.commit()
@@ -76,7 +82,10 @@ class Shop:
 
     def run(self, *tables: str, **rest: Any) -> Any:
         return capture(
-            self.config, cursors=self.cursors, tables=[self.name(table) for table in tables] if tables else None, **rest
+            self.config,
+            cursors=self.cursors,
+            tables=[self.name(table) for table in tables] if tables else None,
+            **rest,
         )
 
     def fails(self, *tables: str, **rest: Any) -> TargetSuspendedError:
@@ -88,10 +97,15 @@ class Shop:
     def suspended(self) -> dict[str, str]:
         """Suspended tables and their errors."""
         assert self.cursors.cursor is not None
-        return {name.split(".")[1]: held.error for name, held in self.cursors.cursor.suspended.items()}
+        return {
+            name.split(".")[1]: held.error for name, held in self.cursors.cursor.suspended.items()
+        }
 
     def cuts(self) -> list[Cut]:
-        return [Cut.model_validate_json(file.read_bytes()) for file in sorted(self.paths.cuts.glob("*.json"))]
+        return [
+            Cut.model_validate_json(file.read_bytes())
+            for file in sorted(self.paths.cuts.glob("*.json"))
+        ]
 
     def folder(self, table: str) -> Path:
         return self.paths.table(self.name(table))
@@ -101,21 +115,29 @@ class Shop:
             columns = COLUMNS[table]
             expected = server_rows(self.server, self.database, table, columns)
             assert expected
-            assert lake_rows(self._spark, self.config.sink.lake_path, self.database, table, columns) == expected, table
+            assert (
+                lake_rows(self._spark, self.config.sink.lake_path, self.database, table, columns)
+                == expected
+            ), table
 
     def assert_sound(self) -> None:
-        """No batch twice in a table, numbers without a gap, intervals that join, and stretches of each target too."""
+        """No batch twice in a table, numbers without a gap, intervals that join, and stretches of
+        each target too."""
         cuts = self.cuts()
         assert [cut.batch_number for cut in cuts] == list(range(1, len(cuts) + 1))
         for before, after in pairwise(cuts):
             start = (after.interval.start_journal, after.interval.start_offset)
             assert (before.interval.end_journal, before.interval.end_offset) <= start
             if after.kind == "catch_up":
-                assert start == (after.interval.end_journal, after.interval.end_offset), "the cursor stands still"
+                assert start == (after.interval.end_journal, after.interval.end_offset), (
+                    "the cursor stands still"
+                )
             for note in after.notes:
                 if note.kind == "caught_up" and note.journal:
                     held = before.cursor.suspended[note.table]
-                    assert (note.journal, note.offset) == (held.journal, held.offset), "continuity of the target"
+                    assert (note.journal, note.offset) == (held.journal, held.offset), (
+                        "continuity of the target"
+                    )
         main = [cut.interval for cut in cuts if cut.kind == "batch"]
         for one, other in pairwise(main):
             assert (one.end_journal, one.end_offset) <= (other.start_journal, other.start_offset)
@@ -137,7 +159,9 @@ def shop(mysql_server: Server, mysql_database: str, make_config: MakeConfig, spa
         "targets": [{"tables": [f"{mysql_database}.k"], "keyless": "stop"}],
     }
     config = make_config(live(mysql_server), include=include, start=here(mysql_server), **sections)
-    config = config.model_copy(update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})})
+    config = config.model_copy(
+        update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})}
+    )
     made = Shop(mysql_server, mysql_database, config, spark)
     made.execute(*(f"CREATE TABLE {table} (id INT PRIMARY KEY, d DATE NULL)" for table in COLUMNS))
     made.work()
@@ -149,7 +173,8 @@ def _including(config: PipelineConfig, **tables: Any) -> PipelineConfig:
 
 
 def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> None:
-    """Two targets at two positions; then out by the way that the error names: excluded, moved away, included again."""
+    """Two targets at two positions; then out by the way that the error names: excluded, moved away,
+    included again."""
     shop.run()
     shop.execute("SET sql_mode = ''", "INSERT INTO t VALUES (9001, '0000-00-00')")
     shop.work()
@@ -169,11 +194,18 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
     }
     shop.assert_equal("v")
     cut = shop.cuts()[-1]
-    at = {name.split(".")[1]: (held.journal, held.offset) for name, held in cut.cursor.suspended.items()}
+    at = {
+        name.split(".")[1]: (held.journal, held.offset)
+        for name, held in cut.cursor.suspended.items()
+    }
     assert at["t"] < at["u"] < at["k"] < (cut.cursor.journal, cut.cursor.offset)
     assert cut.interval.row_events_suspended > 0
     assert cut.interval.statements_suspended == 1
-    assert {note.table.split(".")[1] for note in cut.notes if note.kind == "suspended"} == {"t", "u", "k"}
+    assert {note.table.split(".")[1] for note in cut.notes if note.kind == "suspended"} == {
+        "t",
+        "u",
+        "k",
+    }
 
     # What came before the failure is there; what people see names cause, position and way out.
     rows = lake_rows(shop._spark, shop.config.sink.lake_path, shop.database, "t", ["id"])
@@ -207,7 +239,8 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
     ]
     assert set(shop.cuts()[-1].tables) == {shop.name("v")}
 
-    # Included with its old table in place it is suspended again; moved away, it begins again, partial.
+    # Included with its old table in place it is suspended again; moved away, it begins again,
+    # partial.
     shop.config = _including(whole, include=tuple(shop.name(table) for table in COLUMNS))
     shutil.move(shop.folder("u"), shop.config.sink.lake_path / "old_u")
     shop.execute("UPDATE t SET d = '2026-03-03'", "UPDATE u SET d = '2026-03-03'")
@@ -226,7 +259,8 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
 
 @pytest.mark.whole
 def test_k3_k4_a_table_restored_and_a_table_gone(shop: Shop) -> None:
-    """K3: such a target needs its old state back, or a load; when it is back, catching up does the rest."""
+    """K3: such a target needs its old state back, or a load; when it is back, catching up does the
+    rest."""
     shop.run()
     for table in ("t", "u"):
         shutil.copytree(shop.folder(table), shop.paths.lake / "backup" / table)
@@ -282,11 +316,14 @@ class _StopsCatchUp(RunObserver):
 
 @pytest.mark.whole
 def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
-    """In a run, and in the recovery of a batch that a kill left; caught up in several batches, the DDL in between."""
+    """In a run, and in the recovery of a batch that a kill left; caught up in several batches, the
+    DDL in between."""
     shop.run()
 
     def damage() -> None:
-        record = BatchRecord.model_validate_json(max(shop.paths.batches.glob("*.json")).read_bytes())
+        record = BatchRecord.model_validate_json(
+            max(shop.paths.batches.glob("*.json")).read_bytes()
+        )
         (target,) = (target for target in record.targets if target.table == shop.name("t"))
         file = shop.paths.lake / target.files[0].path
         content = file.read_bytes()
@@ -346,12 +383,16 @@ def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
 
 @pytest.mark.whole
 def test_k4_what_concerns_the_log_or_everyone_stops_the_run(shop: Shop) -> None:
-    """A transaction's tables fail one after the other until none is left: then nothing is suspended at all."""
+    """A transaction's tables fail one after the other until none is left: then nothing is suspended
+    at all."""
     shop.run()
     assert shop.cursors.cursor is not None
     before = shop.cursors.cursor
     shop.execute(
-        "SET sql_mode = ''", "BEGIN", *(f"INSERT INTO {t} VALUES (9001, '0000-00-00')" for t in COLUMNS), "COMMIT"
+        "SET sql_mode = ''",
+        "BEGIN",
+        *(f"INSERT INTO {t} VALUES (9001, '0000-00-00')" for t in COLUMNS),
+        "COMMIT",
     )
     shop.config = _including(shop.config, include=tuple(shop.name(table) for table in COLUMNS))
     with pytest.raises(Exception, match="cannot hold"):
@@ -360,10 +401,20 @@ def test_k4_what_concerns_the_log_or_everyone_stops_the_run(shop: Shop) -> None:
     assert shop.cursors.cursor.batch_number == before.batch_number
     assert shop.cursors.cursor.position.order == before.position.order
 
-    lake = {"sink": shop.config.sink.model_copy(update={"lake_path": shop.config.sink.lake_path / "other"})}
-    shop.config = shop.config.model_copy(update={"start": PositionConfig(**here(shop.server)), **lake})
+    lake = {
+        "sink": shop.config.sink.model_copy(
+            update={"lake_path": shop.config.sink.lake_path / "other"}
+        )
+    }
+    shop.config = shop.config.model_copy(
+        update={"start": PositionConfig(**here(shop.server)), **lake}
+    )
     shop.cursors = MemoryCursorStore()
-    shop.execute("INSERT INTO u VALUES (9003, NULL)", "SET binlog_format = STATEMENT", "DELETE FROM t WHERE id > 9000")
+    shop.execute(
+        "INSERT INTO u VALUES (9003, NULL)",
+        "SET binlog_format = STATEMENT",
+        "DELETE FROM t WHERE id > 9000",
+    )
     with pytest.raises(UnsupportedEventError, match="statement"):
         shop.run()
     assert shop.suspended == {}
@@ -371,10 +422,15 @@ def test_k4_what_concerns_the_log_or_everyone_stops_the_run(shop: Shop) -> None:
 
 @pytest.mark.whole
 def test_k4_a_large_transaction_goes_on_without_the_table_that_fails_inside_it(shop: Shop) -> None:
-    """Pieces of an open transaction: those of the failing table are taken out, the others stay one transaction."""
+    """Pieces of an open transaction: those of the failing table are taken out, the others stay one
+    transaction."""
     shop.run()
     rows = ", ".join(f"({number}, '2026-01-01')" for number in range(20_000, 20_010))
-    inserts = [f"INSERT INTO {table} VALUES ({number}, NULL)" for number in range(9_000, 9_060) for table in ("t", "u")]
+    inserts = [
+        f"INSERT INTO {table} VALUES ({number}, NULL)"
+        for number in range(9_000, 9_060)
+        for table in ("t", "u")
+    ]
     failing = [
         f"INSERT INTO v VALUES {rows}",
         "INSERT INTO t VALUES (9990, '0000-00-00')",
@@ -386,16 +442,23 @@ def test_k4_a_large_transaction_goes_on_without_the_table_that_fails_inside_it(s
     shop.fails()
     assert shop.suspended == {"t": "UnrepresentableValueError"}
     shop.assert_equal("u", "v")
-    assert all(row[0] < 9_000 for row in lake_rows(shop._spark, shop.paths.lake, shop.database, "t", ["id"]))
+    assert all(
+        row[0] < 9_000
+        for row in lake_rows(shop._spark, shop.paths.lake, shop.database, "t", ["id"])
+    )
 
 
 @pytest.mark.whole
-def test_k4_purged_journals_are_named(start_server: Any, make_config: MakeConfig, spark: Any) -> None:
+def test_k4_purged_journals_are_named(
+    start_server: Any, make_config: MakeConfig, spark: Any
+) -> None:
     """The main cursor has passed them; the suspended target needs a load, and says so."""
     server = start_server("mysql")
     server.execute("CREATE DATABASE p")
     config = make_config(live(server), include=["p.*"], start=here(server))
-    config = config.model_copy(update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})})
+    config = config.model_copy(
+        update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})}
+    )
     shop = Shop(server, "p", config, spark)
     shop.execute(*(f"CREATE TABLE {table} (id INT PRIMARY KEY, d DATE NULL)" for table in COLUMNS))
     shop.execute("SET sql_mode = ''", "INSERT INTO t VALUES (9001, '0000-00-00')")

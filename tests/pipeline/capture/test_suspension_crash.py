@@ -1,4 +1,5 @@
-"""K4 with SIGKILL: a catch-up that is killed goes on from its record, chosen on the command line as in Dagster."""
+"""K4 with SIGKILL: a catch-up that is killed goes on from its record, chosen on the command line as
+in Dagster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Nobody wedges the source (K22): whatever step of one target fails, with whatever error, the recorded batch is
-finished with the others, and the target catches up once the fault is gone.
+"""Nobody wedges the source (K22): whatever step of one target fails, with whatever error, the
+recorded batch is finished with the others, and the target catches up once the fault is gone.
 
 Whole captures of a recorded journal into tables in memory.
 """
@@ -58,7 +58,12 @@ CASES = (
     + [("register", "of python")]
     + [("rows", name) for name in ERRORS if name != "of python"]
 )
-CASES += [("create", "refused"), ("create", "of a name"), ("log", "of the lake"), ("log", "of the store")]
+CASES += [
+    ("create", "refused"),
+    ("create", "of a name"),
+    ("log", "of the lake"),
+    ("log", "of the store"),
+]
 
 NewShop = Callable[..., MemoryShop]
 
@@ -83,7 +88,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
 
 
 def run_until_suspended(shop: MemoryShop) -> list[CdcError]:
-    """Start run after run, as an operator would, until one says that tables stand still; what they ended with."""
+    """Start run after run, as an operator would, until one says that tables stand still; what they
+    ended with."""
     ended: list[CdcError] = []
     for _ in range(RUNS_MAX):
         with pytest.raises(CdcError) as caught:
@@ -105,7 +111,10 @@ def test_k22_a_step_that_fails_suspends_its_target(
     shop.fails_at(step, FAILING, ERRORS[kind])
     run_until_suspended(shop)
     assert set(shop.suspended()) == {FAILING}
-    assert shop.last_cut().cursor.suspended[FAILING].next_step or kind not in ("of python", "of the disk")
+    assert shop.last_cut().cursor.suspended[FAILING].next_step or kind not in (
+        "of python",
+        "of the disk",
+    )
     for name in TABLES[1:] if not alone else ():
         assert shop.changes(name) == expected[name], "the others have all that the log has"
     cuts = len(list(shop.paths.cuts.iterdir()))
@@ -115,7 +124,9 @@ def test_k22_a_step_that_fails_suspends_its_target(
     assert len(list(shop.paths.batches.iterdir())) == len(list(shop.paths.cuts.iterdir()))
     shop.heal()
     shop.run()
-    assert shop.all_changes() == {name: expected[name] for name in (TABLES if not alone else [FAILING])}
+    assert shop.all_changes() == {
+        name: expected[name] for name in (TABLES if not alone else [FAILING])
+    }
     assert FAILING in shop.lake.registered
 
 
@@ -135,7 +146,8 @@ def test_k22_what_fails_after_a_commit_is_found_done_by_the_next_run(
 def test_k22_what_the_machine_fails_suspends_nobody(
     new_shop: NewShop, expected: dict[str, list[int]], step: str
 ) -> None:
-    """A full disk, and a lake that takes no writes: the batch waits, and is finished when there is room."""
+    """A full disk, and a lake that takes no writes: the batch waits, and is finished when there is
+    room."""
     shop = new_shop()
     shop.fails_at(step, FAILING, lambda: OSError(errno.ENOSPC, "No space left on device"))
     for _ in range(3):
@@ -154,11 +166,14 @@ def test_k22_what_the_machine_fails_suspends_nobody(
     assert shop.all_changes() == expected
 
 
-@pytest.mark.parametrize("error", [CatalogError("refused"), CatalogNameError("it is another table")])
+@pytest.mark.parametrize(
+    "error", [CatalogError("refused"), CatalogNameError("it is another table")]
+)
 def test_k22_a_table_that_the_catalog_does_not_take(
     new_shop: NewShop, expected: dict[str, list[int]], error: CatalogError
 ) -> None:
-    """It is registered, and caught up, when the catalog takes it; a catalog that does not answer suspends nobody."""
+    """It is registered, and caught up, when the catalog takes it; a catalog that does not answer
+    suspends nobody."""
     shop = new_shop()
     shop.fails_at("register", FAILING, lambda: error)
     if error.retryable:
@@ -217,7 +232,8 @@ def test_k22_a_staged_file_that_is_gone_wedges_no_source_of_one_table(
 def test_k3_k22_tables_that_others_changed_wedge_nothing(
     new_shop: NewShop, expected: dict[str, list[int]], include: tuple[str, ...], recorded: bool
 ) -> None:
-    """All tables of the source, also between record and cut; they catch up when they are as they were."""
+    """All tables of the source, also between record and cut; they catch up when they are as they
+    were."""
     shop = new_shop(*include)
     shop.run(transactions=6)
     made = list(shop.last_cut().tables)
@@ -240,14 +256,17 @@ def test_k3_k22_tables_that_others_changed_wedge_nothing(
     ("text", "kind"),
     [
         (
-            "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK few (id < 2) violated by row with values:\n - id : 2",
+            "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK few (id < 2) violated by row with "
+            "values:\n - id : 2",
             TargetRefusedError,
         ),
         ("[DELTA_METADATA_CHANGED] MetadataChangedException", MergeError),
         ("java.io.IOException: No space left on device", LakeFullError),
     ],
 )
-def test_k22_what_would_be_refused_again_is_not_called_retryable(text: str, kind: type[CdcError]) -> None:
+def test_k22_what_would_be_refused_again_is_not_called_retryable(
+    text: str, kind: type[CdcError]
+) -> None:
     found = failure_of(RuntimeError(text), table="shop.orders", batch_number=7)
     assert type(found) is kind
     assert found.retryable == (kind is not TargetRefusedError)

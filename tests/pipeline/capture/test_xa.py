@@ -1,4 +1,5 @@
-"""XA transactions the whole way on real servers: the lake equals the server's SELECT after every run (K8)."""
+"""XA transactions the whole way on real servers: the lake equals the server's SELECT after every
+run (K8)."""
 
 from __future__ import annotations
 
@@ -31,9 +32,13 @@ COLUMNS = {"t": ["id", "v", "n"], "u": ["a", "b", "d"]}
 class Way:
     """A server with two tables, and captures of it into one lake."""
 
-    def __init__(self, server: Server, database: str, make_config: MakeConfig, spark: Any, **sections: Any) -> None:
+    def __init__(
+        self, server: Server, database: str, make_config: MakeConfig, spark: Any, **sections: Any
+    ) -> None:
         self.server, self.database, self.spark = server, database, spark
-        self.config = make_config(live(server), include=[f"{database}.*"], start=here(server), **sections)
+        self.config = make_config(
+            live(server), include=[f"{database}.*"], start=here(server), **sections
+        )
         self.cursors = MemoryCursorStore()
         server.execute_all(
             f"USE `{database}`",
@@ -78,12 +83,21 @@ def way(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
 
 
 def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: Path) -> None:
-    """In the same run, in a later run, journals later, rolled back, in one phase; interleaved with other changes."""
-    same = way.begin("'same'").run("INSERT INTO t VALUES (10,'same',0)", "UPDATE t SET v='ONE' WHERE id = 1").prepare()
+    """In the same run, in a later run, journals later, rolled back, in one phase; interleaved with
+    other changes."""
+    same = (
+        way.begin("'same'")
+        .run("INSERT INTO t VALUES (10,'same',0)", "UPDATE t SET v='ONE' WHERE id = 1")
+        .prepare()
+    )
     way.execute("INSERT INTO t VALUES (9,'neighbour',0),(11,'neighbour',0)")
-    later = way.begin("X'00ff27',X'0102',7").run("DELETE FROM t WHERE id = 2", "INSERT INTO u VALUES (1,'x',1.5)")
+    later = way.begin("X'00ff27',X'0102',7").run(
+        "DELETE FROM t WHERE id = 2", "INSERT INTO u VALUES (1,'x',1.5)"
+    )
     later.prepare()
-    gone = way.begin("'a''b','\"`'").run("UPDATE t SET id = 103 WHERE id = 3", "INSERT INTO t VALUES (20,'no',0)")
+    gone = way.begin("'a''b','\"`'").run(
+        "UPDATE t SET id = 103 WHERE id = 3", "INSERT INTO t VALUES (20,'no',0)"
+    )
     gone.prepare()
     same.commit()
     way.begin("'1p'").run("INSERT INTO t VALUES (30,'one phase',0)").commit_one_phase()
@@ -91,7 +105,10 @@ def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: 
     assert first.interval.xa_prepared == 3
     assert first.interval.xa_committed == 1
     assert way.open_xids() == ["X'00ff27',X'0102',7", "X'612762',X'2260',1"]
-    assert [sorted(file.table.split(".")[1] for file in xa.files) for xa in way.cursor.open_xa] == [["t", "u"], ["t"]]
+    assert [sorted(file.table.split(".")[1] for file in xa.files) for xa in way.cursor.open_xa] == [
+        ["t", "u"],
+        ["t"],
+    ]
     assert [xa.rows for xa in way.cursor.open_xa] == [2, 2]
     assert all(bool(xa.gtid) for xa in way.cursor.open_xa)
     assert len(way.parked_files()) == 3
@@ -123,7 +140,9 @@ def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: 
     )
     copy = capture(archived, cursors=MemoryCursorStore())
     assert copy.cursor is not None
-    assert [(xa.xid, xa.rows) for xa in copy.cursor.open_xa] == [(xa.xid, 2) for xa in way.cursor.open_xa]
+    assert [(xa.xid, xa.rows) for xa in copy.cursor.open_xa] == [
+        (xa.xid, 2) for xa in way.cursor.open_xa
+    ]
     expected = server_rows(way.server, way.database, "t", COLUMNS["t"])
     assert lake_rows(way.spark, tmp_path / "side", way.database, "t", COLUMNS["t"]) == expected
 
@@ -134,7 +153,8 @@ def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: 
     assert way.cursor.open_xa == ()
     assert way.parked_files() == []
 
-    # The order of commits decides, not that of prepares: a row that changed after the prepare of another.
+    # The order of commits decides, not that of prepares: a row that changed after the prepare of
+    # another.
     slow = way.begin("'slow'").run("INSERT INTO t VALUES (40,'slow',0)").prepare()
     way.execute("INSERT INTO t VALUES (41,'fast',0)", "DELETE FROM t WHERE id = 9")
     slow.commit()
@@ -144,7 +164,8 @@ def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: 
 
 
 def test_k8_the_cursor_alone_passes_prepares_and_rollbacks(way: Way) -> None:
-    """No batch where nothing changes; a lost cursor finds its parked rows by the last cut, or reads them again."""
+    """No batch where nothing changes; a lost cursor finds its parked rows by the last cut, or reads
+    them again."""
     parked = way.begin("'p'").run("INSERT INTO t VALUES (50,'p',0)").prepare()
     way.run()
     cut = way.cursor
@@ -158,7 +179,8 @@ def test_k8_the_cursor_alone_passes_prepares_and_rollbacks(way: Way) -> None:
     parked.rollback()
     assert way.run().outcome == "nothing_new"
     assert way.open_xids() == ["X'71',X'',1"]
-    # The last cut still refers to the rows that were rolled back: a cursor rebuilt from it must find them.
+    # The last cut still refers to the rows that were rolled back: a cursor rebuilt from it must
+    # find them.
     assert len(way.parked_files()) == 2
 
     way.cursors.cursor = None
@@ -170,12 +192,15 @@ def test_k8_the_cursor_alone_passes_prepares_and_rollbacks(way: Way) -> None:
 
 
 def test_k8_an_xa_transaction_larger_than_the_ring(way: Way) -> None:
-    """In pieces, spilled, with and without one phase, over several runs; one that is rolled back leaves nothing."""
+    """In pieces, spilled, with and without one phase, over several runs; one that is rolled back
+    leaves nothing."""
     rows = ", ".join(f"({number}, REPEAT('x', 300), 0)" for number in range(1000, 1400))
     big = way.begin("'big'")
     for number in range(200, 500):
         big.run(f"INSERT INTO t VALUES ({number}, REPEAT('é', 100), {number})")
-    big.run("UPDATE t SET n = -n WHERE id BETWEEN 250 AND 300", "DELETE FROM t WHERE id = 499").prepare()
+    big.run(
+        "UPDATE t SET n = -n WHERE id BETWEEN 250 AND 300", "DELETE FROM t WHERE id = 499"
+    ).prepare()
     other = way.begin("'other'").run(f"INSERT INTO t VALUES {rows}")
     for number in range(100):
         other.run(f"INSERT INTO u VALUES ({number}, 'b', {number}.125)")
@@ -197,14 +222,19 @@ def test_k8_an_xa_transaction_larger_than_the_ring(way: Way) -> None:
 
 
 def test_k8_k19_a_target_is_created_by_the_commit_not_by_the_prepare(way: Way) -> None:
-    """Tables first met in a prepared transaction: rolled back, they leave no target; committed, they are partial."""
+    """Tables first met in a prepared transaction: rolled back, they leave no target; committed,
+    they are partial."""
     way.server.execute(f"CREATE TABLE `{way.database}`.late (id INT PRIMARY KEY)")
     way.run()
     name = f"{way.database}.late"
     way.cursors.cursor = None
     lake = way.config.sink.lake_path
-    other = way.config.model_copy(update={"name": "other", "start": way.config.start.model_validate(here(way.server))})
-    other = other.model_copy(update={"sink": other.sink.model_copy(update={"lake_path": lake / "side"})})
+    other = way.config.model_copy(
+        update={"name": "other", "start": way.config.start.model_validate(here(way.server))}
+    )
+    other = other.model_copy(
+        update={"sink": other.sink.model_copy(update={"lake_path": lake / "side"})}
+    )
     cursors = MemoryCursorStore()
     one = way.begin("'one'").run("INSERT INTO late VALUES (1)").prepare()
     assert capture(other, cursors=cursors).tables == {}
@@ -223,8 +253,14 @@ def test_k8_a_commit_whose_prepare_was_not_seen_stops_by_name(
     server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
     server.execute(f"CREATE TABLE `{fresh_database}`.old (id INT PRIMARY KEY)")
-    unseen = XaSession(server, fresh_database, "'unseen','b',3").run("INSERT INTO old VALUES (1)").prepare()
-    dropped = XaSession(server, fresh_database, "'dropped'").run("INSERT INTO old VALUES (2)").prepare()
+    unseen = (
+        XaSession(server, fresh_database, "'unseen','b',3")
+        .run("INSERT INTO old VALUES (1)")
+        .prepare()
+    )
+    dropped = (
+        XaSession(server, fresh_database, "'dropped'").run("INSERT INTO old VALUES (2)").prepare()
+    )
     way = Way(server, fresh_database, make_config, spark)
     dropped.rollback()  # of no concern: its rows never counted
     unseen.commit()
@@ -250,7 +286,9 @@ def test_k8_damaged_parked_rows_stop_before_anything_of_their_commit(way: Way) -
     file.write_bytes(file.read_bytes()[:-1] + b"\x00" + b"!")
     way.execute("INSERT INTO t VALUES (71,'before',0)")
     lost.commit()
-    with pytest.raises(StagingError, match="parked rows of the prepared XA transaction X'6c6f7374'") as caught:
+    with pytest.raises(
+        StagingError, match="parked rows of the prepared XA transaction X'6c6f7374'"
+    ) as caught:
         capture(way.config, cursors=way.cursors)
     assert caught.value.journal
     rows = lake_rows(way.spark, way.config.sink.lake_path, way.database, "t", ["id"])

@@ -1,4 +1,5 @@
-"""Runs that are killed with SIGKILL while XA transactions are open lose nothing and double nothing (K2, K8).
+"""Runs that are killed with SIGKILL while XA transactions are open lose nothing and double nothing
+(K2, K8).
 
 The fault points: while rows are parked, after the record, before the cursor. After each kill the
 lake must show no row of a transaction that is only prepared.
@@ -22,7 +23,8 @@ from tests.support.xa_session import XaSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
-# What happens at a fault point does not depend on the flavor, and is the same on both sides of a file's final name.
+# What happens at a fault point does not depend on the flavor, and is the same on both sides of a
+# file's final name.
 POINTS = ["parking", "after_record", "before_cursor"]
 
 
@@ -36,12 +38,21 @@ class Xas:
         self._number = 0
 
     def round(self) -> None:
-        """Ordinary changes, three more prepared transactions (one is larger than the ring), and ends of older ones."""
+        """Ordinary changes, three more prepared transactions (one is larger than the ring), and
+        ends of older ones."""
         self._number += 1
         first = self._number * 1000
         self._run(f"INSERT INTO t VALUES ({first},'plain'),({first + 1},'plain')")
-        one = self._begin(f"'r{self._number}','\\''").run(f"INSERT INTO t VALUES ({first + 2},'one')").prepare()
-        two = self._begin(f"'s{self._number}'").run(f"UPDATE t SET v = 'two' WHERE id = {first}").prepare()
+        one = (
+            self._begin(f"'r{self._number}','\\''")
+            .run(f"INSERT INTO t VALUES ({first + 2},'one')")
+            .prepare()
+        )
+        two = (
+            self._begin(f"'s{self._number}'")
+            .run(f"UPDATE t SET v = 'two' WHERE id = {first}")
+            .prepare()
+        )
         big = self._begin(f"'b{self._number}'")
         for number in range(100):
             big.run(f"INSERT INTO u VALUES ({first + number},'big')")

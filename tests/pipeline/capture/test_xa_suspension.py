@@ -1,4 +1,5 @@
-"""A suspended target and a prepared XA transaction: the target reads it again when it has ended (K4 with K8)."""
+"""A suspended target and a prepared XA transaction: the target reads it again when it has ended (K4
+with K8)."""
 
 from __future__ import annotations
 
@@ -19,12 +20,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 
 def test_k4_k8_a_suspended_target_waits_for_a_prepared_transaction_and_loses_nothing_of_it(
-    mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig], spark: Any
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
 ) -> None:
     way = Way(mysql_server, mysql_database, make_config, spark)
     way.execute("INSERT INTO u VALUES (1, 'one', 1)")
     way.run()
-    xa = way.begin("'held'").run("UPDATE t SET v = 'by xa' WHERE id = 1", "INSERT INTO u VALUES (2, 'by xa', 2)")
+    xa = way.begin("'held'").run(
+        "UPDATE t SET v = 'by xa' WHERE id = 1", "INSERT INTO u VALUES (2, 'by xa', 2)"
+    )
     xa.prepare()
     way.run()
     (prepared,) = way.cursor.open_xa
@@ -37,7 +43,9 @@ def test_k4_k8_a_suspended_target_waits_for_a_prepared_transaction_and_loses_not
     with pytest.raises(TargetSuspendedError, match="is gone"):
         capture(way.config, cursors=way.cursors)
     held = way.cursor.suspended[name]
-    assert (held.journal, held.offset) == (prepared.prepared_journal, prepared.prepared_offset), "before its rows"
+    assert (held.journal, held.offset) == (prepared.prepared_journal, prepared.prepared_offset), (
+        "before its rows"
+    )
 
     # The table is back, but what the transaction changes cannot be known before its end.
     shutil.move(way.config.sink.lake_path / "kept", folder)

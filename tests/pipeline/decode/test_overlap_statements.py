@@ -11,7 +11,9 @@ from tests.pipeline.targets.renames_model import Names, names
 
 
 def again(model: Names, sql: str) -> Decision:
-    return decide_in_overlap(model.rules, model.query(sql), targets=model.targets, journal="b.000001", offset=4)
+    return decide_in_overlap(
+        model.rules, model.query(sql), targets=model.targets, journal="b.000001", offset=4
+    )
 
 
 @pytest.fixture
@@ -25,7 +27,9 @@ def model() -> Names:
     return made
 
 
-@pytest.mark.parametrize("sql", ["ALTER TABLE d.a ADD COLUMN q INT", "CREATE TABLE d.a (c1 INT PRIMARY KEY, q INT)"])
+@pytest.mark.parametrize(
+    "sql", ["ALTER TABLE d.a ADD COLUMN q INT", "CREATE TABLE d.a (c1 INT PRIMARY KEY, q INT)"]
+)
 def test_k7_what_the_targets_have_already_is_recorded(model: Names, sql: str) -> None:
     """A column that was there ended the run with an error of no kind."""
     decision = again(model, sql)

@@ -44,24 +44,36 @@ def stated(piece: EventSlice) -> list[DecidedStatement]:
 
 def test_k8_undone_ranges_belong_to_their_own_transaction() -> None:
     builder = JournalBuilder(journal_format=MARIADB).mariadb_gtid(8).query("SAVEPOINT `s`").rows(2)
-    builder.query("ROLLBACK TO `S`").rows().xid().mariadb_gtid(8).query("SAVEPOINT `s`").rows().xid()
+    builder.query("ROLLBACK TO `S`").rows().xid().mariadb_gtid(8).query(
+        "SAVEPOINT `s`"
+    ).rows().xid()
     (piece,) = slices_of(builder)
     controls = ControlReader().read(stated(piece))
-    assert {key: ranges.tolist() for key, ranges in controls.undone.items()} == {("binlog.000001", 4): [[2, 5]]}
+    assert {key: ranges.tolist() for key, ranges in controls.undone.items()} == {
+        ("binlog.000001", 4): [[2, 5]]
+    }
     with pytest.raises(TransactionError, match="has not set: S"):
         ControlReader().read(stated(piece)[1:])
 
 
 def test_k8_xa_ends_carry_the_place_of_their_own_transaction() -> None:
-    builder = JournalBuilder().gtid().query("XA COMMIT X'61',X'',1").query("XA ROLLBACK X'62',X'00',7")
+    builder = (
+        JournalBuilder().gtid().query("XA COMMIT X'61',X'',1").query("XA ROLLBACK X'62',X'00',7")
+    )
     (piece,) = slices_of(builder)
     events = piece.events
     commit, rollback = ControlReader().read(stated(piece)).xa_ends
     assert (commit.xid, commit.is_commit, commit.tx_offset, commit.offset) == (
         "X'61',X'',1", True, 4, int(events["offset"][1]),
     )  # fmt: skip
-    assert (rollback.xid, rollback.is_commit, rollback.tx_offset) == ("X'62',X'00',7", False, rollback.offset)
-    inside = slices_of(JournalBuilder().gtid().query("BEGIN").rows().query("XA COMMIT X'61',X'',1").xid())
+    assert (rollback.xid, rollback.is_commit, rollback.tx_offset) == (
+        "X'62',X'00',7",
+        False,
+        rollback.offset,
+    )
+    inside = slices_of(
+        JournalBuilder().gtid().query("BEGIN").rows().query("XA COMMIT X'61',X'',1").xid()
+    )
     with pytest.raises(TransactionError, match="is inside a transaction"):
         ControlReader().read(stated(inside[0]))
 
@@ -91,7 +103,12 @@ def test_k8_t4_a_prepared_transaction_in_pieces_is_known_before_its_first_row(fl
 
 def test_s8_an_xa_prepare_is_a_place_for_a_cursor() -> None:
     builder = (
-        JournalBuilder().transaction().gtid().query("XA START X'61',X'',1").rows().add(EventType.XA_PREPARE, PREPARE)
+        JournalBuilder()
+        .transaction()
+        .gtid()
+        .query("XA START X'61',X'',1")
+        .rows()
+        .add(EventType.XA_PREPARE, PREPARE)
     )
     (piece,) = slices_of(builder)
     assert last_ackable_row(piece, 0, piece.event_count) == piece.event_count - 1

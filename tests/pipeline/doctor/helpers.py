@@ -16,7 +16,12 @@ SECRET = "s3cret-Never-Shown"
 
 def live(server: Server, **changes: Any) -> dict[str, Any]:
     """The section `source`, with an account that may capture unless one is given."""
-    found: dict[str, Any] = {"kind": "live", "host": server.host, "port": server.port, "read_timeout_s": 20}
+    found: dict[str, Any] = {
+        "kind": "live",
+        "host": server.host,
+        "port": server.port,
+        "read_timeout_s": 20,
+    }
     if "user" not in changes:
         found["user"], found["password"] = "cdc", "cdc-Secret-1"
         if not server.query("SELECT 1 FROM mysql.user WHERE User = 'cdc'"):
@@ -41,13 +46,17 @@ def pipeline(
     )
 
 
-def diagnosis(config: PipelineConfig, *, cursor: CursorState | None = None, **arguments: Any) -> Diagnosis:
+def diagnosis(
+    config: PipelineConfig, *, cursor: CursorState | None = None, **arguments: Any
+) -> Diagnosis:
     return examine(config, cursors=MemoryCursorStore(cursor, source=config.name), **arguments)
 
 
 def troubles(found: Diagnosis, check: str) -> list[Finding]:
     """What a check found that is not fine."""
-    return [finding for finding in found.findings if finding.check == check and finding.severity != "ok"]
+    return [
+        finding for finding in found.findings if finding.check == check and finding.severity != "ok"
+    ]
 
 
 def only(found: Diagnosis, check: str) -> Finding:

@@ -12,7 +12,16 @@ from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
 from cdc_pipeline.pipeline.doctor import Finding
 from cdc_pipeline.position.cursor import OpenXa, Suspension, TargetState
 from cdc_pipeline.source.live.retention import journal_retention
-from tests.pipeline.doctor.helpers import cursor_at, diagnosis, is_fine, live, mend, only, pipeline, troubles
+from tests.pipeline.doctor.helpers import (
+    cursor_at,
+    diagnosis,
+    is_fine,
+    live,
+    mend,
+    only,
+    pipeline,
+    troubles,
+)
 from tests.servers import Server
 
 AREAS = ("retention",)
@@ -20,7 +29,10 @@ HOUR_S = 3600
 
 
 @pytest.fixture(
-    params=[pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+    params=[
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ]
 )
 def own(request: pytest.FixtureRequest, start_server: Callable[..., Server]) -> Server:
     """A server of the test's own, whose journals may be purged: three of them."""
@@ -39,13 +51,16 @@ def _needed(own: Server, folder: Path, **arguments: object) -> list[Finding]:
 
 
 def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Path) -> None:
-    """One server, step by step: plenty of time, little, too little, gone, and then from an archive."""
+    """One server, step by step: plenty of time, little, too little, gone, and then from an
+    archive."""
     first, second, _ = (path.name for path in own.journals())
     own.execute(f"SET GLOBAL binlog_expire_logs_seconds = {9 * HOUR_S}")
     cursor = cursor_at(own, first)
     (told,) = _needed(own, tmp_path, cursor=cursor, every_s=HOUR_S)
     assert told.severity == "ok"
-    assert told.what == f"{first}, which the cursor needs, would be purged in 9 hours at the earliest"
+    assert (
+        told.what == f"{first}, which the cursor needs, would be purged in 9 hours at the earliest"
+    )
     (told,) = _needed(own, tmp_path, cursor=cursor, every_s=4 * HOUR_S)
     assert told.severity == "warning"
     (told,) = _needed(own, tmp_path, cursor=cursor, every_s=10 * HOUR_S)
@@ -57,7 +72,9 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
 
     # Others count as well: a suspended table, and a load that is under way.
     held = Suspension(batch_number=0, error="SchemaError", what="no", journal=first, offset=4)
-    state = TargetState(table="shop.t", app_id="a", table_version=0, applied_batch=0, suspended=held)
+    state = TargetState(
+        table="shop.t", app_id="a", table_version=0, applied_batch=0, suspended=held
+    )
     cursor = cursor_at(own, second, targets={"shop.t": state})
     config = pipeline(live(own), tmp_path)
     folder = LoadFolder(config, new_load_id())
@@ -67,7 +84,10 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
             cursor=cursor_at(own, first), time_us=1, started_at_us=1,
         )
     )  # fmt: skip
-    names = [one.what.partition(", which ")[2].split(" needs")[0] for one in _needed(own, tmp_path, cursor=cursor)]
+    names = [
+        one.what.partition(", which ")[2].split(" needs")[0]
+        for one in _needed(own, tmp_path, cursor=cursor)
+    ]
     assert sorted(names) == ["shop.t", "the cursor", "the load of shop.old"]
     left = only(diagnosis(config, areas=["lake"]), "left behind")
     assert (left.severity, left.mend) == ("warning", "cdc-pipeline snapshot shop --table shop.old")
@@ -97,9 +117,13 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
 @pytest.mark.mysql
 def test_old_xa_transactions_are_told(mysql_server: Server, tmp_path: Path) -> None:
     journal, offset = mysql_server.end_position()
-    open_xa = OpenXa(xid="X'61',X'',1", prepared_journal=journal, prepared_offset=4, prepared_at_us=1)
+    open_xa = OpenXa(
+        xid="X'61',X'',1", prepared_journal=journal, prepared_offset=4, prepared_at_us=1
+    )
     cursor = cursor_at(mysql_server, journal, offset, open_xa=(open_xa,))
-    found = only(diagnosis(pipeline(live(mysql_server), tmp_path), cursor=cursor, areas=AREAS), "open XA")
+    found = only(
+        diagnosis(pipeline(live(mysql_server), tmp_path), cursor=cursor, areas=AREAS), "open XA"
+    )
     assert found.severity == "warning"
     assert "XA COMMIT X'61',X'',1;" in found.mend
 
@@ -122,7 +146,8 @@ def test_a_server_that_purges_nothing_is_a_note(mysql_server: Server, tmp_path: 
 @pytest.mark.parametrize(
     ("variables", "expire_s", "total_bytes", "setting"),
     [
-        ({"binlog_expire_logs_seconds": "60", "expire_logs_days": "0"}, 60, None, "binlog_expire_logs_seconds = 60"),
+        ({"binlog_expire_logs_seconds": "60", "expire_logs_days": "0"}, 60, None,
+            "binlog_expire_logs_seconds = 60"),
         ({"binlog_expire_logs_seconds": "0", "expire_logs_days": "2"}, 172800, None,
          "binlog_expire_logs_seconds = 0, expire_logs_days = 2"),
         ({"expire_logs_days": "7"}, 604800, None, "expire_logs_days = 7"),

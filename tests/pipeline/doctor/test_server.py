@@ -1,4 +1,5 @@
-"""Settings and grants that are wrong on a real server: each is found, and the statement that comes with it mends it."""
+"""Settings and grants that are wrong on a real server: each is found, and the statement that comes
+with it mends it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.pipeline.doctor import Diagnosis
-from tests.pipeline.doctor.helpers import SECRET, diagnosis, is_fine, live, mend, only, pipeline, troubles
+from tests.pipeline.doctor.helpers import (
+    SECRET,
+    diagnosis,
+    is_fine,
+    live,
+    mend,
+    only,
+    pipeline,
+    troubles,
+)
 from tests.servers import Server
 
 SETTINGS = ("server", "retention")
@@ -68,13 +78,17 @@ def poor(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
-def test_wrong_settings_are_found_and_their_statements_mend_them(poor: Server, tmp_path: Path) -> None:
+def test_wrong_settings_are_found_and_their_statements_mend_them(
+    poor: Server, tmp_path: Path
+) -> None:
     for name, value in (WRONG["both"] | WRONG[poor.flavor]).items():
         poor.execute(f"SET GLOBAL {name} = {value}")
     config = pipeline(live(poor), tmp_path, include=["shop.*"])
     found = diagnosis(config, every_s=3600, areas=SETTINGS)
     expected = EXPECTED[poor.flavor]
-    assert {check: [one.severity for one in troubles(found, check)] for check in expected} == expected
+    assert {
+        check: [one.severity for one in troubles(found, check)] for check in expected
+    } == expected
     assert found.exit_code == 2
     modes = only(found, "zone and modes")
     assert modes.severity == "note"
@@ -82,30 +96,43 @@ def test_wrong_settings_are_found_and_their_statements_mend_them(poor: Server, t
     histories = pipeline(live(poor), tmp_path, include=["shop.*"], targets=[{"mode": "history"}])
     views = troubles(diagnosis(histories, areas=["tables"]), "exact views")
     assert [one.severity for one in views] == ["warning"] * (poor.flavor == "mysql")
-    assert all(one.got.startswith("ON_PERMISSIVE, and ") and one.got.endswith(": shop.orders") for one in views)
+    assert all(
+        one.got.startswith("ON_PERMISSIVE, and ") and one.got.endswith(": shop.orders")
+        for one in views
+    )
     spoilt = [finding for check in expected for finding in troubles(found, check)]
     assert mend(poor, spoilt) >= len(spoilt)
-    mended = diagnosis(pipeline(live(poor), tmp_path, include=["shop.*"]), every_s=3600, areas=SETTINGS)
+    mended = diagnosis(
+        pipeline(live(poor), tmp_path, include=["shop.*"]), every_s=3600, areas=SETTINGS
+    )
     for check in expected:
         assert is_fine(mended, check), troubles(mended, check)
     assert not troubles(diagnosis(histories, areas=["tables"]), "exact views")
 
 
 def test_a_log_of_a_part_of_the_changes_is_an_error(poor: Server, tmp_path: Path) -> None:
-    found = only(diagnosis(pipeline(live(poor), tmp_path, include=["shop.*"]), areas=["server"]), "log filters")
+    found = only(
+        diagnosis(pipeline(live(poor), tmp_path, include=["shop.*"]), areas=["server"]),
+        "log filters",
+    )
     assert (found.severity, found.got) == ("error", "unlogged")
 
 
 def test_a_replica_that_does_not_follow_is_a_warning(poor: Server, tmp_path: Path) -> None:
-    monitor = {"mysql": "REPLICATION CLIENT", "mariadb": "BINLOG MONITOR, SLAVE MONITOR"}[poor.flavor]
-    user, password = poor.create_replication_user("watcher", grants=("SELECT", "REPLICATION SLAVE", monitor))
+    monitor = {"mysql": "REPLICATION CLIENT", "mariadb": "BINLOG MONITOR, SLAVE MONITOR"}[
+        poor.flavor
+    ]
+    user, password = poor.create_replication_user(
+        "watcher", grants=("SELECT", "REPLICATION SLAVE", monitor)
+    )
     new = "REPLICATION SOURCE TO SOURCE" if poor.flavor == "mysql" else "MASTER TO MASTER"
     kind = new.rpartition(" ")[2]
     poor.execute(f"CHANGE {new}_HOST = '127.0.0.1', {kind}_PORT = 1, {kind}_USER = 'nobody'")
     try:
         config = pipeline(live(poor, user=user, password=password), tmp_path, include=["shop.*"])
         follows, *others = sorted(
-            troubles(diagnosis(config, areas=["server"]), "replication"), key=lambda one: one.severity != "warning"
+            troubles(diagnosis(config, areas=["server"]), "replication"),
+            key=lambda one: one.severity != "warning",
         )
         assert follows.got.startswith("SQL: No, IO: No")
         # ON in MySQL, OFF in MariaDB, where nobody says otherwise.
@@ -137,7 +164,7 @@ def test_more_than_needed_is_a_note_and_can_be_taken_back(poor: Server, tmp_path
         assert is_fine(after, check), troubles(after, check)
 
 
-# -- what cannot be reached -------------------------------------------------------------------------------------------
+# -- what cannot be reached ------------------------------------------------------------------------
 
 
 def _local_is_examined(found: Diagnosis) -> bool:
@@ -148,7 +175,13 @@ def test_without_a_server_the_rest_is_examined(tmp_path: Path) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
-        source = {"kind": "live", "host": "127.0.0.1", "port": port, "user": "cdc", "password": SECRET}
+        source = {
+            "kind": "live",
+            "host": "127.0.0.1",
+            "port": port,
+            "user": "cdc",
+            "password": SECRET,
+        }
         found = diagnosis(pipeline(source, tmp_path))
     assert only(found, "reachable").severity == "error"
     assert found.exit_code == 2
@@ -168,14 +201,18 @@ def test_a_refused_account_is_told_once(mysql_server: Server, tmp_path: Path) ->
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a_standby_is_examined_too(mysql_server: Server, mariadb_server: Server, tmp_path: Path) -> None:
+def test_a_standby_is_examined_too(
+    mysql_server: Server, mariadb_server: Server, tmp_path: Path
+) -> None:
     def standby(port: int) -> list[tuple[str, str]]:
         source = live(mysql_server, standby={"host": "127.0.0.1", "port": port})
         mariadb_server.create_replication_user()  # one account for both
         found = diagnosis(pipeline(source, tmp_path), areas=["server"])
         return [(one.severity, one.what) for one in troubles(found, "standby")]
 
-    assert standby(mariadb_server.port) == [("error", "the standby's server differs in kind from the primary's")]
+    assert standby(mariadb_server.port) == [
+        ("error", "the standby's server differs in kind from the primary's")
+    ]
     assert standby(mysql_server.port) == [("error", "the standby is the primary itself")]
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
@@ -185,7 +222,9 @@ def test_a_standby_is_examined_too(mysql_server: Server, mariadb_server: Server,
 
 
 def test_another_reader_under_our_id_is_an_error(server: Server, tmp_path: Path) -> None:
-    found = diagnosis(pipeline(live(server, replica_server_id=server.server_id), tmp_path), areas=["server"])
+    found = diagnosis(
+        pipeline(live(server, replica_server_id=server.server_id), tmp_path), areas=["server"]
+    )
     (told,) = [finding for finding in found.with_severity("error") if finding.check == "replica id"]
     assert "source.replica_server_id" in told.what
     assert "set source.replica_server_id" in told.mend
@@ -197,10 +236,14 @@ def test_a_missing_grant_is_an_error_wherever_it_is_met_first(
 ) -> None:
     mysql_server.execute(f"CREATE TABLE {mysql_database}.t (id INT PRIMARY KEY)")
     user, password = mysql_server.create_replication_user("reader", grants=("SELECT",))
-    config = pipeline(live(mysql_server, user=user, password=password), tmp_path, include=[f"{mysql_database}.*"])
+    config = pipeline(
+        live(mysql_server, user=user, password=password), tmp_path, include=[f"{mysql_database}.*"]
+    )
     found = diagnosis(config, areas=["retention"])
     assert found.exit_code == 2
-    assert "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%';" in found.with_severity("error")[0].mend
+    assert (
+        "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%';" in found.with_severity("error")[0].mend
+    )
     whole = diagnosis(config)
     assert not [one for one in whole.with_severity("error") if one.area != "grants"]
     (note,) = [one for one in troubles(whole, "not examined") if "required grants" in one.what]

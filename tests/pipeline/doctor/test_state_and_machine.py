@@ -35,25 +35,30 @@ def _config(folder: Path, **sections: Any) -> PipelineConfig:
     return pipeline({"kind": "archive", "directory": folder / "journals"}, folder, **sections)
 
 
-# -- state ------------------------------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------
 
 
 def test_k3_k4_what_a_source_remembers_is_examined(journals: Path, tmp_path: Path) -> None:
     config = _config(tmp_path)
-    held = Suspension(batch_number=2, error="SchemaError", what="no", journal="binlog.000003", offset=4)
+    held = Suspension(
+        batch_number=2, error="SchemaError", what="no", journal="binlog.000003", offset=4
+    )
     made = cut(batch=2, tables={"shop.orders": 2, "shop.items": 1})
     targets = dict(made.cursor.targets)
     targets["shop.items"] = targets["shop.items"].model_copy(update={"suspended": held})
     after = made.cursor.model_copy(update={"targets": targets})
     quarantine = {"shop.orders": QuarantineCount(rows=3, gone=0)}
-    write_cut(tmp_path / "lake", made.model_copy(update={"cursor": after, "quarantine": quarantine}))
+    write_cut(
+        tmp_path / "lake", made.model_copy(update={"cursor": after, "quarantine": quarantine})
+    )
     build_dump_errors(config).write(DumpErrors().after(DamagedJournalError("a bad checksum")))
     found = diagnosis(config, areas=["state"])
     assert [one.what.partition(":")[0] for one in troubles(found, "cursor")] == [
         "the cursor and the last cut differ",
         "the log is needed from binlog.000003",
     ]
-    assert [one.severity for one in troubles(found, "targets")] == ["error", "error"]  # no Delta table is there
+    # no Delta table is there
+    assert [one.severity for one in troubles(found, "targets")] == ["error", "error"]
     suspended = only(found, "suspended")
     assert suspended.severity == "error"
     assert "shop.items" in suspended.what
@@ -97,11 +102,13 @@ def test_a_check_that_fails_is_a_finding(journals: Path, tmp_path: Path) -> None
     assert (told.severity, told.got) == ("warning", "ValueError: out of order")
     assert is_fine(found, "lock")
     schedule = {"cron": "0 * * * *", "enabled": True}
-    late = examine(_config(tmp_path, schedule=schedule), cursors=_Old(), every_s=3600, areas=["state"])
+    late = examine(
+        _config(tmp_path, schedule=schedule), cursors=_Old(), every_s=3600, areas=["state"]
+    )
     assert "its schedule is not being kept" in only(late, "last run").what
 
 
-# -- lake and machine -------------------------------------------------------------------------------------------------
+# -- lake and machine ------------------------------------------------------------------------------
 
 
 def test_an_examination_leaves_no_trace_in_a_new_lake(journals: Path, tmp_path: Path) -> None:
@@ -121,18 +128,27 @@ def test_a_lake_that_cannot_be_written_is_an_error(journals: Path, tmp_path: Pat
     assert found.exit_code == 2
 
 
-def test_what_this_machine_lacks_is_told(journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_machine_lacks_is_told(
+    journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
     monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path / "cache"))
     sections = {
-        "sink": {"lake_path": tmp_path / "lake", "spark": {"driver_memory": "900t", "master": "local[4096]"}},
+        "sink": {
+            "lake_path": tmp_path / "lake",
+            "spark": {"driver_memory": "900t", "master": "local[4096]"},
+        },
         "store": {"disk_bytes_max": 1 << 60},
         "batch": {"merge_staged_bytes": 1 << 60},
     }
     found = diagnosis(_config(tmp_path, **sections), areas=["lake", "local"])
-    severities = {check: only(found, check).severity for check in ("Java", "jars", "memory", "cores", "disks", "disk")}
+    severities = {
+        check: only(found, check).severity
+        for check in ("Java", "jars", "memory", "cores", "disks", "disk")
+    }
     assert severities == {
-        "Java": "error", "jars": "warning", "memory": "error", "cores": "note", "disks": "warning", "disk": "error",
+        "Java": "error", "jars": "warning", "memory": "error", "cores": "note", "disks": "warning",
+        "disk": "error",
     }  # fmt: skip
     assert only(found, "jars").mend == "python -m cdc_pipeline.sink.spark.jars"
     assert not (tmp_path / "cache").exists()
@@ -160,7 +176,8 @@ def test_object_stores_are_examined_by_their_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 seconds"), (0.4, "0.4 seconds"), (90, "90 seconds"), (900, "15 minutes"), (3600, "1 hour"),
+    [(0, "0 seconds"), (0.4, "0.4 seconds"), (90, "90 seconds"), (900, "15 minutes"),
+        (3600, "1 hour"),
      (32400, "9 hours"), (86400, "1 day"), (216000, "2.5 days"), (2592000, "30 days")],
 )  # fmt: skip
 def test_durations_in_words(seconds: float, text: str) -> None:
@@ -168,7 +185,12 @@ def test_durations_in_words(seconds: float, text: str) -> None:
 
 
 def test_sizes_in_words() -> None:
-    assert [size(count) for count in (0, 1023, 1536, 5 << 30)] == ["0 bytes", "1023 bytes", "1.5 KiB", "5.0 GiB"]
+    assert [size(count) for count in (0, 1023, 1536, 5 << 30)] == [
+        "0 bytes",
+        "1023 bytes",
+        "1.5 KiB",
+        "5.0 GiB",
+    ]
     assert [memory_bytes(text) for text in ("2g", "512M", "1024", "1 tb", "much")] == [
         2 << 30,
         512 << 20,
@@ -178,7 +200,7 @@ def test_sizes_in_words() -> None:
     ]
 
 
-# -- archives ---------------------------------------------------------------------------------------------------------
+# -- archives --------------------------------------------------------------------------------------
 
 
 def test_a_good_archive_is_fine(journals: Path, tmp_path: Path) -> None:

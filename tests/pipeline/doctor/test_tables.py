@@ -1,4 +1,5 @@
-"""Tables of a real server that the log does not show whole, or the lake does not take as they are."""
+"""Tables of a real server that the log does not show whole, or the lake does not take as they
+are."""
 
 from __future__ import annotations
 
@@ -10,13 +11,24 @@ from cdc_pipeline.pipeline.doctor import tables
 from cdc_pipeline.pipeline.doctor.context import Context
 from cdc_pipeline.position.cursor import MemoryCursorStore, TargetState
 from cdc_pipeline.source.live.table_facts import ColumnFacts, TableFacts
-from tests.pipeline.doctor.helpers import cursor_at, diagnosis, is_fine, live, mend, only, pipeline, troubles
+from tests.pipeline.doctor.helpers import (
+    cursor_at,
+    diagnosis,
+    is_fine,
+    live,
+    mend,
+    only,
+    pipeline,
+    troubles,
+)
 from tests.servers import Server
 
 AREAS = ("grants", "tables")
 
 
-def test_odd_tables_are_named_with_what_mends_them(server: Server, fresh_database: str, tmp_path: Path) -> None:
+def test_odd_tables_are_named_with_what_mends_them(
+    server: Server, fresh_database: str, tmp_path: Path
+) -> None:
     server.execute_all(
         f"USE {fresh_database}",
         "CREATE TABLE orders (id INT PRIMARY KEY, placed DATE)",
@@ -32,13 +44,19 @@ def test_odd_tables_are_named_with_what_mends_them(server: Server, fresh_databas
     )
     is_mariadb = server.flavor == "mariadb"
     if is_mariadb:
-        server.execute_all("CREATE SEQUENCE numbers", "CREATE TABLE kept (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
+        server.execute_all(
+            "CREATE SEQUENCE numbers",
+            "CREATE TABLE kept (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",
+        )
     config = pipeline(live(server), tmp_path, include=[f"{fresh_database}.*", "absent.*"])
     found = diagnosis(config, areas=AREAS)
     assert is_fine(found, "select")
 
     def told(check: str) -> list[tuple[str, str]]:
-        return [(one.severity, f"{one.what} {one.got}".replace(fresh_database, "db")) for one in troubles(found, check)]
+        return [
+            (one.severity, f"{one.what} {one.got}".replace(fresh_database, "db"))
+            for one in troubles(found, check)
+        ]
 
     ((severity, text),) = told("matching")
     assert severity == "error"
@@ -46,7 +64,8 @@ def test_odd_tables_are_named_with_what_mends_them(server: Server, fresh_databas
     assert told("keys") == [
         (
             "note",
-            "db.keyless has no key: it becomes a changelog, which keeps every change but cannot identify rows none",
+            "db.keyless has no key: it becomes a changelog, which keeps every change but cannot "
+            "identify rows none",
         )
     ]
     assert [text.split(" ")[0] for _, text in told("engines")] == ["db.cached", "db.visits"]
@@ -55,11 +74,16 @@ def test_odd_tables_are_named_with_what_mends_them(server: Server, fresh_databas
     assert columns[0] == "error"
     assert "`a b`" in columns[1]
     not_tables = sorted(told("not tables"))
-    assert not_tables[0] == ("note", "views are not captured, but the tables that they read are db.seen")
+    assert not_tables[0] == (
+        "note",
+        "views are not captured, but the tables that they read are db.seen",
+    )
     # MySQL 9.6 logs what cascades change; MariaDB does not.
     assert [severity for severity, _ in told("cascades")] == ["warning"] * is_mariadb
     assert [severity for severity, _ in not_tables[1:]] == ["warning"] * is_mariadb
-    assert [text.rpartition(" ")[2] for _, text in told("system versioned")] == ["db.kept"] * is_mariadb
+    assert [text.rpartition(" ")[2] for _, text in told("system versioned")] == [
+        "db.kept"
+    ] * is_mariadb
     mend(server, [*troubles(found, "cascades"), *troubles(found, "engines")])
     mended = diagnosis(config, areas=AREAS)
     assert is_fine(mended, "cascades")
@@ -67,9 +91,14 @@ def test_odd_tables_are_named_with_what_mends_them(server: Server, fresh_databas
 
 
 @pytest.mark.mysql
-def test_no_captured_table_is_an_error(mysql_server: Server, mysql_database: str, tmp_path: Path) -> None:
+def test_no_captured_table_is_an_error(
+    mysql_server: Server, mysql_database: str, tmp_path: Path
+) -> None:
     found = only(
-        diagnosis(pipeline(live(mysql_server), tmp_path, include=[f"{mysql_database}.*"]), areas=AREAS), "matching"
+        diagnosis(
+            pipeline(live(mysql_server), tmp_path, include=[f"{mysql_database}.*"]), areas=AREAS
+        ),
+        "matching",
     )
     assert found.severity == "error"
     assert f"GRANT SELECT ON `{mysql_database}`.* TO 'cdc'@'%';" in found.mend
@@ -86,7 +115,11 @@ def test_k19_partial_tables_come_with_the_command_that_loads_them(
     state = TargetState(table=old, app_id="a", table_version=0, applied_batch=0, partial=True)
     cursor = cursor_at(mysql_server, journal, offset, targets={old: state})
     found = troubles(
-        diagnosis(pipeline(live(mysql_server), tmp_path, include=[f"{mysql_database}.*"]), cursor=cursor, areas=AREAS),
+        diagnosis(
+            pipeline(live(mysql_server), tmp_path, include=[f"{mysql_database}.*"]),
+            cursor=cursor,
+            areas=AREAS,
+        ),
         "partial",
     )
     assert [(one.severity, one.mend) for one in found] == [
@@ -120,6 +153,11 @@ def test_types_and_charsets_that_nobody_knows_are_named(tmp_path: Path) -> None:
     context = Context(config, MemoryCursorStore())
     odd = ColumnFacts("shape", "hologram(3)", "", None)
     text = ColumnFacts("name", "varchar(9)", "klingon", ColumnFacts)  # type: ignore[arg-type]
-    context.tables = [TableFacts("shop.odd", "BASE TABLE", "InnoDB", has_key=True, columns=(odd, text))]
+    context.tables = [
+        TableFacts("shop.odd", "BASE TABLE", "InnoDB", has_key=True, columns=(odd, text))
+    ]
     found = [(one.severity, one.got) for one in tables._columns(context)]
-    assert found[:2] == [("error", "shape hologram(3)"), ("error", "name varchar(9) CHARACTER SET klingon")]
+    assert found[:2] == [
+        ("error", "shape hologram(3)"),
+        ("error", "name varchar(9) CHARACTER SET klingon"),
+    ]

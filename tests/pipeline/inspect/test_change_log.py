@@ -1,4 +1,5 @@
-"""Transactions whose end is not known yet, and table maps that tell little, as `cdc-pipeline binlog` shows them."""
+"""Transactions whose end is not known yet, and table maps that tell little, as
+`cdc-pipeline binlog` shows them."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def chunks_into_the_large_transaction() -> list[Chunk]:
 
 
 def rows_shown(log: ChangeLog, chunks: list[Chunk]) -> int:
-    return sum(len(table.rows) for chunk in chunks for piece in log.feed(chunk) for table in piece.tables)
+    return sum(
+        len(table.rows) for chunk in chunks for piece in log.feed(chunk) for table in piece.tables
+    )
 
 
 def test_t4_rows_of_an_abandoned_transaction_do_not_come_out() -> None:
@@ -60,7 +63,9 @@ def test_t4_rows_of_an_abandoned_transaction_do_not_come_out() -> None:
     assert before >= rows_shown(ChangeLog(), whole)
 
 
-def test_a_transaction_larger_than_what_is_held_comes_out_early_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_larger_than_what_is_held_comes_out_early_and_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     chunks = chunks_into_the_large_transaction()
     held = rows_shown(ChangeLog(), chunks)
     monkeypatch.setattr(change_log, "HELD_BYTES_MAX", 1 << 17)
@@ -74,14 +79,16 @@ def test_a_transaction_larger_than_what_is_held_comes_out_early_and_is_counted(m
 def test_decoding_in_parts_gives_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     def lines() -> bytes:
         found = Inspection()
-        return b"".join(map(bytes, found.lines(read_all([JOURNALS / "binlog.000002"], found.selection))))
+        return b"".join(
+            map(bytes, found.lines(read_all([JOURNALS / "binlog.000002"], found.selection)))
+        )
 
     whole = lines()
     monkeypatch.setattr(change_log, "DECODE_BYTES", 10_000)
     assert lines() == whole
 
 
-# -- Parquet ----------------------------------------------------------------------------------------------------------
+# -- Parquet ---------------------------------------------------------------------------------------
 
 
 def test_parquet_rows_tell_what_is_absent_and_what_was_rescued() -> None:
@@ -94,13 +101,21 @@ def test_parquet_rows_tell_what_is_absent_and_what_was_rescued() -> None:
     assert [row["_cdc_gtid"] for row in found[:5]] == ["0-1-7", "0-1-7", None, None, "0-1-8"]
     assert found[0]["before"] is None
     assert found[2]["after"] is None
-    assert dict(found[1]["_cdc_rescued"]) == {"after.größe": "0000-00-00", 'before.odd "name"\n': 'ff"'}
+    assert dict(found[1]["_cdc_rescued"]) == {
+        "after.größe": "0000-00-00",
+        'before.odd "name"\n': 'ff"',
+    }
     names = rows.schema.column_names
     for row, got in enumerate(found):
         expected = []
-        for image, bits, op in (("before", rows.before_present, 1), ("after", rows.after_present, 3)):
+        for image, bits, op in (
+            ("before", rows.before_present, 1),
+            ("after", rows.after_present, 3),
+        ):
             if rows.op[row] != op:
-                expected += [f"{image}.{name}" for at, name in enumerate(names) if not bits[row, 0] >> at & 1]
+                expected += [
+                    f"{image}.{name}" for at, name in enumerate(names) if not bits[row, 0] >> at & 1
+                ]
         assert got["_cdc_absent"] == (expected or None)
 
 
@@ -116,7 +131,9 @@ def test_file_names_are_safe_for_any_table() -> None:
     assert max(map(len, long)) < 220
 
 
-def test_files_are_rolled_by_size_and_hold_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_rolled_by_size_and_hold_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cdc_pipeline.pipeline.inspect.change_files.GROUP_BYTES", 100_000)
     found = Inspection(Selection(tables=("shop.orders",)))
     with ChangeFiles(tmp_path, file_bytes_max=20_000) as files:
@@ -126,12 +143,14 @@ def test_files_are_rolled_by_size_and_hold_all_rows(tmp_path: Path, monkeypatch:
     assert len(files.files) > 3
     tables = [pq.read_table(tmp_path / name) for name in files.files]
     assert sum(map(len, tables)) == sum(files.files.values()) == 8_020 + 9_037 + 463
-    of_first = pa.concat_tables([pq.read_table(path) for path in sorted(tmp_path.glob("shop.orders.v1-*"))])
+    of_first = pa.concat_tables(
+        [pq.read_table(path) for path in sorted(tmp_path.glob("shop.orders.v1-*"))]
+    )
     seqs = of_first["_cdc_seq"].to_pylist()
     assert seqs == sorted(seqs)
 
 
-# -- row metadata below FULL ------------------------------------------------------------------------------------------
+# -- row metadata below FULL -----------------------------------------------------------------------
 
 
 def test_a_table_map_without_metadata_is_read_by_rule() -> None:
@@ -141,19 +160,28 @@ def test_a_table_map_without_metadata_is_read_by_rule() -> None:
         for row in np.flatnonzero(chunk.events["event_type"] == EventType.TABLE_MAP).tolist():
             body = bytes(chunk.body(row))
             full = table_map.parse(body, journal="j.000001", offset=4)
-            arguments = {"journal": "j.000001", "offset": 4, "is_mariadb": False, "table_id_bytes": 6}
+            arguments = {
+                "journal": "j.000001",
+                "offset": 4,
+                "is_mariadb": False,
+                "table_id_bytes": 6,
+            }
             same, missing = parse_bare(body, **arguments)  # type: ignore[arg-type]
             assert (same, missing) == (full, ())
             bare, missing = parse_bare(body[: _columns_and_metadata(body, 6)[1]], **arguments)  # type: ignore[arg-type]
             has_text = any(column.kind in (Kind.TEXT, Kind.BINARY) for column in full.columns)
             assert {"names", "signs"} <= set(missing)
             assert ("charsets" in missing) == has_text
-            assert bare.column_names == tuple(f"@{number + 1}" for number in range(len(full.columns)))
+            assert bare.column_names == tuple(
+                f"@{number + 1}" for number in range(len(full.columns))
+            )
             for one, other in zip(bare.columns, full.columns, strict=True):
                 assert (one.wire_type, one.wire_meta) == (other.wire_type, other.wire_meta)
                 assert one.kind == other.kind or other.kind in (Kind.ENUM, Kind.SET, Kind.BINARY)
                 expected = other if other.kind not in (Kind.ENUM, Kind.SET, Kind.BINARY) else one
-                assert replace(one, name="", unsigned=False, charset="", char_length_max=0, visible=True) == replace(
+                assert replace(
+                    one, name="", unsigned=False, charset="", char_length_max=0, visible=True
+                ) == replace(
                     expected, name="", unsigned=False, charset="", char_length_max=0, visible=True
                 )
             seen += 1
@@ -173,10 +201,12 @@ def test_facts_a22_rows_without_full_metadata_are_shown_and_noted(
     server = start_server(flavor, binlog_row_metadata=setting)
     server.execute_all(
         "CREATE DATABASE shop",
-        "CREATE TABLE shop.t (id INT UNSIGNED PRIMARY KEY, e ENUM('a','b'), s SET('x','y','z'), n VARCHAR(20)"
-        " CHARACTER SET utf8mb4, l VARCHAR(20) CHARACTER SET latin1, b VARBINARY(9), d DECIMAL(8,2), at DATETIME(3))",
+        "CREATE TABLE shop.t (id INT UNSIGNED PRIMARY KEY, e ENUM('a','b'), s SET('x','y','z'), n "
+        "VARCHAR(20) CHARACTER SET utf8mb4, l VARCHAR(20) CHARACTER SET latin1, b VARBINARY(9), d "
+        "DECIMAL(8,2), at DATETIME(3))",
         "FLUSH BINARY LOGS",
-        "INSERT INTO shop.t VALUES (4294967295, 'b', 'x,z', 'grün', 'grün', x'ff00', -1.5, '2024-01-02 03:04:05.678')",
+        "INSERT INTO shop.t VALUES (4294967295, 'b', 'x,z', 'grün', 'grün', x'ff00', -1.5, "
+        "'2024-01-02 03:04:05.678')",
     )
     server.flush_journal()
     found = Inspection(Selection(tables=("shop.*",)))
@@ -239,7 +269,8 @@ def test_facts_a22_statements_of_the_journals_tell_what_table_maps_do_not(
     if is_mariadb:
         server.execute_all(
             "CREATE TABLE shop.kinds (u UUID, i INET4, j INET6, b BINARY(16))",
-            "INSERT INTO shop.kinds VALUES ('123e4567-e89b-12d3-a456-426655440000', '10.0.0.1', '::1', x'00')",
+            "INSERT INTO shop.kinds VALUES ('123e4567-e89b-12d3-a456-426655440000', "
+            "'10.0.0.1', '::1', x'00')",
         )
     server.flush_journal()
     found = Inspection()
@@ -250,17 +281,20 @@ def test_facts_a22_statements_of_the_journals_tell_what_table_maps_do_not(
     assert "history" in found.bare_tables.missing["shop.other"]
     if is_mariadb:
         assert got[5:] == [
-            {"u": "123e4567-e89b-12d3-a456-426655440000", "i": "10.0.0.1", "j": "::1", "b": "00" * 16}
+            {"u": "123e4567-e89b-12d3-a456-426655440000", "i": "10.0.0.1", "j": "::1",
+                "b": "00" * 16}
         ]  # fmt: skip
     only = Inspection(Selection(tables=("shop.other",)))
     assert inserted(only, [server.journals()[0]]) == [got[2], got[4]]
 
 
-# -- compressed, tagged, prepared -------------------------------------------------------------------------------------
+# -- compressed, tagged, prepared ------------------------------------------------------------------
 
 
 @pytest.mark.mysql
-def test_compressed_and_tagged_transactions_and_xa_are_shown(start_server: Callable[..., Server]) -> None:
+def test_compressed_and_tagged_transactions_and_xa_are_shown(
+    start_server: Callable[..., Server],
+) -> None:
     server = start_server("mysql", binlog_transaction_compression=True)
     server.execute_all(
         "CREATE DATABASE shop",
@@ -285,7 +319,8 @@ def test_compressed_and_tagged_transactions_and_xa_are_shown(start_server: Calla
 
     shown = [line.get("kind", line["op"]) for line in lines(Selection())]
     assert shown == [
-        "create_database", "create_table", "insert", "insert", "update", "xa_start", "insert", "xa_end", "xa_prepare",
+        "create_database", "create_table", "insert", "insert", "update", "xa_start", "insert",
+        "xa_end", "xa_prepare",
         "xa_commit",
     ]  # fmt: skip
     tagged = lines(Selection(gtids=f"{source}:tag:1"))

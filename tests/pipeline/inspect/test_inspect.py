@@ -54,14 +54,20 @@ def test_changes_before_damage_are_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("event_type", [EventType.WRITE_ROWS_V2, EventType.TABLE_MAP])
-def test_an_error_in_one_table_comes_after_the_earlier_rows_of_all(tmp_path: Path, event_type: EventType) -> None:
+def test_an_error_in_one_table_comes_after_the_earlier_rows_of_all(
+    tmp_path: Path, event_type: EventType
+) -> None:
     """An event with its right checksum and a wrong body, in the middle of a chunk."""
     journal = JOURNALS / "binlog.000001"
     whole = list(changes([journal]))
     (chunk,) = read_journal(journal)
     rows = np.flatnonzero(chunk.events["event_type"] == event_type)
     event = chunk.events[rows[len(rows) // 2]]
-    data, start, stop = bytearray(journal.read_bytes()), int(event["offset"]), int(event["next_offset"])
+    data, start, stop = (
+        bytearray(journal.read_bytes()),
+        int(event["offset"]),
+        int(event["next_offset"]),
+    )
     if event_type == EventType.TABLE_MAP:
         names = start + 19 + 8
         types = names + data[names] + 2
@@ -81,24 +87,35 @@ def test_an_error_in_one_table_comes_after_the_earlier_rows_of_all(tmp_path: Pat
     found = Inspection()
     with pytest.raises(CdcError), ChangeFiles(tmp_path / "out") as files:
         found.write(read_all([damaged], found.selection), files)
-    assert sum(pq.read_metadata(file).num_rows for file in (tmp_path / "out").iterdir()) == len(expected)
+    assert sum(pq.read_metadata(file).num_rows for file in (tmp_path / "out").iterdir()) == len(
+        expected
+    )
     found = Inspection()
     summary = found.summary(read_all([damaged], found.selection))
     assert summary.error is not None
-    assert sum(table.inserts + table.updates + table.deletes for table in summary.tables.values()) == len(expected)
+    assert sum(
+        table.inserts + table.updates + table.deletes for table in summary.tables.values()
+    ) == len(expected)
 
 
 @pytest.mark.parametrize("name", ["mysql-common", "mariadb-common", "mysql-compressed-tagged-json"])
-def test_annotations_are_the_statements_that_were_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_annotations_are_the_statements_that_were_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lines(*, annotations: bool) -> list[dict[str, object]]:
         found = Inspection(annotations=annotations)
-        blocks = b"".join(map(bytes, found.lines(read_all([GOLDEN / f"{name}.000001"], found.selection))))
+        blocks = b"".join(
+            map(bytes, found.lines(read_all([GOLDEN / f"{name}.000001"], found.selection)))
+        )
         return [json.loads(line) for line in blocks.splitlines()]
 
     told = lines(annotations=True)
     monkeypatch.setattr("cdc_pipeline.pipeline.inspect.change_lines.REPEATED_BYTES_MAX", 100)
     assert lines(annotations=True) == told
-    words = {"insert": ("INSERT", "REPLACE", "LOAD", "CREATE"), "update": ("UPDATE", "INSERT", "REPLACE")}
+    words = {
+        "insert": ("INSERT", "REPLACE", "LOAD", "CREATE"),
+        "update": ("UPDATE", "INSERT", "REPLACE"),
+    }
     with_one = [line for line in told if "statement" in line]
     assert len(with_one) > 5
     for line in with_one:

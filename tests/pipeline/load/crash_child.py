@@ -1,4 +1,5 @@
-"""One load in a process of its own, which kills itself with SIGKILL at a fault point (`kills.AtPoint`).
+"""One load in a process of its own, which kills itself with SIGKILL at a fault point
+(`kills.AtPoint`).
 
 Tables that are named are loaded whether they need it or not.
 """

@@ -6,8 +6,10 @@ then gone on with as if its process had died there. `make torture-load` kills pr
 fault points with SIGKILL.
 
 Rules:
-- Tables are put in place one after the other, and nobody writes while a copy is made: each copy is of one moment.
-- Fault points count from `load_swapping` on: those of the side lake and of captures have the same names.
+- Tables are put in place one after the other, and nobody writes while a copy is made: each copy is
+  of one moment.
+- Fault points count from `load_swapping` on: those of the side lake and of captures have the same
+  names.
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ _WAIT_S = 300
 
 
 class States:
-    """Copies of `root` (lake and cursors) below `into`, one for each moment; `moments` tells their order.
+    """Copies of `root` (lake and cursors) below `into`, one for each moment; `moments` tells their
+    order.
 
     Besides the fault points: `file_shared` (the first file of a table has its name in the target's
-    folder), `cut_published`, `cursor_written`, `load_over` (the load is marked as over), `half_removed` (some of the
-    side lake's files are gone), `side_removed`.
+    folder), `cut_published`, `cursor_written`, `load_over` (the load is marked as over),
+    `half_removed` (some of the side lake's files are gone), `side_removed`.
     """
 
     def __init__(self, root: Path, into: Path) -> None:
@@ -53,7 +56,9 @@ class States:
             if point == "between_merges":
                 self._turn.release()
             return
-        self._keep({"before_ack": "cursor_written", "before_cursor": "cut_published"}.get(point, point))
+        self._keep(
+            {"before_ack": "cursor_written", "before_cursor": "cut_published"}.get(point, point)
+        )
         if point == "between_merges":
             self._turn.release()
 
@@ -69,7 +74,11 @@ class States:
     @contextmanager
     def kept(self) -> Iterator[None]:
         """While the load is played."""
-        apply_target, share, remove_tree = delta_sink.apply_target, LocalStorage.share, loads.remove_tree
+        apply_target, share, remove_tree = (
+            delta_sink.apply_target,
+            LocalStorage.share,
+            loads.remove_tree,
+        )
 
         def in_turn(*args: Any, **named: Any) -> Any:
             assert self._turn.acquire(timeout=_WAIT_S)

@@ -1,4 +1,5 @@
-"""Loads at their edges: other rules, DDL and journals that are gone while they are under way (K14, K17)."""
+"""Loads at their edges: other rules, DDL and journals that are gone while they are under way (K14,
+K17)."""
 
 from __future__ import annotations
 
@@ -26,11 +27,13 @@ from tests.support.kills import killed_at
 pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.mysql]
 
 SALT = "a salt of many characters"
-HIDDEN = ("mail-of-", "hidden-", "tel:")  # of the columns that are masked: none may stand in any file
+# of the columns that are masked: none may stand in any file
+HIDDEN = ("mail-of-", "hidden-", "tel:")
 
 
 class Edges(RunObserver):
-    """Does something at fault points, once each; and looks for plain text at those where files have come."""
+    """Does something at fault points, once each; and looks for plain text at those where files have
+    come."""
 
     def __init__(self, folder: Path, **acts: Callable[[], None]) -> None:
         self._folder, self._acts, self.steps = folder, acts, list[str]()
@@ -58,7 +61,10 @@ def plain(folder: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
 
 def accounts(numbers: range) -> str:
     rows = (
-        f"({at}, 'mail-of-{at}', 'tel:77-{at}', 'hidden-{at}', '{'live' if at % 3 else 'draft'}', {at})"
+        (
+            f"({at}, 'mail-of-{at}', 'tel:77-{at}', 'hidden-{at}', "
+            f"'{'live' if at % 3 else 'draft'}', {at})"
+        )
         for at in numbers
     )
     return f"INSERT INTO account VALUES {', '.join(rows)}"
@@ -73,13 +79,19 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     server.execute_all(
         f"CREATE DATABASE {database}",
         f"USE {database}",
-        "CREATE TABLE account (id INT PRIMARY KEY, mail VARCHAR(20), phone VARCHAR(20), secret VARCHAR(20), "
-        "state VARCHAR(9), n INT)",
+        "CREATE TABLE account (id INT PRIMARY KEY, mail VARCHAR(20), phone VARCHAR(20), secret "
+        "VARCHAR(20), state VARCHAR(9), n INT)",
         accounts(range(6)),
         *(f"CREATE TABLE {name}_o (id INT PRIMARY KEY, v VARCHAR(5))" for name in ("eu", "us")),
-        *(f"INSERT INTO {name}_o VALUES (1, '{name}1'), (2, '{name}2'), (3, '{name}3')" for name in ("eu", "us")),
+        *(
+            f"INSERT INTO {name}_o VALUES (1, '{name}1'), (2, '{name}2'), (3, '{name}3')"
+            for name in ("eu", "us")
+        ),
         *(f"CREATE TABLE {name} (id INT PRIMARY KEY, n INT NOT NULL)" for name in others),
-        *(f"INSERT INTO {name} VALUES (1, 10), (2, 20), (3, 30), (4, 40), (5, 50)" for name in others),
+        *(
+            f"INSERT INTO {name} VALUES (1, 10), (2, 20), (3, 30), (4, 40), (5, 50)"
+            for name in others
+        ),
     )
 
     def rules(kept: int) -> PipelineConfig:
@@ -115,7 +127,11 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
 
     def orders() -> list[tuple[Any, ...]]:
         there = [name for (name,) in server.query(f"SHOW TABLES FROM {database} LIKE '%\\_o'")]
-        found = [(name, *row) for name in there for row in server.query(f"SELECT id, v FROM {database}.{name}")]
+        found = [
+            (name, *row)
+            for name in there
+            for row in server.query(f"SELECT id, v FROM {database}.{name}")
+        ]
         return sorted(found, key=repr)
 
     start = here(server)
@@ -161,7 +177,9 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
 
     def rename() -> None:
         server.execute_all(
-            f"USE {database}", "RENAME TABLE t_name TO t_other", "UPDATE t_other SET n = 12 WHERE id = 2"
+            f"USE {database}",
+            "RENAME TABLE t_name TO t_other",
+            "UPDATE t_other SET n = 12 WHERE id = 2",
         )
 
     observer = Edges(tmp_path, load_chunks=ddl, load_read=rename)
@@ -198,7 +216,8 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
         load(config, cursors=cursors, tables=[f"{database}.us_o"])
     assert {region for region, *_ in rows("orders", "region", "id")} == {"eu_o", "us_o"}
 
-    # Another rule for a table that is there: with its folder out of the way, it is loaded by the new one.
+    # Another rule for a table that is there: with its folder out of the way, it is loaded by the
+    # new one.
     (tmp_path / "lake" / database / "person").rename(tmp_path / "away")
     load(rules(3), cursors=cursors, tables=[f"{database}.account"])
     assert {phone for (phone,) in rows("person", "phone")} == {"tel"}

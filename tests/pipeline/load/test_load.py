@@ -1,5 +1,5 @@
-"""Tables loaded while they are written to, killed on the way: what the lake holds then is what the server's SELECT says
-(K17, K19)."""
+"""Tables loaded while they are written to, killed on the way: what the lake holds then is what the
+server's SELECT says (K17, K19)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from tests.support.kills import AtPoint
 
 pytestmark = [pytest.mark.spark]
 
-# Each run goes on where the one before was killed: in the view of the tables that need one, among chunks, in a chunk's
-# own batch, while what came meanwhile is captured, and among the tables that take their places.
+# Each run goes on where the one before was killed: in the view of the tables that need one, among
+# chunks, in a chunk's own batch, while what came meanwhile is captured, and among the tables that
+# take their places.
 KILLS = (
     "load_created",
     "load_chunks/load_chunks",
@@ -46,7 +47,12 @@ KILLS = (
 
 
 def project(
-    server: Server, database: str, folder: Path, targets: list[dict[str, Any]], *, chunk_rows: int = KEYS // 2
+    server: Server,
+    database: str,
+    folder: Path,
+    targets: list[dict[str, Any]],
+    *,
+    chunk_rows: int = KEYS // 2,
 ) -> PipelineConfig:
     document: dict[str, Any] = {
         "name": "bank",
@@ -79,11 +85,22 @@ class Lake:
     def __init__(self, config: PipelineConfig, server: Server, database: str) -> None:
         self._config, self._server, self._database = config, server, database
 
-    def rows(self, table: str, columns: list[str], where: Callable[[Row], bool] = bool) -> list[tuple[Any, ...]]:
+    def rows(
+        self, table: str, columns: list[str], where: Callable[[Row], bool] = bool
+    ) -> list[tuple[Any, ...]]:
         found = newest_rows(Path(str(self._config.sink.lake_path)) / self._database / table)
-        return sorted((tuple(row[name] for name in columns) for row in found if where(row)), key=repr)
+        return sorted(
+            (tuple(row[name] for name in columns) for row in found if where(row)), key=repr
+        )
 
-    def check(self, table: str, columns: list[str], where: Callable[[Row], bool] = bool, *, source: str = "") -> None:
+    def check(
+        self,
+        table: str,
+        columns: list[str],
+        where: Callable[[Row], bool] = bool,
+        *,
+        source: str = "",
+    ) -> None:
         expected = server_rows(self._server, self._database, source or table, columns)
         assert self.rows(table, columns, where) == expected, table
 
@@ -115,7 +132,9 @@ def test_k17_killed_five_times_under_constant_writes(
     )
     item = {"tables": [f"{database}.a"]}
     soft = {**item, "mode": "soft_delete", "name": "{schema}.{table}_soft"}
-    config = project(server, database, tmp_path, [item, soft, {"tables": [f"{database}.h"], "mode": "history"}])
+    config = project(
+        server, database, tmp_path, [item, soft, {"tables": [f"{database}.h"], "mode": "history"}]
+    )
     cursor_folder = tmp_path / "cursors"
     arguments = [str(tmp_path / "config.json"), str(cursor_folder)]
     resumed = Resumed()
@@ -123,7 +142,10 @@ def test_k17_killed_five_times_under_constant_writes(
         writer.wait_for(5)
         for kill in KILLS:
             done = run_child(
-                [*arguments, kill], environment={}, folder=tmp_path, module="tests.pipeline.load.crash_child"
+                [*arguments, kill],
+                environment={},
+                folder=tmp_path,
+                module="tests.pipeline.load.crash_child",
             )
             assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
             if kill == KILLS[1]:
@@ -150,7 +172,9 @@ def test_k17_killed_five_times_under_constant_writes(
     lake.check("e", ["id"])
     lake.check("h_history", ["id", "v"], is_open, source="h")
     versions = lake.rows("h_history", ["id", "__START_AT", "__END_AT"])
-    assert len({(key, start) for key, start, _ in versions}) == len(versions), "a version is there twice"
+    assert len({(key, start) for key, start, _ in versions}) == len(versions), (
+        "a version is there twice"
+    )
     told = status(config, cursors=cursors)
     assert {name for name, table in told.tables.items() if table.partial} == set()
     assert told.loads == ()
@@ -176,8 +200,8 @@ class Resumed(RunObserver):
 def test_k17_k19_partial_and_suspended_tables_become_whole(
     mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path
 ) -> None:
-    """A table that is partial, one that is suspended, and one that changes its type while it is loaded; what was there
-    stays readable until it is replaced."""
+    """A table that is partial, one that is suspended, and one that changes its type while it is
+    loaded; what was there stays readable until it is replaced."""
     server, database = mariadb_server, mariadb_database
     create_a(server, database)
     server.execute_all(
@@ -196,12 +220,18 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
         "INSERT INTO s VALUES (1, 1.25), (2, 2.5)",
     )
     capture(config, cursors=cursors)
-    server.execute_all(f"USE `{database}`", "ALTER TABLE s MODIFY price DECIMAL(8,1)", "INSERT INTO s VALUES (3, 3.5)")
+    server.execute_all(
+        f"USE `{database}`",
+        "ALTER TABLE s MODIFY price DECIMAL(8,1)",
+        "INSERT INTO s VALUES (3, 3.5)",
+    )
     with pytest.raises(TargetSuspendedError):
         capture(config, cursors=cursors)
     told = status(config, cursors=cursors)
     assert told.tables[f"{database}.a"].partial
-    assert f"cdc-pipeline snapshot bank --table {database}.a" in told.tables[f"{database}.a"].next_step
+    assert (
+        f"cdc-pipeline snapshot bank --table {database}.a" in told.tables[f"{database}.a"].next_step
+    )
     assert lake.rows("s", ["id"]) == [(1,), (2,)]
 
     seen: list[Any] = []
@@ -210,7 +240,10 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
         seen.append(lake.rows("s", ["id"]))
 
     def change() -> None:
-        server.execute(f"ALTER TABLE `{database}`.a MODIFY v VARCHAR(3000), ADD COLUMN m VARCHAR(9) DEFAULT 'seven'")
+        server.execute(
+            f"ALTER TABLE `{database}`.a MODIFY v VARCHAR(3000), ADD COLUMN m "
+            "VARCHAR(9) DEFAULT 'seven'"
+        )
 
     with Writer(server, database, "ak", seed=19, pause_s=0.1) as writer:
         writer.wait_for(5)
@@ -226,9 +259,9 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
     lake.check("k", ["v", "w"])
     assert [str(price) for _, price in lake.rows("s", ["id", "price"])] == ["1.3", "2.5", "3.5"]
     told = status(config, cursors=cursors)
-    assert {name: (table.partial, table.suspended) for name, table in told.tables.items()} == dict.fromkeys(
-        names, (False, None)
-    )
+    assert {
+        name: (table.partial, table.suspended) for name, table in told.tables.items()
+    } == dict.fromkeys(names, (False, None))
     assert load(config, cursors=cursors).outcome == "nothing_to_load"
 
     # What the log does not tell is read again by a condition; a comparison finds what is gone.
@@ -241,7 +274,9 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
 
     unlogged(f"DELETE FROM a WHERE id = {gone}", "UPDATE a SET v = 'unseen' WHERE id % 20 = 7")
     again = repair(config, cursors=cursors, table=f"{database}.a", where="v = 'unseen'")
-    assert again.rows_written == len(server_rows(server, database, "a", ["id"], where="WHERE v = 'unseen'"))
+    assert again.rows_written == len(
+        server_rows(server, database, "a", ["id"], where="WHERE v = 'unseen'")
+    )
     assert (again.rows_deleted, again.rows_left, len(again.batches)) == (0, 0, 1)
     assert (gone,) in lake.rows("a", ["id"])
     asked = VerifyOptions(tables=(f"{database}.a",), repair=True)
@@ -249,11 +284,16 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
     assert (found.status, found.repaired) == ("equal", {"deleted": 1})
     lake.check("a", ["id", "v", "n", "m"])
     unlogged("UPDATE a SET v = 'twice' WHERE v = 'unseen'")
-    repair(config, cursors=cursors, table=f"{database}.a", where="v = 'twice'")  # at the same place of the log
+    # at the same place of the log
+    repair(config, cursors=cursors, table=f"{database}.a", where="v = 'twice'")
     lake.check("a", ["id", "v", "n", "m"])
 
     # All changes of this table are in the log (K12), up to the one that is not.
-    server.execute_all(f"USE `{database}`", "CREATE TABLE x (id INT PRIMARY KEY, v INT)", "INSERT INTO x VALUES (1, 1)")
+    server.execute_all(
+        f"USE `{database}`",
+        "CREATE TABLE x (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO x VALUES (1, 1)",
+    )
     capture(config, cursors=cursors)
     unlogged("UPDATE x SET v = 2")
     assert repair(config, cursors=cursors, table=f"{database}.x", where="id = 1").rows_written == 1

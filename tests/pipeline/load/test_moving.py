@@ -23,10 +23,11 @@ pytestmark = [pytest.mark.spark]
 
 
 @pytest.mark.mariadb
-def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lakes_stand_at_one_place(
+def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lakes_stand_at_one_place(  # noqa: E501
     mariadb_server: Server, mariadb_database: str, tmp_path: Path
 ) -> None:
-    """The first capture after the reading comes to nothing; behind the next one the source moves on, once."""
+    """The first capture after the reading comes to nothing; behind the next one the source moves
+    on, once."""
     server, database = mariadb_server, mariadb_database
     server.execute_all(
         f"USE `{database}`",

@@ -1,4 +1,5 @@
-"""What a load begins with, its chunks and its side lake (K17), each by itself: no table is written, no JVM started."""
+"""What a load begins with, its chunks and its side lake (K17), each by itself: no table is written,
+no JVM started."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ from tests.support.xa_session import XaSession
 
 
 def project(
-    server: Server, lake: Path, *, include: str = "nothing.here", targets: Sequence[Any] = (), **snapshot: Any
+    server: Server,
+    lake: Path,
+    *,
+    include: str = "nothing.here",
+    targets: Sequence[Any] = (),
+    **snapshot: Any,
 ) -> PipelineConfig:
     """Captures of it write to no table."""
     return PipelineConfig.model_validate(
@@ -70,7 +76,8 @@ def place_of(server: Server) -> Position:
 
 @contextmanager
 def held_commit(server: Server, sql: str) -> Iterator[Callable[[], None]]:
-    """A transaction between flush and commit: it is in the log, and in no view until the function is called."""
+    """A transaction between flush and commit: it is in the log, and in no view until the function
+    is called."""
     server.execute_all(
         "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
         "SET GLOBAL rpl_semi_sync_source_wait_point = AFTER_SYNC",
@@ -143,7 +150,10 @@ def test_k17_a_load_begins_behind_the_ddl_that_made_its_columns(
             return found
 
     name = f"{fresh_database}.t"
-    with Altering(config) as source, begin_of(config, source).start(LoadSelection((name,), (name,))) as started:
+    with (
+        Altering(config) as source,
+        begin_of(config, source).start(LoadSelection((name,), (name,))) as started,
+    ):
         assert started.schemas[name].column_names == ("id", "v")
         assert started.state.cursor.position.order >= ends[0].order
 
@@ -155,7 +165,10 @@ def test_k17_a_load_does_not_begin_while_prepared_transactions_are_open(
     config = project(server, tmp_path / "lake", include=f"{fresh_database}.*", lock_wait_s=0)
     prepared = XaSession(server, fresh_database, "'open'").run("INSERT INTO t VALUES (1)").prepare()
     try:
-        with LoadSource(config) as source, pytest.raises(LoadError, match="prepared XA transactions") as caught:
+        with (
+            LoadSource(config) as source,
+            pytest.raises(LoadError, match="prepared XA transactions") as caught,
+        ):
             begin_of(config, source).start(
                 LoadSelection((f"{fresh_database}.t",), (f"{fresh_database}.t",))
             ).__enter__()
@@ -177,7 +190,10 @@ def test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark(
         "CREATE TABLE k (v INT)",
         "INSERT INTO k VALUES (1), (1)",
     )
-    rules = [{"tables": [f"{database}.h"], "mode": "history"}, {"tables": [f"{database}.k"], "keyless": "row_hash"}]
+    rules = [
+        {"tables": [f"{database}.h"], "mode": "history"},
+        {"tables": [f"{database}.k"], "keyless": "row_hash"},
+    ]
     config = project(server, tmp_path / "lake", targets=rules)
     names = [f"{database}.{table}" for table in "ahk"]
     with LoadSource(config) as source:
@@ -187,14 +203,17 @@ def test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark(
             end, executed = place_of(server), server.gtid_set()
             server.execute(f"INSERT INTO `{database}`.k VALUES (2)")
             low = started.state.cursor.position
-            # The server writes a checkpoint of its log behind a flush when it likes, in no transaction.
+            # The server writes a checkpoint of its log behind a flush when it likes, in no
+            # transaction.
             assert (low.gtid_set, low.order <= end.order) == (executed, True)
             assert selected(started.view, started.schemas[names[2]])[0].num_rows == 2
         with begin_of(config, source).start(LoadSelection((names[0],), (names[0],))) as started:
             assert (started.state.exact, started.view) == ((), None)
 
 
-def test_k17_no_change_that_a_chunk_shows_lies_behind_its_end_mark(server: Server, fresh_database: str) -> None:
+def test_k17_no_change_that_a_chunk_shows_lies_behind_its_end_mark(
+    server: Server, fresh_database: str
+) -> None:
     server.execute(f"CREATE TABLE {fresh_database}.t (id INT PRIMARY KEY)")
     schema = catalog_schema(server, fresh_database, "t")
 
@@ -216,12 +235,15 @@ def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -
     with control(server) as connection:
         identity = connection.identity
     begin = CursorState(
-        source=config.name, batch_number=0, epoch=3, flavor=server.flavor, server_id=identity.server_id,
-        server_uuid=identity.server_uuid, address=identity.address, journal=at.journal, offset=at.offset,
+        source=config.name, batch_number=0, epoch=3, flavor=server.flavor,
+        server_id=identity.server_id,
+        server_uuid=identity.server_uuid, address=identity.address, journal=at.journal,
+        offset=at.offset,
         gtid_set=at.gtid_set,
     )  # fmt: skip
     state = LoadState(
-        load_id=new_load_id(), source=config.name, sources=(name,), targets=(name,), cursor=begin, time_us=7,
+        load_id=new_load_id(), source=config.name, sources=(name,), targets=(name,), cursor=begin,
+        time_us=7,
         started_at_us=7,
     )  # fmt: skip
     folder = LoadFolder(config, state.load_id)
@@ -265,12 +287,16 @@ def test_k17_where_nothing_proves_the_low_mark_no_row_is_read(
 ) -> None:
     """MySQL without GTIDs, and a side lake that stands in the middle of the newest journal."""
     server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
-    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+    server.execute_all(
+        "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)"
+    )
     config = project(server, tmp_path / "lake")
     server.execute("INSERT INTO d.t VALUES (2)")
     side = side_lake(config, server, "d.t", place_of(server))
     with LoadSource(config) as source:
-        chunks = ChunkLoad(config, side=side, main=main_of(config), source=source, observer=RunObserver())
+        chunks = ChunkLoad(
+            config, side=side, main=main_of(config), source=source, observer=RunObserver()
+        )
         with pytest.raises(LoadError, match="nothing proves") as caught:
             chunks.run(None)
         assert "FLUSH BINARY LOGS" in str(caught.value.next_step)

@@ -1,5 +1,5 @@
-"""A load whose process dies at any moment of its swap: the next run ends with the tables as the server's SELECT has
-them, each batch once, and nothing of the side lake left (K2, K17)."""
+"""A load whose process dies at any moment of its swap: the next run ends with the tables as the
+server's SELECT has them, each batch once, and nothing of the side lake left (K2, K17)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
-# In the order in which a load meets them: a mirror's files are adopted, then a history's rows are written again.
+# In the order in which a load meets them: a mirror's files are adopted, then a history's rows are
+# written again.
 MOMENTS = [
     "load_swapping",
     "before_record",
@@ -44,7 +45,14 @@ MOMENTS = [
     "load_removed",
 ]
 # The suite plays those that differ most; CDC_PIPELINE_ALL_MOMENTS=1 plays all.
-IN_SUITE = ["file_shared", "before_replaced", "between_merges", "between_merges_2", "cut_published", "half_removed"]
+IN_SUITE = [
+    "file_shared",
+    "before_replaced",
+    "between_merges",
+    "between_merges_2",
+    "cut_published",
+    "half_removed",
+]
 
 
 class Project:
@@ -61,8 +69,14 @@ class Project:
         numbers = list_numbers(self.paths.cuts)
         assert numbers == list(range(1, len(numbers) + 1))
         for log in self.paths.lake.glob("[!_]*/*/_delta_log"):
-            actions = [json.loads(line) for commit in log.glob("*.json") for line in commit.read_text().splitlines()]
-            versions = Counter((a["txn"]["appId"], a["txn"]["version"]) for a in actions if "txn" in a)
+            actions = [
+                json.loads(line)
+                for commit in log.glob("*.json")
+                for line in commit.read_text().splitlines()
+            ]
+            versions = Counter(
+                (a["txn"]["appId"], a["txn"]["version"]) for a in actions if "txn" in a
+            )
             assert set(versions.values()) == {1}, log
 
 
@@ -102,7 +116,9 @@ def test_k2_k17_a_load_that_dies_at_any_moment_of_its_swap(
     assert list(states.moments) == MOMENTS
 
     server.execute_all(
-        f"USE `{database}`", "UPDATE a SET v = 'third' WHERE id IN (3, 30)", "DELETE FROM a WHERE id = 59"
+        f"USE `{database}`",
+        "UPDATE a SET v = 'third' WHERE id IN (3, 30)",
+        "DELETE FROM a WHERE id = 59",
     )
     expected = {table: server_rows(server, database, table, ["id", "v"]) for table in "ah"}
     for moment in MOMENTS if os.environ.get("CDC_PIPELINE_ALL_MOMENTS") else IN_SUITE:
@@ -113,11 +129,15 @@ def test_k2_k17_a_load_that_dies_at_any_moment_of_its_swap(
         again = load(left.config, cursors=left.cursors)
         # A batch that is recorded is finished by the capture that each load begins with.
         is_recorded = MOMENTS.index(moment) >= MOMENTS.index("after_record")
-        assert (again.outcome, len(again.resumed)) == (("nothing_to_load", 0) if is_recorded else ("loaded", 1)), moment
+        assert (again.outcome, len(again.resumed)) == (
+            ("nothing_to_load", 0) if is_recorded else ("loaded", 1)
+        ), moment
         assert is_published == (MOMENTS.index(moment) >= MOMENTS.index("cut_published")), moment
         found = lake_rows(spark, left.paths.lake, database, "a", ["id", "v"])
         assert found == expected["a"], moment
-        versions = lake_rows(spark, left.paths.lake, database, "h_history", ["id", "v", "__START_AT", "__END_AT"])
+        versions = lake_rows(
+            spark, left.paths.lake, database, "h_history", ["id", "v", "__START_AT", "__END_AT"]
+        )
         assert [row[:2] for row in versions if row[3] is None] == expected["h"], moment
         assert len({(key, start) for key, _, start, _ in versions}) == len(versions) == 4, moment
         left.assert_each_batch_once()

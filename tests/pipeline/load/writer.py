@@ -13,14 +13,17 @@ KEYS = 400
 
 
 class Writer:
-    """Inserts, updates, deletes and moves rows, each transaction in all of its tables, until the context ends.
+    """Inserts, updates, deletes and moves rows, each transaction in all of its tables, until the
+    context ends.
 
     Args:
         tables: of ``a`` and ``h`` (by key) and ``k`` (without a key).
         pause_s: between two transactions.
     """
 
-    def __init__(self, server: Server, database: str, tables: str, *, seed: int, pause_s: float = 0.05) -> None:
+    def __init__(
+        self, server: Server, database: str, tables: str, *, seed: int, pause_s: float = 0.05
+    ) -> None:
         self._tables = tables
         self._connection: Any = server.root_connection(database=database)
         self._random = random.Random(seed)
@@ -37,7 +40,10 @@ class Writer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stop.set()
         self._thread.join()
@@ -49,7 +55,9 @@ class Writer:
         """Until so many more transactions were written."""
         with self._step:
             until = self.transactions + more
-            assert self._step.wait_for(lambda: self.transactions >= until or self._failure, timeout=60)
+            assert self._step.wait_for(
+                lambda: self.transactions >= until or self._failure, timeout=60
+            )
 
     def _write(self) -> None:
         try:
@@ -81,7 +89,8 @@ class Writer:
             ),
             "h": self._random.choice(
                 [
-                    f"INSERT INTO h VALUES ({key(60)}, {number(9)}) ON DUPLICATE KEY UPDATE v = v + 1",
+                    f"INSERT INTO h VALUES ({key(60)}, {number(9)}) ON DUPLICATE KEY "
+                    "UPDATE v = v + 1",
                     f"DELETE FROM h WHERE id = {key(60)}",
                 ]
             ),

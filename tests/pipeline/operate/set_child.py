@@ -29,7 +29,9 @@ def main(jobs: str, source: str, journal: str, offset: str, point: str) -> None:
             config,
             kind="set",
             instance=instance,
-            work=lambda cursors, run_id: apply_set(config, cursors=cursors, change=change, run_id=run_id),
+            work=lambda cursors, run_id: apply_set(
+                config, cursors=cursors, change=change, run_id=run_id
+            ),
         )
 
 

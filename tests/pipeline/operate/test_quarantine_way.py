@@ -1,4 +1,5 @@
-"""Rows that cannot be applied, from a server into the quarantine and back, while everything else goes on."""
+"""Rows that cannot be applied, from a server into the quarantine and back, while everything else
+goes on."""
 
 from __future__ import annotations
 
@@ -30,22 +31,34 @@ def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(
                 "name": "bank",
                 "source": live(server),
                 "tables": {"include": [f"{database}.*"]},
-                "sink": {"lake_path": tmp_path / "lake", "spark": SPARK, "on_bad_row": "quarantine", **sink},
+                "sink": {
+                    "lake_path": tmp_path / "lake",
+                    "spark": SPARK,
+                    "on_bad_row": "quarantine",
+                    **sink,
+                },
                 "start": start,
             }
         )
 
     def lake(table: str) -> dict[Any, Any]:
-        rows = spark.read.format("delta").load(str(tmp_path / "lake" / database / table)).select("*").collect()
+        rows = (
+            spark.read.format("delta")
+            .load(str(tmp_path / "lake" / database / table))
+            .select("*")
+            .collect()
+        )
         return {row[0]: row["v"] for row in rows}
 
     start = here(server)
     session = ["SET sql_mode = ''", f"USE `{database}`"]
     server.execute_all(
         *session,
-        "CREATE TABLE k (d DATE PRIMARY KEY, v INT)", "CREATE TABLE t (id INT PRIMARY KEY, d DATE, v INT DEFAULT 7)",
+        "CREATE TABLE k (d DATE PRIMARY KEY, v INT)",
+        "CREATE TABLE t (id INT PRIMARY KEY, d DATE, v INT DEFAULT 7)",
         "INSERT INTO k VALUES ('2026-01-01', 1), ('0000-00-00', 2), ('2026-01-02', 3)",
-        "INSERT INTO t VALUES (1, '2026-01-01', 1), (2, '0000-00-00', 2), (3, '0000-00-00', 3), (5, NULL, 5)",
+        "INSERT INTO t VALUES (1, '2026-01-01', 1), (2, '0000-00-00', 2), (3, '0000-00-00', "
+        "3), (5, NULL, 5)",
         "UPDATE t SET d = '2026-05-05', v = 33 WHERE id = 3",
         "BEGIN", "INSERT INTO t VALUES (90, '0000-00-00', 2)", "ROLLBACK",
         "SET binlog_row_image = 'MINIMAL'", "INSERT INTO t (id) VALUES (4)",
@@ -58,7 +71,11 @@ def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(
     assert sorted(lake("k").values()) == [1, 3]
     # The update of row 3 heals it, and comes with its whole image: the insert is older.
     assert lake("t") == {1: 1, 5: 5, 3: 33}
-    assert status(strict, cursors=cursors).quarantine == plan(strict, cursors=cursors).quarantine == report.quarantine
+    assert (
+        status(strict, cursors=cursors).quarantine
+        == plan(strict, cursors=cursors).quarantine
+        == report.quarantine
+    )
     found = {entry.table.split(".")[1]: entry for entry in entries_of(strict)}
     assert found["k"].error == "UnrepresentableValueError"
     assert found["k"].raw

@@ -1,4 +1,5 @@
-"""After `cursor set` back, a run converges to the server's SELECT; forward leaves a named gap (K3, K18, K19)."""
+"""After `cursor set` back, a run converges to the server's SELECT; forward leaves a named gap (K3,
+K18, K19)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def _set(config: PipelineConfig, cursors: MemoryCursorStore, to: Any) -> CursorC
 def test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_tables_partial(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    """Inserts, key updates, swaps and deletes are read twice; rows that are newer in the lake stay."""
+    """Inserts, key updates, swaps and deletes are read twice; rows that are newer in the lake
+    stay."""
     tables = [f"{mysql_database}.{table}" for table in COLUMNS]
     config = make_config(live(mysql_server), include=tables, start=here(mysql_server))
     cursors = MemoryCursorStore()
@@ -48,7 +50,9 @@ def test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_ta
     assert report.plan.start_offset == offset
     for table, columns in COLUMNS.items():
         expected = server_rows(mysql_server, mysql_database, table, columns)
-        assert lake_rows(spark, config.sink.lake_path, mysql_database, table, columns) == expected, table
+        assert (
+            lake_rows(spark, config.sink.lake_path, mysql_database, table, columns) == expected
+        ), table
     assert report.cursor is not None
     assert not any(target.partial for target in report.cursor.targets.values())
     assert [entry.cursor.batch_number for entry in cursors.history(9)] == [3, 2, 1]
@@ -64,7 +68,9 @@ def test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_ta
     assert set(idle.plan.partial_tables) == set(tables)
 
 
-def test_k3_set_by_gtid_set_on_both_servers(server: Server, fresh_database: str, make_config: MakeConfig) -> None:
+def test_k3_set_by_gtid_set_on_both_servers(
+    server: Server, fresh_database: str, make_config: MakeConfig
+) -> None:
     """Back and forward are told by the sets; what was purged is refused."""
     config = make_config(live(server), include=["nowhere.*"], start="latest")
     cursors = MemoryCursorStore()
@@ -76,7 +82,11 @@ def test_k3_set_by_gtid_set_on_both_servers(server: Server, fresh_database: str,
     assert end is not None
     back = _set(config, cursors, GtidConfig(gtid_set=before))
     assert back.direction == "back"
-    told = "2 transactions" if server.flavor == "mysql" else f"what follows {before} up to {end.gtid_set}"
+    told = (
+        "2 transactions"
+        if server.flavor == "mysql"
+        else f"what follows {before} up to {end.gtid_set}"
+    )
     assert told in back.consequences[0]
     report = capture(config, cursors=cursors)
     assert report.interval.transactions_seen == 2
@@ -93,7 +103,10 @@ def test_k3_set_to_a_purged_place_is_refused(start_server: Any, make_config: Mak
     server.execute("CREATE DATABASE d")
     server.flush_journal()
     server.purge_to(server.end_position()[0])
-    for to in (PositionConfig(journal=journal), GtidConfig(gtid_set=server.variable("server_uuid") + ":1")):
+    for to in (
+        PositionConfig(journal=journal),
+        GtidConfig(gtid_set=server.variable("server_uuid") + ":1"),
+    ):
         with pytest.raises(JournalMissingError) as caught:
             plan_set(config, cursors=MemoryCursorStore(), to=to, who="a test")
         assert caught.value.next_step

@@ -1,4 +1,5 @@
-"""Bounded reading without a lake: a log in memory, one run of the Reader over it, and where the next one goes on."""
+"""Bounded reading without a lake: a log in memory, one run of the Reader over it, and where the
+next one goes on."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ class Log:
         return Position(last.journal, last.end_offset, gtid_set=executed)
 
     def ends_closed(self, position: Position) -> bool:
-        return any((log.journal, log.end_offset) == (position.journal, position.offset) for log in self.journals)
+        return any(
+            (log.journal, log.end_offset) == (position.journal, position.offset)
+            for log in self.journals
+        )
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         for whole in self.journals:
@@ -72,15 +76,18 @@ class Log:
 
 
 def build_log(shape: list[list[tuple[str, int, int]]], *, chunk_events: int = 7) -> Log:
-    """A log of one journal for each list of `shape`: (kind, rows, seconds since the transaction before).
+    """A log of one journal for each list of `shape`: (kind, rows, seconds since the transaction
+    before).
 
-    Kinds: ``commit``, ``rollback``, ``ddl``, ``mark`` (no transaction). An ``abandoned`` transaction ends its journal.
+    Kinds: ``commit``, ``rollback``, ``ddl``, ``mark`` (no transaction). An ``abandoned``
+    transaction ends its journal.
     """
     log = Log(chunk_events=chunk_events)
     commit_us = FIRST_US
     for number, transactions in enumerate(shape, start=1):
         builder = JournalBuilder(journal=f"binlog.{number:06d}").fde()
-        begins: list[tuple[int, int, bool]] = []  # row of the first event, commit time, whether it counts
+        # row of the first event, commit time, whether it counts
+        begins: list[tuple[int, int, bool]] = []
         for kind, rows, later_s in transactions:
             commit_us += later_s * 1_000_000
             if kind == "mark":
@@ -88,7 +95,9 @@ def build_log(shape: list[list[tuple[str, int, int]]], *, chunk_events: int = 7)
                 continue
             next_number = len(log.told) + sum(counts for _, _, counts in begins) + 1
             begins.append((len(builder._bodies), commit_us, kind != "abandoned"))
-            builder.add(EventType.GTID, gtid_body(next_number if kind != "abandoned" else NEVER, commit_us))
+            builder.add(
+                EventType.GTID, gtid_body(next_number if kind != "abandoned" else NEVER, commit_us)
+            )
             if kind == "ddl":
                 builder.query(f"CREATE TABLE t{next_number} (a INT PRIMARY KEY)")
                 continue
@@ -143,7 +152,8 @@ def run_once(
     slice_events_max: int = 4,
     ends_anywhere: bool = False,
 ) -> Run:
-    """Read from `start` to `bound`, at the latest to `end`, as a capture does, and move over it as its drain does."""
+    """Read from `start` to `bound`, at the latest to `end`, as a capture does, and move over it as
+    its drain does."""
     limit = make_limit(bound, flavor)
     plan = CapturePlan(
         source="shop",
@@ -174,7 +184,9 @@ def run_once(
         run=ResolvedRun(plan, start, end, limit, ends_anywhere),
         source=source,  # type: ignore[arg-type]
         store=store,
-        rules=StatementRules(TableFilter(config.tables), is_mariadb=flavor == "mariadb", config=config, followed=()),
+        rules=StatementRules(
+            TableFilter(config.tables), is_mariadb=flavor == "mariadb", config=config, followed=()
+        ),
         slice_events_max=slice_events_max,
     )
     reader.run()

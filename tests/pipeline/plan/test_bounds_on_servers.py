@@ -1,5 +1,5 @@
-"""Bounds on real servers: a GTID, a time, and logs that only others write to. No table of these tests
-is captured, so that no JVM starts; the cursor tells where each run ended."""
+"""Bounds on real servers: a GTID, a time, and logs that only others write to. No table of these
+tests is captured, so that no JVM starts; the cursor tells where each run ended."""
 
 from __future__ import annotations
 
@@ -33,14 +33,21 @@ pytestmark = pytest.mark.timeout(180)
 
 MakeConfig = Callable[..., PipelineConfig]
 FLAVORS = pytest.mark.parametrize(
-    "flavor", [pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ],
 )
 
 
 @pytest.fixture
 def config(server: Server, fresh_database: str, make_config: MakeConfig) -> PipelineConfig:
-    """Captures tables that do not exist, from the server's end on; there is a table `t` that it does not capture."""
-    server.execute(f"CREATE TABLE `{fresh_database}`.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    """Captures tables that do not exist, from the server's end on; there is a table `t` that it
+    does not capture."""
+    server.execute(
+        f"CREATE TABLE `{fresh_database}`.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)"
+    )
     return make_config(live(server), include=["nothing.here"], start=start_at_rest(server))
 
 
@@ -51,7 +58,8 @@ def start_at_rest(server: Server) -> dict[str, Any]:
 
 
 def insert(server: Server, database: str, *before: str) -> tuple[str, tuple[str, int], str]:
-    """One transaction, in a session that runs `before` first: its GTID, and the log's end and set after it."""
+    """One transaction, in a session that runs `before` first: its GTID, and the log's end and set
+    after it."""
     was = parse_gtid_set(server.gtid_set(), server.flavor)
     connection = server.root_connection(database=database)
     with connection.cursor() as cursor:
@@ -66,12 +74,20 @@ def insert(server: Server, database: str, *before: str) -> tuple[str, tuple[str,
 def test_a_gtid_ends_a_run_after_its_transaction(
     start_server: Callable[..., Server], make_config: MakeConfig, flavor: str
 ) -> None:
-    """With a tag (MySQL) or a second domain (MariaDB) among them: on a server that no other test looks at."""
+    """With a tag (MySQL) or a second domain (MariaDB) among them: on a server that no other test
+    looks at."""
     server = start_server(flavor)
     fresh_database = "other"
-    server.execute_all("CREATE DATABASE other", "CREATE TABLE other.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    server.execute_all(
+        "CREATE DATABASE other",
+        "CREATE TABLE other.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)",
+    )
     config = make_config(live(server), include=["nothing.here"], start=start_at_rest(server))
-    tag = ("SET gtid_next = 'AUTOMATIC:batch'",) if server.flavor == "mysql" else ("SET gtid_domain_id = 7",)
+    tag = (
+        ("SET gtid_next = 'AUTOMATIC:batch'",)
+        if server.flavor == "mysql"
+        else ("SET gtid_domain_id = 7",)
+    )
     done = [insert(server, fresh_database, *before) for before in ((), (), tag, (), ())]
     cursors = MemoryCursorStore()
     for index, seen in ((1, 2), (2, 1), (3, 1)):
@@ -118,7 +134,8 @@ def test_a_gtid_that_is_not_in_the_log_yet_is_refused(
 def test_a_time_ends_a_run_before_what_was_committed_after_it(
     server: Server, fresh_database: str, config: PipelineConfig
 ) -> None:
-    """MySQL: the commit time of the GTID event, whatever the header says; MariaDB: the header of the GTID event."""
+    """MySQL: the commit time of the GTID event, whatever the header says; MariaDB: the header of
+    the GTID event."""
     first = datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)
 
     def at(later_s: float) -> str:
@@ -141,14 +158,18 @@ def test_a_time_ends_a_run_before_what_was_committed_after_it(
     assert run(10) == (2, done[1][1])
     assert run(5) == (0, done[1][1])
     assert run(19.999) == (0, done[1][1])
-    report = capture(config, cursors=cursors, bound=TimeBoundConfig(time=first + timedelta(seconds=20)))
+    report = capture(
+        config, cursors=cursors, bound=TimeBoundConfig(time=first + timedelta(seconds=20))
+    )
     assert report.interval.transactions_seen == 2
     assert "the end of the log at planning time" in report.reason
     assert report.cursor is not None
     assert (report.cursor.journal, report.cursor.offset) == done[3][1]
 
 
-def test_bounds_of_every_kind_join_without_a_gap(server: Server, fresh_database: str, config: PipelineConfig) -> None:
+def test_bounds_of_every_kind_join_without_a_gap(
+    server: Server, fresh_database: str, config: PipelineConfig
+) -> None:
     done = [insert(server, fresh_database) for _ in range(9)]
     ends = [end for _, end, _ in done]
     cursors = MemoryCursorStore()
@@ -172,18 +193,30 @@ def test_bounds_of_every_kind_join_without_a_gap(server: Server, fresh_database:
 def test_a_gtid_of_a_server_that_never_wrote_it_fails_at_the_logs_end(
     mariadb_server: Server, mariadb_database: str, make_config: MakeConfig
 ) -> None:
-    """MariaDB's position counts a domain's numbers whatever the server: only reading tells that it is not there."""
-    mariadb_server.execute(f"CREATE TABLE `{mariadb_database}`.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-    config = make_config(live(mariadb_server), include=["nothing.here"], start=start_at_rest(mariadb_server))
+    """MariaDB's position counts a domain's numbers whatever the server: only reading tells that it
+    is not there."""
+    mariadb_server.execute(
+        f"CREATE TABLE `{mariadb_database}`.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)"
+    )
+    config = make_config(
+        live(mariadb_server), include=["nothing.here"], start=start_at_rest(mariadb_server)
+    )
     gtid, _, _ = insert(mariadb_server, mariadb_database)
     _, end, executed = insert(mariadb_server, mariadb_database)
     domain, server_id, number = gtid.split("-")
     cursors = MemoryCursorStore()
     with pytest.raises(PositionError, match="was not in it") as caught:
-        capture(config, cursors=cursors, bound=GtidBoundConfig(gtid=f"{domain}-{int(server_id) + 1}-{number}"))
+        capture(
+            config,
+            cursors=cursors,
+            bound=GtidBoundConfig(gtid=f"{domain}-{int(server_id) + 1}-{number}"),
+        )
     assert caught.value.setting == "bound.gtid"
     assert cursors.cursor is not None
-    assert (cursors.cursor.journal, cursors.cursor.offset, cursors.cursor.gtid_set) == (*end, executed)
+    assert (cursors.cursor.journal, cursors.cursor.offset, cursors.cursor.gtid_set) == (
+        *end,
+        executed,
+    )
 
 
 def test_an_offset_inside_a_transaction_ends_a_run_before_it(
@@ -200,7 +233,10 @@ def test_an_offset_inside_a_transaction_ends_a_run_before_it(
         report = capture(config, cursors=cursors, bound=bound)
         assert "the configured bound" in report.reason
         assert cursors.cursor is not None
-        assert (cursors.cursor.journal, cursors.cursor.offset, cursors.cursor.gtid_set) == (*before, executed)
+        assert (cursors.cursor.journal, cursors.cursor.offset, cursors.cursor.gtid_set) == (
+            *before,
+            executed,
+        )
         # Nothing whole is before it: the cursor stays.
         assert capture(config, cursors=cursors, bound=bound).interval.transactions_seen == 0
         assert (cursors.cursor.journal, cursors.cursor.offset) == before
@@ -209,7 +245,7 @@ def test_an_offset_inside_a_transaction_ends_a_run_before_it(
         assert (cursors.cursor.journal, cursors.cursor.offset) == after
 
 
-# -- a log that is quiet, or that only others write to ----------------------------------------------------------------
+# -- a log that is quiet, or that only others write to ---------------------------------------------
 
 
 @contextmanager
@@ -257,7 +293,10 @@ def test_a_log_that_only_others_write_to_ends_by_position(
             assert report.outcome == "nothing_new"
             assert not report.spark_started
             assert report.cursor is not None
-            assert (report.cursor.journal, report.cursor.offset) == (report.plan.end_journal, report.plan.end_offset)
+            assert (report.cursor.journal, report.cursor.offset) == (
+                report.plan.end_journal,
+                report.plan.end_offset,
+            )
             at = parse_gtid_set(report.cursor.gtid_set, server.flavor)
             while parse_gtid_set(server.gtid_set(), server.flavor) == at:
                 pass  # the writer goes on: its next transaction comes
@@ -268,7 +307,9 @@ def test_a_log_that_only_others_write_to_ends_by_position(
         )
     last = capture(config, cursors=cursors)
     assert last.cursor is not None
-    assert parse_gtid_set(last.cursor.gtid_set, server.flavor) == parse_gtid_set(server.gtid_set(), server.flavor)
+    assert parse_gtid_set(last.cursor.gtid_set, server.flavor) == parse_gtid_set(
+        server.gtid_set(), server.flavor
+    )
 
 
 @pytest.mark.mysql
@@ -276,7 +317,10 @@ def test_without_gtids_a_log_that_only_others_write_to_ends_by_position(
     start_server: Callable[..., Server], make_config: MakeConfig
 ) -> None:
     server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
-    server.execute_all("CREATE DATABASE other", "CREATE TABLE other.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    server.execute_all(
+        "CREATE DATABASE other",
+        "CREATE TABLE other.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)",
+    )
     config = make_config(live(server), include=["nothing.here"], start=here(server))
     cursors = MemoryCursorStore()
     runs = 0
@@ -285,15 +329,24 @@ def test_without_gtids_a_log_that_only_others_write_to_ends_by_position(
             report = capture(config, cursors=cursors)
             runs += report.interval.transactions_seen >= 20
             assert report.cursor is not None
-            assert (report.cursor.journal, report.cursor.offset) == (report.plan.end_journal, report.plan.end_offset)
+            assert (report.cursor.journal, report.cursor.offset) == (
+                report.plan.end_journal,
+                report.plan.end_offset,
+            )
             assert report.cursor.gtid_set == ""
     with pytest.raises(PositionError, match="the log's GTIDs are unknown"):
-        capture(config, cursors=cursors, bound=GtidBoundConfig(gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1"))
+        capture(
+            config,
+            cursors=cursors,
+            bound=GtidBoundConfig(gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1"),
+        )
 
 
-def test_a_quiet_log_ends_by_position(server: Server, fresh_database: str, config: PipelineConfig) -> None:
-    """Nothing at all, and nothing but the journals' own marks. MariaDB writes one more of them, a checkpoint, in
-    its own time after each new journal."""
+def test_a_quiet_log_ends_by_position(
+    server: Server, fresh_database: str, config: PipelineConfig
+) -> None:
+    """Nothing at all, and nothing but the journals' own marks. MariaDB writes one more of them, a
+    checkpoint, in its own time after each new journal."""
     cursors = MemoryCursorStore()
     for _ in range(10):
         still = capture(config, cursors=cursors)
@@ -310,5 +363,8 @@ def test_a_quiet_log_ends_by_position(server: Server, fresh_database: str, confi
         assert report.interval.transactions_seen == 0
         assert report.cursor is not None
         assert report.cursor.journal == server.end_position()[0]
-        assert (report.cursor.journal, report.cursor.offset) == (report.plan.end_journal, report.plan.end_offset)
+        assert (report.cursor.journal, report.cursor.offset) == (
+            report.plan.end_journal,
+            report.plan.end_offset,
+        )
         assert "the end of the log at planning time" in report.reason

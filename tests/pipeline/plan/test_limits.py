@@ -29,13 +29,18 @@ from tests.pipeline.plan.bounded import FIRST_US, NEVER, SOURCE_UUID, Log, Told,
 
 KINDS = st.sampled_from(["commit", "commit", "commit", "rollback", "ddl", "mark"])
 TRANSACTION = st.tuples(KINDS, st.sampled_from([1, 1, 2, 15]), st.integers(0, 3))
-JOURNAL = st.one_of(st.lists(TRANSACTION, max_size=3), st.lists(TRANSACTION, min_size=6, max_size=12))
+JOURNAL = st.one_of(
+    st.lists(TRANSACTION, max_size=3), st.lists(TRANSACTION, min_size=6, max_size=12)
+)
 ABANDONED = st.tuples(st.just("abandoned"), st.integers(1, 15), st.integers(0, 3))
 JOURNALS = st.lists(JOURNAL, min_size=1, max_size=3)
 TORN_JOURNALS = st.lists(
-    st.builds(lambda a, b: [*a, *b], JOURNAL, st.lists(ABANDONED, max_size=1)), min_size=1, max_size=3
+    st.builds(lambda a, b: [*a, *b], JOURNAL, st.lists(ABANDONED, max_size=1)),
+    min_size=1,
+    max_size=3,
 )
-SIZES = st.sampled_from([(1, 1), (3, 2), (7, 4), (40, 16), (100, 64), (100, 8)])  # events of a chunk, of a slice
+# events of a chunk, of a slice
+SIZES = st.sampled_from([(1, 1), (3, 2), (7, 4), (40, 16), (100, 64), (100, 8)])
 
 
 def moment(us: int) -> datetime:
@@ -58,7 +63,8 @@ def log_bytes(log: Log, start: Position, end: tuple[str, int]) -> int:
 
 
 def twin(log: Log, bound: Bound, start: Position) -> int | None:
-    """Number of the last transaction that belongs to the run, by hand: 0 for none, None where the limit is not met."""
+    """Number of the last transaction that belongs to the run, by hand: 0 for none, None where the
+    limit is not met."""
     rest = ahead(log, start)
     first = rest[0].number if rest else 0
     if isinstance(bound, TransactionsBoundConfig):
@@ -80,7 +86,9 @@ def bounds(log: Log) -> st.SearchStrategy[Bound]:
         number.map(lambda n: TransactionsBoundConfig(transactions=n)),
         number.map(lambda n: GtidBoundConfig(gtid=f"{SOURCE_UUID}:{n}")),
         st.integers(0, 3_000).map(lambda n: BytesBoundConfig(bytes=n + 1)),
-        st.integers(-1, 3 * len(log.told)).map(lambda s: TimeBoundConfig(time=moment(FIRST_US + s * 1_000_000))),
+        st.integers(-1, 3 * len(log.told)).map(
+            lambda s: TimeBoundConfig(time=moment(FIRST_US + s * 1_000_000))
+        ),
     )
 
 
@@ -99,7 +107,9 @@ def test_every_limit_stops_where_a_twin_by_hand_says(
         assert (run.reader.error is not None) == isinstance(bound, GtidBoundConfig)
         return
     assert run.reader.error is None
-    assert run.next_start.gtid_set == {0: "", 1: f"{SOURCE_UUID}:1"}.get(expected, f"{SOURCE_UUID}:1-{expected}")
+    assert run.next_start.gtid_set == {0: "", 1: f"{SOURCE_UUID}:1"}.get(
+        expected, f"{SOURCE_UUID}:1-{expected}"
+    )
     if isinstance(bound, TimeBoundConfig):
         # Marks between the last transaction and the first one beyond may be read or not.
         assert Position(*log.told[expected].begin).order >= run.next_start.order
@@ -112,21 +122,37 @@ def test_every_limit_stops_where_a_twin_by_hand_says(
 def test_bounded_runs_deliver_what_one_run_delivers(
     shape: list[list[tuple[str, int, int]]], sizes: tuple[int, int], data: st.DataObject
 ) -> None:
-    """Abandoned transactions (K5) included, in pieces and whole, offsets inside transactions too."""
+    """Abandoned transactions (K5) included, in pieces and whole, offsets inside transactions
+    too."""
     log = build_log(shape, chunk_events=sizes[0])
     whole = run_once(log, "end_of_log", start=log.start, end=log.end, slice_events_max=sizes[1])
     assert whole.reader.error is None
-    offsets = [(chunk.journal, int(at)) for chunk in log.journals for at in chunk.events["next_offset"]]
+    offsets = [
+        (chunk.journal, int(at)) for chunk in log.journals for at in chunk.events["next_offset"]
+    ]
     start, delivered, runs = log.start, [], 0
     while start.order < log.end.order:
         runs += 1
         assert runs < 1_000
         before = start
         if data.draw(st.integers(0, 4)) == 0:
-            end = Position(*data.draw(st.sampled_from([at for at in offsets if Position(*at).order > start.order])))
-            run = run_once(log, "end_of_log", start=start, end=end, slice_events_max=sizes[1], ends_anywhere=True)
+            end = Position(
+                *data.draw(
+                    st.sampled_from([at for at in offsets if Position(*at).order > start.order])
+                )
+            )
+            run = run_once(
+                log,
+                "end_of_log",
+                start=start,
+                end=end,
+                slice_events_max=sizes[1],
+                ends_anywhere=True,
+            )
         else:
-            run = run_once(log, data.draw(bounds(log)), start=start, end=log.end, slice_events_max=sizes[1])
+            run = run_once(
+                log, data.draw(bounds(log)), start=start, end=log.end, slice_events_max=sizes[1]
+            )
         delivered += run.delivered
         start = run.next_start
         if start.order == before.order and not run.reader.limit_reached:
@@ -172,9 +198,15 @@ def test_a_time_before_the_first_transaction_reads_nothing_of_it() -> None:
 
 
 def test_k5_the_gtid_of_an_abandoned_transaction_is_not_the_one() -> None:
-    """It was never committed, so that it neither ends the run nor makes the next transaction do so."""
-    log = build_log([[("commit", 1, 0), ("abandoned", 30, 1)], [("commit", 3, 1), ("commit", 1, 1)]], chunk_events=5)
-    run = run_once(log, GtidBoundConfig(gtid=f"{SOURCE_UUID}:{NEVER}"), start=log.start, end=log.end)
+    """It was never committed, so that it neither ends the run nor makes the next transaction do
+    so."""
+    log = build_log(
+        [[("commit", 1, 0), ("abandoned", 30, 1)], [("commit", 3, 1), ("commit", 1, 1)]],
+        chunk_events=5,
+    )
+    run = run_once(
+        log, GtidBoundConfig(gtid=f"{SOURCE_UUID}:{NEVER}"), start=log.start, end=log.end
+    )
     assert [piece.kind for piece in run.slices].count(SliceKind.ABANDONED) == 1
     assert isinstance(run.reader.error, PositionError)
     assert run.next_start.order == log.end.order
@@ -185,7 +217,9 @@ def test_seconds_stop_at_the_first_end_after_them(monkeypatch: pytest.MonkeyPatc
     now_s = iter(range(100, 200))
     # One slice a second: reading begins at 100, the third slice is read at 103.
     monkeypatch.setattr(limits.time, "monotonic", lambda: next(now_s))
-    run = run_once(log, SecondsBoundConfig(seconds=5), start=log.start, end=log.end, slice_events_max=1)
+    run = run_once(
+        log, SecondsBoundConfig(seconds=5), start=log.start, end=log.end, slice_events_max=1
+    )
     monkeypatch.undo()
     assert run.reader.limit_reached
     assert len(run.slices) > 4
@@ -217,7 +251,7 @@ def test_progress_is_told_by_the_limits_own_measure() -> None:
         assert limit.share is None
 
 
-# -- a GTID at planning time -------------------------------------------------------------------------------------------
+# -- a GTID at planning time -----------------------------------------------------------------------
 
 
 def at(gtid_set: str) -> Position:
@@ -236,7 +270,9 @@ def at(gtid_set: str) -> Position:
         ("1-1-3", "0-1-9", "0-1-9,1-1-3", False),
     ],
 )
-def test_a_gtid_before_the_start_leaves_nothing_to_do(gtid: str, start: str, end: str, is_before: bool) -> None:
+def test_a_gtid_before_the_start_leaves_nothing_to_do(
+    gtid: str, start: str, end: str, is_before: bool
+) -> None:
     flavor = "mysql" if SOURCE_UUID in gtid else "mariadb"
     bound = GtidBoundConfig(gtid=gtid)
     assert executed_before(bound, start=at(start), log_end=at(end), flavor=flavor) == is_before
@@ -268,7 +304,8 @@ def test_a_gtid_that_cannot_end_a_run_is_refused_when_it_is_planned(
 
 
 def test_a_gtid_that_the_log_does_not_hold_fails_after_what_was_read() -> None:
-    """MariaDB's position counts every server's numbers of a domain: only reading tells that this one never was."""
+    """MariaDB's position counts every server's numbers of a domain: only reading tells that this
+    one never was."""
     log = build_log([[("commit", 1, 0)] * 3])
     run = run_once(log, GtidBoundConfig(gtid=f"{SOURCE_UUID}:77"), start=log.start, end=log.end)
     assert isinstance(run.reader.error, PositionError)
@@ -302,7 +339,9 @@ def test_bounded_runs_over_real_journals_join(seed: int) -> None:
                 GtidBoundConfig(gtid=f"{executed.partition(':')[0]}:{chosen.randint(1, numbers)}"),
             ]
         )
-        if isinstance(bound, GtidBoundConfig) and executed_before(bound, start=start, log_end=end, flavor="mysql"):
+        if isinstance(bound, GtidBoundConfig) and executed_before(
+            bound, start=start, log_end=end, flavor="mysql"
+        ):
             continue
         run = run_once(source, bound, start=start, end=end, slice_events_max=64)
         assert run.next_start.order > start.order

@@ -20,7 +20,12 @@ def _cursor(batch_number: int, offset: int = 500, server_id: int = 1) -> CursorS
 
 
 def _cut(batch_number: int, offset: int = 500) -> Cut:
-    interval = Interval(start_journal="binlog.000001", start_offset=4, end_journal="binlog.000001", end_offset=offset)
+    interval = Interval(
+        start_journal="binlog.000001",
+        start_offset=4,
+        end_journal="binlog.000001",
+        end_offset=offset,
+    )
     return Cut(
         source="shop",
         batch_number=batch_number,
@@ -78,7 +83,9 @@ def test_k1_a_cursor_that_has_moved_to_another_server_is_of_a_later_epoch() -> N
 
 def test_k3_a_cursor_behind_is_moved_into_the_log_of_another_server() -> None:
     cut = _cut(3, 500)
-    later = cut.model_copy(update={"cursor": _cursor(3, 500, server_id=2).model_copy(update={"epoch": 2})})
+    later = cut.model_copy(
+        update={"cursor": _cursor(3, 500, server_id=2).model_copy(update={"epoch": 2})}
+    )
     found = reconcile(_cursor(2, 900), later)
     assert found.cursor == later.cursor
     assert found.emit
@@ -101,10 +108,15 @@ def test_cursor_before_any_batch_is_kept() -> None:
     [
         ("gtid_set", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"),
         ("journal_created_s", 7),
-        ("targets", {"a.b": TargetState(table="a.b", app_id="x", table_version=1, applied_batch=1)}),
+        (
+            "targets",
+            {"a.b": TargetState(table="a.b", app_id="x", table_version=1, applied_batch=1)},
+        ),
     ],
 )
-def test_k3_a_cursor_that_contradicts_the_cut_at_its_own_place_gives_way(field: str, value: object) -> None:
+def test_k3_a_cursor_that_contradicts_the_cut_at_its_own_place_gives_way(
+    field: str, value: object
+) -> None:
     """The reason names what differs; later in the log the same field is the cursor's own."""
     found = reconcile(_cursor(3, 500).model_copy(update={field: value}), _cut(3, 500))
     assert (found.cursor, found.emit) == (_cut(3, 500).cursor, True)

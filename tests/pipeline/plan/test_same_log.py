@@ -1,4 +1,5 @@
-"""A server that was restored to an earlier state and went on otherwise never reads as the same log (K24, F5).
+"""A server that was restored to an earlier state and went on otherwise never reads as the same log
+(K24, F5).
 
 Whole runs, nearly all without a captured table and so without Spark.
 """
@@ -28,7 +29,9 @@ pytestmark = pytest.mark.timeout(180)
 @pytest.fixture(
     params=[
         pytest.param(("mysql", {}), id="mysql", marks=pytest.mark.mysql),
-        pytest.param(("mysql", OFF), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]),
+        pytest.param(
+            ("mysql", OFF), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]
+        ),
         pytest.param(("mariadb", {}), id="mariadb", marks=pytest.mark.mariadb),
     ]
 )
@@ -43,7 +46,9 @@ def hot_copy(server: Server, to: Path) -> None:
     with server.root_connection() as connection, connection.cursor() as cursor:
         cursor.execute("FLUSH TABLES WITH READ LOCK")
         at_rest(server)
-        shutil.copytree(server.datadir, to, ignore=shutil.ignore_patterns("*.sock*", "*.pid", "*.lock"))
+        shutil.copytree(
+            server.datadir, to, ignore=shutil.ignore_patterns("*.sock*", "*.pid", "*.lock")
+        )
 
 
 def set_back(server: Server, copy: Path) -> None:
@@ -56,7 +61,8 @@ def set_back(server: Server, copy: Path) -> None:
 def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
     own_server: Server, make_config: Callable[..., PipelineConfig], tmp_path: Path
 ) -> None:
-    """Its GTIDs have passed the cursor's by then, its log is longer, and its journal of that name is the same one."""
+    """Its GTIDs have passed the cursor's by then, its log is longer, and its journal of that name
+    is the same one."""
     server = own_server
     account = section(server)
     write(server)
@@ -79,7 +85,9 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
     without_event = cursor.model_copy(update={"last_event": None})  # of an earlier version
     for known in (with_event, without_event):
         for run in (plan, capture):
-            with pytest.raises(SourceIdentityError, match="restored to an earlier state") as stopped:
+            with pytest.raises(
+                SourceIdentityError, match="restored to an earlier state"
+            ) as stopped:
                 run(config, cursors=MemoryCursorStore(known))
             assert not stopped.value.retryable
             assert (stopped.value.journal, stopped.value.offset) == (journal, cursor.offset)
@@ -104,7 +112,8 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
 def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
     own_server: Server, make_config: Callable[..., PipelineConfig], tmp_path: Path
 ) -> None:
-    """The cursor was written live; the archive holds journals of the other history, or the lost ones."""
+    """The cursor was written live; the archive holds journals of the other history, or the lost
+    ones."""
     server = own_server
     account = section(server)
     write(server)
@@ -117,7 +126,9 @@ def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
     lost.mkdir()
     server.copy_journals(lost)
     of_lost = make_config({"kind": "archive", "directory": lost}, include=["nothing.here"])
-    assert capture(of_lost, cursors=cursors).outcome == "nothing_new", "the archive's log is the one that was read live"
+    assert capture(of_lost, cursors=cursors).outcome == "nothing_new", (
+        "the archive's log is the one that was read live"
+    )
 
     set_back(server, tmp_path / "copy")
     write(server, rows=30)
@@ -140,7 +151,9 @@ def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
     server = start_server("mariadb")
     account = section(server)
     server.execute_all(
-        "CREATE DATABASE a", "CREATE TABLE a.t (k INT PRIMARY KEY, b INT)", "INSERT INTO a.t VALUES (1, 1)"
+        "CREATE DATABASE a",
+        "CREATE TABLE a.t (k INT PRIMARY KEY, b INT)",
+        "INSERT INTO a.t VALUES (1, 1)",
     )
     config = make_config(account, include=["a.t"])
     cursors = MemoryCursorStore()
@@ -155,7 +168,9 @@ def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
     for step in (lambda: capture(config, cursors=cursors), lambda: load(config, cursors=cursors)):
         with pytest.raises(SourceIdentityError):
             step()
-    apply_set(config, cursors=cursors, change=plan_set(config, cursors=cursors, to="latest", who="a test"))
+    apply_set(
+        config, cursors=cursors, change=plan_set(config, cursors=cursors, to="latest", who="a test")
+    )
     server.execute("INSERT INTO a.t VALUES (9, 9)")
     load(config, cursors=cursors, restart=True)
     capture(config, cursors=cursors)

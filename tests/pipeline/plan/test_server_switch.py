@@ -1,4 +1,5 @@
-"""The history of a run, and what it says of the log of a replica that takes over without GTIDs (K7)."""
+"""The history of a run, and what it says of the log of a replica that takes over without GTIDs
+(K7)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.config.pipeline_config import (
+    LiveSourceConfig,
+    PipelineConfig,
+    TransactionsBoundConfig,
+)
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.plan.server_switch import build_overlap, history_path, read_history
@@ -24,7 +29,13 @@ ACCOUNT = ("cdc", "cdc-Secret-1")
 
 def config_of(server: Server, lake: Path, **sections: Any) -> PipelineConfig:
     user, password = ACCOUNT
-    live = {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
+    live = {
+        "kind": "live",
+        "host": server.host,
+        "port": server.port,
+        "user": user,
+        "password": password,
+    }
     return PipelineConfig.model_validate(
         {
             "name": "shop",
@@ -42,7 +53,9 @@ def config_of(server: Server, lake: Path, **sections: Any) -> PipelineConfig:
 def pair() -> Iterator[ReplicaPair]:
     with ReplicaPair("mysql", gtid=False) as pair:
         pair.primary.create_replication_user(*ACCOUNT)
-        pair.primary.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY, n INT)")
+        pair.primary.execute_all(
+            "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY, n INT)"
+        )
         for number in range(5):
             pair.primary.execute(f"INSERT INTO shop.t VALUES ({number}, 0)")
         pair.wait_caught_up()
@@ -80,7 +93,9 @@ def test_k7_a_replica_that_has_all_is_read_on_from_there(pair: ReplicaPair, tmp_
     assert len(history.entries) == len(set(history.entries["high"].tolist()))
 
 
-def test_k7_a_replica_that_lacks_some_holds_the_cuts_back(pair: ReplicaPair, tmp_path: Path) -> None:
+def test_k7_a_replica_that_lacks_some_holds_the_cuts_back(
+    pair: ReplicaPair, tmp_path: Path
+) -> None:
     config = config_of(pair.primary, tmp_path / "lake")
     cursors = MemoryCursorStore()
     end = pair.replica.end_position()
@@ -142,7 +157,9 @@ def test_k7_no_history_a_damaged_one_and_one_with_a_gap(pair: ReplicaPair, tmp_p
     assert len(read_history(path).entries) == 1
 
 
-def test_k7_a_log_with_gtids_keeps_no_history(start_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_k7_a_log_with_gtids_keeps_no_history(
+    start_server: Callable[..., Server], tmp_path: Path
+) -> None:
     server = start_server("mysql")
     server.create_replication_user(*ACCOUNT)
     config = config_of(server, tmp_path / "lake")

@@ -1,4 +1,5 @@
-"""Whole runs that turn to another server, without a captured table and so without Spark: epochs, counts, reasons."""
+"""Whole runs that turn to another server, without a captured table and so without Spark: epochs,
+counts, reasons."""
 
 from __future__ import annotations
 
@@ -37,7 +38,13 @@ OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 def section(server: Server, standby: Server | None = None, **start: Any) -> dict[str, Any]:
     """Source section; both servers get the account."""
     user, password = server.create_replication_user()
-    found = {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
+    found = {
+        "kind": "live",
+        "host": server.host,
+        "port": server.port,
+        "user": user,
+        "password": password,
+    }
     if standby is not None:
         standby.create_replication_user()
         found["standby"] = {"host": standby.host, "port": standby.port, **start}
@@ -101,16 +108,24 @@ def test_p4_a_first_run_on_the_standby_starts_where_its_own_start_says(
     start_server: Callable[..., Server], make_config: MakeConfig
 ) -> None:
     primary, standby = start_server("mysql"), start_server("mysql")
-    silent = make_config(section(primary, standby), include=["nothing.here"], name="silent", start="earliest")
+    silent = make_config(
+        section(primary, standby), include=["nothing.here"], name="silent", start="earliest"
+    )
     told = make_config(
-        section(primary, standby, start="earliest"), include=["nothing.here"], name="told", start="latest"
+        section(primary, standby, start="earliest"),
+        include=["nothing.here"],
+        name="told",
+        start="latest",
     )
     write(standby)
     primary.kill()
     cursors = MemoryCursorStore()
     report = capture(silent, cursors=cursors)
     assert (report.plan.start_journal, report.plan.start_offset) == standby.end_position()
-    assert "P4: there is no cursor: the standby without a configured start" in report.plan.start_reasons
+    assert (
+        "P4: there is no cursor: the standby without a configured start"
+        in report.plan.start_reasons
+    )
     at_end(standby, cursors, epoch=1)
     assert plan(told, cursors=MemoryCursorStore()).start_offset == 4
 
@@ -220,7 +235,8 @@ def test_p3_a_server_that_begins_to_use_gtids_and_stops_again_is_followed(
 def test_k22_gtids_that_are_switched_off_before_they_are_read_have_a_way_out(
     start_server: Callable[..., Server], make_config: MakeConfig
 ) -> None:
-    """K22, F22: the error names the statement that lets the server send them, and that works from there."""
+    """K22, F22: the error names the statement that lets the server send them, and that works from
+    there."""
     server = start_server("mysql")
     config = make_config(section(server), include=["nothing.here"])
     cursors = MemoryCursorStore()
@@ -250,7 +266,9 @@ def test_p7_rows_without_a_table_map_are_remembered_for_the_next_start(tmp_path:
     store = DumpErrorFile(tmp_path / "dump_errors.json")
     with pytest.raises(TableIdNotFoundError), counted(store):
         raise TableIdNotFoundError("rows without a table map", journal="binlog.000001", offset=500)
-    assert store.read() == DumpErrors(count=1, table_id_not_found=True, last="rows without a table map")
+    assert store.read() == DumpErrors(
+        count=1, table_id_not_found=True, last="rows without a table map"
+    )
     with pytest.raises(MergeError), counted(store):
         raise MergeError("Spark fell over")
     assert store.read().table_id_not_found

@@ -1,4 +1,5 @@
-"""K22: a pattern that has never matched a table fails the run, and a target is of one source (F7, F8)."""
+"""K22: a pattern that has never matched a table fails the run, and a target is of one source (F7,
+F8)."""
 
 from __future__ import annotations
 
@@ -33,22 +34,34 @@ def archive(lake: Path, *include: str, **tables: Any) -> PipelineConfig:
 
 
 def followed(*tables: str, **update: Any) -> CursorState:
-    states = {name: TargetState(table=name, app_id=name, table_version=1, applied_batch=1) for name in tables}
-    return cursor().model_copy(update={"targets": {n: s.model_copy(update=update) for n, s in states.items()}})
+    states = {
+        name: TargetState(table=name, app_id=name, table_version=1, applied_batch=1)
+        for name in tables
+    }
+    return cursor().model_copy(
+        update={"targets": {n: s.model_copy(update=update) for n, s in states.items()}}
+    )
 
 
 def test_k22_a_table_of_catalog_log_or_lake_matches() -> None:
-    """K22: what the catalog shows, what the cursor follows, and the name that a renamed table began with."""
+    """K22: what the catalog shows, what the cursor follows, and the name that a renamed table began
+    with."""
     tables = TableFilter(TablesConfig(include=("shop.*", "crm.people", "*.x"), exclude=("shop.*",)))
     assert unmatched(tables, [], None) == ("shop.*", "crm.people", "*.x")
-    assert unmatched(tables, ["shop.orders"], None) == ("crm.people", "*.x"), "also if it is excluded"
+    assert unmatched(tables, ["shop.orders"], None) == ("crm.people", "*.x"), (
+        "also if it is excluded"
+    )
     assert unmatched(tables, ["shop.orders"], followed("crm.people")) == ("*.x",)
     moved = followed("crm.folks", origin=("crm.people", "crm.people"))
     assert unmatched(tables, ["shop.orders", "a.x"], moved) == ()
 
 
-@pytest.mark.parametrize(("pattern", "near"), [("shop.oders", "shop.orders"), ("shpo.*", "shop.orders"), ("x.y", None)])
-def test_k22_the_error_names_pattern_near_names_and_the_way_out(pattern: str, near: str | None) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "near"), [("shop.oders", "shop.orders"), ("shpo.*", "shop.orders"), ("x.y", None)]
+)
+def test_k22_the_error_names_pattern_near_names_and_the_way_out(
+    pattern: str, near: str | None
+) -> None:
     """K22: what a person needs to correct a typo."""
     settings = config(tables={"include": [pattern]})
     error = nothing_matched(settings, ["shop.orders", "crm.people"], None)
@@ -56,20 +69,30 @@ def test_k22_the_error_names_pattern_near_names_and_the_way_out(pattern: str, ne
     assert pattern in error.what
     assert (near in str(error.got)) if near else (str(error.got) == "2 other tables")
     assert "allow_empty" in str(error.next_step)
-    assert nothing_matched(config(tables={"include": [pattern], "allow_empty": True}), [], None) is None
+    assert (
+        nothing_matched(config(tables={"include": [pattern], "allow_empty": True}), [], None)
+        is None
+    )
 
 
 def test_k22_a_run_that_has_read_an_archive_to_its_end_fails_on_a_typo(tmp_path: Path) -> None:
     """K22, F8: before, it exited 0 with nothing new, for ever."""
     cursors = MemoryCursorStore()
     assert plan(archive(tmp_path, "shpo.orders"), cursors=cursors).unseen == (), "nobody knows yet"
-    bounded = archive(tmp_path, "shpo.orders").model_copy(update={"bound": config(bound={"transactions": 1}).bound})
-    assert capture(bounded, cursors=cursors).outcome == "nothing_new", "the rest of the log may have it"
+    bounded = archive(tmp_path, "shpo.orders").model_copy(
+        update={"bound": config(bound={"transactions": 1}).bound}
+    )
+    assert capture(bounded, cursors=cursors).outcome == "nothing_new", (
+        "the rest of the log may have it"
+    )
     for _ in range(2):
         with pytest.raises(NothingMatchedError, match=r"shpo\.orders"):
             capture(archive(tmp_path, "shpo.orders"), cursors=cursors)
     assert plan(archive(tmp_path, "shpo.orders"), cursors=cursors).unseen == ("shpo.orders",)
-    assert capture(archive(tmp_path, "shpo.orders", allow_empty=True), cursors=cursors).outcome == "nothing_new"
+    assert (
+        capture(archive(tmp_path, "shpo.orders", allow_empty=True), cursors=cursors).outcome
+        == "nothing_new"
+    )
 
 
 def test_k22_a_run_of_a_server_fails_on_a_table_that_the_account_does_not_see(
@@ -96,12 +119,15 @@ def owned(lake: Path, table: str, source: str) -> None:
     write_deltalake(str(path), pa.table({"id": [1]}))
     (file,) = (path / "_delta_log").glob("*.json")
     file.write_text(
-        file.read_text().replace('"configuration":{}', json.dumps({"configuration": {SOURCE_PROPERTY: source}})[1:-1])
+        file.read_text().replace(
+            '"configuration":{}', json.dumps({"configuration": {SOURCE_PROPERTY: source}})[1:-1]
+        )
     )
 
 
 def test_k16_a_target_of_another_source_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    """K16, F7: by `plan` and by `run`; the lake's own source goes on, and so does one with another target."""
+    """K16, F7: by `plan` and by `run`; the lake's own source goes on, and so does one with another
+    target."""
     owned(tmp_path, "shop.orders", "other")
     for act in (plan, capture):
         with pytest.raises(ConfigError, match=r"shop\.orders belongs to source other"):
@@ -118,5 +144,8 @@ def test_k16_a_snapshot_of_a_target_of_another_source_is_refused_before_rows_are
     owned(tmp_path, f"{fresh_database}.t", "other")
     source = {"source": live(server), "start": "latest", "sink": {"lake_path": tmp_path}}
     with pytest.raises(ConfigError, match="belongs to source other"):
-        load(config(**source, tables={"include": [f"{fresh_database}.t"]}), cursors=MemoryCursorStore())
+        load(
+            config(**source, tables={"include": [f"{fresh_database}.t"]}),
+            cursors=MemoryCursorStore(),
+        )
     assert not (tmp_path / "_cdc" / "bank" / "loads").exists()

@@ -25,7 +25,9 @@ PERSON = table_schema(
 )
 
 
-def config_of(*rules: dict[str, Any], lake: str = "/tmp/never-written", include: str = "shop.*") -> PipelineConfig:
+def config_of(
+    *rules: dict[str, Any], lake: str = "/tmp/never-written", include: str = "shop.*"
+) -> PipelineConfig:
     return PipelineConfig.model_validate(
         {
             "name": "bank",

@@ -1,4 +1,5 @@
-"""Tables under names at a server, and what the targets of a lake hold after each statement: no log, no Spark.
+"""Tables under names at a server, and what the targets of a lake hold after each statement: no log,
+no Spark.
 
 A table is known by its only column, `c<number>`, so that the number is what its target holds.
 """
@@ -26,7 +27,8 @@ AT = Position("b.000001", 400)
 
 @dataclass(frozen=True)
 class Held:
-    """What a target holds: the numbers of the tables whose rows are in it, and whether they are all of the last one."""
+    """What a target holds: the numbers of the tables whose rows are in it, and whether they are all
+    of the last one."""
 
     tables: tuple[int, ...]
     is_whole: bool = True
@@ -43,7 +45,9 @@ class Names:
         whole: tables all of whose rows were captured or loaded.
     """
 
-    config: PipelineConfig = field(default_factory=lambda: config(tables={"include": ["d.*", "e.*"]}))
+    config: PipelineConfig = field(
+        default_factory=lambda: config(tables={"include": ["d.*", "e.*"]})
+    )
     tables: dict[str, int] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
     stopped: dict[str, CdcError] = field(default_factory=dict)
@@ -59,7 +63,7 @@ class Names:
     def is_captured(self, name: str) -> bool:
         return self.filter.captured(*name.split("."))
 
-    # -- at the server ------------------------------------------------------------------------------------------------
+    # -- at the server -----------------------------------------------------------------------------
 
     def create(self, name: str) -> None:
         self.made += 1
@@ -88,7 +92,8 @@ class Names:
         self.rename(*pairs, ("d.aside_of_all", names[-1]))
 
     def rows(self, name: str) -> list[Target]:
-        """A change of a table comes: its targets are confirmed, or made; none for one that is not followed now."""
+        """A change of a table comes: its targets are confirmed, or made; none for one that is not
+        followed now."""
         database, table = name.split(".")
         if not self.is_captured(name) or self.targets.is_suspended(database, table):
             return []
@@ -107,19 +112,24 @@ class Names:
         self.whole.add(self.tables[name])
         self.rows(name)
 
-    # -- in the lake --------------------------------------------------------------------------------------------------
+    # -- in the lake -------------------------------------------------------------------------------
 
     def say(self, sql: str, *, database: str = "d") -> Decision:
         """A statement comes, as the drain takes it."""
         query = self.query(sql, database)
-        decision = self.rules.decide(query, targets=self.targets, journal=AT.journal, offset=AT.offset)
+        decision = self.rules.decide(
+            query, targets=self.targets, journal=AT.journal, offset=AT.offset
+        )
         self.decisions.append(decision)
         before, there = dict(self.held), dict(self.targets._targets)
         errors = self.targets.decided(decision)
         for target in self.targets.carried():
             assert target.carried is not None
             origin_state = there[target.carried.origin].state
-            assert (target.carried.app_id, target.carried.version) == (origin_state.app_id, origin_state.table_version)
+            assert (target.carried.app_id, target.carried.version) == (
+                origin_state.app_id,
+                origin_state.table_version,
+            )
             assert target.state.app_id not in {known.state.app_id for known in there.values()}
             kept = before[target.name].tables if target.carried.keeps_rows else ()
             origin = before[target.carried.origin]
@@ -132,7 +142,10 @@ class Names:
             for name in self.targets.suspend(error.table, made, only=error.targets):
                 self.stopped[name] = error
         for name in list(self.stopped):
-            if name not in self.targets.states(self.held) or self.targets.states(self.held)[name].suspended is None:
+            if (
+                name not in self.targets.states(self.held)
+                or self.targets.states(self.held)[name].suspended is None
+            ):
                 del self.stopped[name]
         for change in decision.changes:
             if change.steps and change.known.source.gone:
@@ -151,8 +164,12 @@ class Names:
             if known.is_new and known.carried is None:
                 number = int(known.spec.columns[0].name.removeprefix("c"))
                 self.held[known.name] = Held((number,), is_whole=not known.state.partial)
-            state = known.state.model_copy(update={"table_version": max(known.state.table_version, 0)})
-            self.targets._targets[known.name] = replace(known, state=state, is_new=False, replaces="", carried=None)
+            state = known.state.model_copy(
+                update={"table_version": max(known.state.table_version, 0)}
+            )
+            self.targets._targets[known.name] = replace(
+                known, state=state, is_new=False, replaces="", carried=None
+            )
 
     def end(self) -> None:
         """A change of every table comes, and each is looked at."""
@@ -161,7 +178,8 @@ class Names:
         self.check()
 
     def check(self) -> None:
-        """The lake's table of each name holds what the server's table of that name holds; or says that it does not."""
+        """The lake's table of each name holds what the server's table of that name holds; or says
+        that it does not."""
         for name, number in self.tables.items():
             if not self.is_captured(name):
                 continue
@@ -177,6 +195,7 @@ class Names:
 
 
 def names(**sections: Any) -> Names:
-    """A model of a configuration that captures the databases d and e, but for tables `u<number>`."""
+    """A model of a configuration that captures the databases d and e, but for tables
+    `u<number>`."""
     tables = {"include": ["d.*", "e.*"], "exclude": ["d.u?", "d.aside_of_all"]}
     return Names(config(**{"tables": tables, **sections}))

@@ -1,4 +1,5 @@
-"""K12: who is exact, and each cause that ends it for good; what it is good for: tests/sink/apply/test_append.py."""
+"""K12: who is exact, and each cause that ends it for good; what it is good for:
+tests/sink/apply/test_append.py."""
 
 from __future__ import annotations
 
@@ -17,18 +18,26 @@ from cdc_pipeline.schema.evolution.changes import Decision, decide
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.next_cut import next_cut
 
-INTERVAL = Interval(start_journal="b.000001", start_offset=4, end_journal="b.000001", end_offset=100)
-STANDS = Suspension(batch_number=1, error="MergeError", what="it failed", journal="b.000001", offset=4)
+INTERVAL = Interval(
+    start_journal="b.000001", start_offset=4, end_journal="b.000001", end_offset=100
+)
+STANDS = Suspension(
+    batch_number=1, error="MergeError", what="it failed", journal="b.000001", offset=4
+)
 
 
 def config(**sections: Any) -> PipelineConfig:
     source = {"kind": "archive", "directory": Path("journals")}
-    return PipelineConfig.model_validate({"name": "bank", "source": source, "sink": {"lake_path": "lake"}, **sections})
+    return PipelineConfig.model_validate(
+        {"name": "bank", "source": source, "sink": {"lake_path": "lake"}, **sections}
+    )
 
 
 def said(targets: Targets, sql: str, **policies: Any) -> Decision:
     policy = SchemaChangePolicy(**policies)
-    decision = decide(sql, "d", captured=lambda *_: True, known=targets.known, policy=lambda *_: policy)
+    decision = decide(
+        sql, "d", captured=lambda *_: True, known=targets.known, policy=lambda *_: policy
+    )
     targets.decided(decision)
     return decision
 
@@ -60,19 +69,23 @@ def cut_after(
         kind=kind,
         interval=INTERVAL,
         cursor_after=CursorState(
-            source="bank", batch_number=number, flavor="mysql", server_id=1, journal="b.000001", offset=100,
+            source="bank", batch_number=number, flavor="mysql", server_id=1, journal="b.000001",
+            offset=100,
             targets=targets.states({"d.t"}),
         ),
         targets=tuple(
             RecordedTarget(
-                table=target.name, app_id=target.state.app_id, spec=target.spec.compact(target.name),
+                table=target.name, app_id=target.state.app_id,
+                spec=target.spec.compact(target.name),
                 exact=target.state.exact,
             )
             for target in targets.following("d", "t") if rows
         ),
     )  # fmt: skip
     log = TableLog(version=number, app_id="", transaction_version=-1, columns={}, properties={})
-    return next_cut(record, previous, {"d.t": log}, {"d.t": MergeError("it failed")} if failing else {})
+    return next_cut(
+        record, previous, {"d.t": log}, {"d.t": MergeError("it failed")} if failing else {}
+    )
 
 
 def later(cut: Cut) -> Targets:
@@ -98,7 +111,8 @@ def test_k12_a_table_created_in_the_log_is_exact_from_run_to_run() -> None:
     "sql",
     ["CREATE TABLE IF NOT EXISTS t (a INT PRIMARY KEY)",
      "CREATE TABLE t (a INT PRIMARY KEY, b INT REFERENCES u (a) ON DELETE CASCADE)",
-     "CREATE TABLE t (a INT PRIMARY KEY, b INT, FOREIGN/**/KEY (b) REFERENCES u (a) ON UPDATE SET NULL)",
+     "CREATE TABLE t (a INT PRIMARY KEY, b INT, FOREIGN/**/KEY (b) REFERENCES u (a) ON "
+     "UPDATE SET NULL)",
      "CREATE TABLE t (a INT PRIMARY KEY) ENGINE=MEMORY",
      "CREATE TABLE t (a INT PRIMARY KEY) PARTITION BY HASH (a)"],
 )  # fmt: skip
@@ -108,7 +122,11 @@ def test_k12_not_exact_where_rows_may_be_older_or_go_without_row_events(sql: str
 
 @pytest.mark.parametrize(
     "rule",
-    [{"mode": "soft_delete"}, {"mode": "history", "name": "{schema}.{table}"}, {"shard_column": "shard"}],
+    [
+        {"mode": "soft_delete"},
+        {"mode": "history", "name": "{schema}.{table}"},
+        {"shard_column": "shard"},
+    ],
 )
 def test_k12_not_exact_where_the_target_is_no_plain_mirror(rule: dict[str, Any]) -> None:
     assert not exact(created(targets=[{"tables": ["d.*"], **rule}]))
@@ -118,13 +136,16 @@ def test_k12_not_exact_where_the_target_is_no_plain_mirror(rule: dict[str, Any])
 def test_k12_not_exact_where_the_first_rows_were_never_seen() -> None:
     cut = cut_after(created())
     state = cut.cursor.targets["d.t"].model_copy(update={"partial": True, "exact": False})
-    old = cut.model_copy(update={"cursor": cut.cursor.model_copy(update={"targets": {"d.t": state}})})
+    old = cut.model_copy(
+        update={"cursor": cut.cursor.model_copy(update={"targets": {"d.t": state}})}
+    )
     assert not exact(later(old))
 
 
 @pytest.mark.parametrize(
     "sql",
-    ["ALTER TABLE t ADD c INT, DROP COLUMN b", "ALTER TABLE t ADD c INT, ADD FOREIGN KEY (c) REFERENCES u (a)",
+    ["ALTER TABLE t ADD c INT, DROP COLUMN b",
+        "ALTER TABLE t ADD c INT, ADD FOREIGN KEY (c) REFERENCES u (a)",
      "ALTER TABLE t ENGINE=MyISAM", "REPAIR TABLE t", "ALTER TABLE t DROP FOREIGN KEY f"],
 )  # fmt: skip
 def test_k12_statements_that_may_change_rows_in_silence_end_it(sql: str) -> None:

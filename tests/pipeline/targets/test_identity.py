@@ -24,7 +24,9 @@ from tests.support.sink_values import decoded, delete, table_schema, update
 
 
 def identity(rule: dict[str, Any], *, key: tuple[str, ...] = ()) -> Identity:
-    return identity_of(TargetRule(**rule), source="shop.t", columns=("a", "b", "__start_at"), source_key=key)
+    return identity_of(
+        TargetRule(**rule), source="shop.t", columns=("a", "b", "__start_at"), source_key=key
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,9 @@ def test_plan_says_mode_and_key_of_tables_that_the_catalog_shows(tmp_path: Path)
         "shop.stop": (["a"], ()),
         "x1.part": (["a"], ("a",)),
     }
-    told = {one.target: one for one in with_keys(config, planned_targets(config, names, None), known)}
+    told = {
+        one.target: one for one in with_keys(config, planned_targets(config, names, None), known)
+    }
     assert {name: (one.mode, one.key) for name, one in told.items()} == {
         "all.part": ("mirror", ("a", "shard")),
         "shop.keyed": ("mirror", ("a", "b")),
@@ -133,7 +137,9 @@ def test_plan_names_the_tables_that_a_target_of_another_name_is_made_of(tmp_path
             {"tables": ["shop_1.part"], "mode": "soft_delete", "name": "shop.kept"},
         ],
     }
-    planned = planned_targets(PipelineConfig.model_validate(document), ["shop_1.part", "shop_2.part", "shop.x"], None)
+    planned = planned_targets(
+        PipelineConfig.model_validate(document), ["shop_1.part", "shop_2.part", "shop.x"], None
+    )
     assert {one.target: one.kind_text for one in planned} == {
         "all.part": "mirror of shop_1.part, shop_2.part",
         "shop.kept": "soft delete of shop_1.part",
@@ -147,7 +153,11 @@ def test_k10_rows_found_by_values_come_and_go_whole() -> None:
     old, new = dict.fromkeys(names, None) | {"story": 1}, dict.fromkeys(names, None) | {"story": 2}
     rows = decoded(schema, [update(old, new), delete(**new)], first_place=5)
     staged = expand(rows, columns=names, key=(), by_values=True).table
-    assert sorted(zip(staged["_op"].to_pylist(), staged["c0"].to_pylist(), strict=True)) == [(0, 2), (3, 1), (4, 2)]
+    assert sorted(zip(staged["_op"].to_pylist(), staged["c0"].to_pylist(), strict=True)) == [
+        (0, 2),
+        (3, 1),
+        (4, 2),
+    ]
     assert LEAVE == 3
     lacking = decoded(schema, [delete(story=1)], first_place=5)
     with pytest.raises(StagingError, match="lacks"):
@@ -156,17 +166,30 @@ def test_k10_rows_found_by_values_come_and_go_whole() -> None:
 
 def test_k1_a_seq_tells_its_transaction_and_the_order_in_it() -> None:
     places = [(3, 77, 5, 2), (3, 1 << 39, 0, 0), (4, 4, 1 << 20, 1 << 17)]
-    seq = pa.array([pack_seq(1, j, o, e, r, 1) for j, o, e, r in places], pa.decimal128(38, 0)).cast(SEQ_TYPE)
+    seq = pa.array(
+        [pack_seq(1, j, o, e, r, 1) for j, o, e, r in places], pa.decimal128(38, 0)
+    ).cast(SEQ_TYPE)
     numbers, offsets = transactions(seq)
-    assert list(zip(numbers.tolist(), offsets.tolist(), strict=True)) == [(j, o) for j, o, _, _ in places]
+    assert list(zip(numbers.tolist(), offsets.tolist(), strict=True)) == [
+        (j, o) for j, o, _, _ in places
+    ]
     assert ordinals(seq).tolist() == [e << 18 | r for _, _, e, r in places]
 
 
 @pytest.mark.parametrize(
     ("mode", "verb"),
-    [("mirror", "DELETE"), ("soft_delete", "UPDATE"), ("history", "UPDATE"), ("changelog", "INSERT")],
+    [
+        ("mirror", "DELETE"),
+        ("soft_delete", "UPDATE"),
+        ("history", "UPDATE"),
+        ("changelog", "INSERT"),
+    ],
 )
 def test_k13_each_mode_tells_a_truncate_in_its_own_way(mode: Any, verb: str) -> None:
-    target = RecordedTarget(table="a.b", app_id="x", spec=TargetSpec(mode=mode, columns=(), key=("a",)))
-    sql = SINK_MODES[mode].truncate_sql(Path("/lake/a/b"), target, seq=7, ts_us=1, transaction="o'clock:4")
+    target = RecordedTarget(
+        table="a.b", app_id="x", spec=TargetSpec(mode=mode, columns=(), key=("a",))
+    )
+    sql = SINK_MODES[mode].truncate_sql(
+        Path("/lake/a/b"), target, seq=7, ts_us=1, transaction="o'clock:4"
+    )
     assert sql.startswith(verb)

@@ -1,4 +1,5 @@
-"""Masks at decode (K14): every value of a masked column is replaced, in both images, errors included."""
+"""Masks at decode (K14): every value of a masked column is replaced, in both images, errors
+included."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ from tests.support.sink_values import decoded, delete, insert, update
 
 
 def person(number: int, **other: Any) -> dict[str, Any]:
-    values = {"id": number, "Email": f"{number}@x", "amount": Decimal("1.50"), "raw": b"abcdef", "born": None}
+    values = {
+        "id": number,
+        "Email": f"{number}@x",
+        "amount": Decimal("1.50"),
+        "raw": b"abcdef",
+        "born": None,
+    }
     return {**values, **other}
 
 
@@ -42,7 +49,15 @@ def digest(text: str) -> str:
 
 def test_k14_each_mask_in_both_images() -> None:
     rows = masked(
-        {"masks": {"EMAIL": HASH, "raw": {"truncate": 2}, "amount": {"fixed": 0}, "born": "drop", "id": HASH}}
+        {
+            "masks": {
+                "EMAIL": HASH,
+                "raw": {"truncate": 2},
+                "amount": {"fixed": 0},
+                "born": "drop",
+                "id": HASH,
+            }
+        }
     )
     assert rows.after.to_pydict() == {
         "id": [digest("1"), digest("2"), None],
@@ -53,13 +68,19 @@ def test_k14_each_mask_in_both_images() -> None:
     }
     assert rows.before.column("Email").to_pylist() == [None, digest("1@x"), digest("2@x")]
     assert rows.before.column("amount").to_pylist() == [None, Decimal("0.00"), Decimal("0.00")]
-    assert rows.after.schema.types == arrow_schema(rows.schema).types, "parked rows are written by this schema"
-    assert target_columns(rows.schema) == target_columns(PERSON), "table maps are confirmed by the source's types (K13)"
+    assert rows.after.schema.types == arrow_schema(rows.schema).types, (
+        "parked rows are written by this schema"
+    )
+    assert target_columns(rows.schema) == target_columns(PERSON), (
+        "table maps are confirmed by the source's types (K13)"
+    )
     assert (rows.before_present == ROWS.before_present).all()
 
 
 def test_k14_a_column_that_no_target_takes_is_emptied() -> None:
-    rows = masked({"columns": {"exclude": ["raw"]}}, {"columns": {"include": ["id", "em*"]}, "name": "a.b"})
+    rows = masked(
+        {"columns": {"exclude": ["raw"]}}, {"columns": {"include": ["id", "em*"]}, "name": "a.b"}
+    )
     assert rows.after.column("raw").null_count == 3
     assert rows.after.column("amount").to_pylist()[0] == Decimal("1.50")
 
@@ -92,7 +113,9 @@ def test_rows_without_masks_are_passed_on() -> None:
         ([{"masks": {"amount": {"fixed": "123456789"}}}], r"targets\.0\.masks\.amount"),
     ],
 )
-def test_k14_masks_that_contradict_each_other_or_the_column(rules: list[dict[str, Any]], setting: str) -> None:
+def test_k14_masks_that_contradict_each_other_or_the_column(
+    rules: list[dict[str, Any]], setting: str
+) -> None:
     with pytest.raises(ConfigError, match=setting):
         masked(*rules)
 
@@ -106,12 +129,19 @@ def test_k8_parked_rows_need_the_masks_of_now() -> None:
     rule = {"masks": {"email": HASH}}
     parked = masked(rule).schema
     Masks(routes_of(rule).of_table).check_parked(parked)
-    for other in ({}, {"masks": {"email": {"hash": {"salt": SALT + "2"}}}}, {"masks": {"email": HASH, "raw": "drop"}}):
+    for other in (
+        {},
+        {"masks": {"email": {"hash": {"salt": SALT + "2"}}}},
+        {"masks": {"email": HASH, "raw": "drop"}},
+    ):
         with pytest.raises(StagingError, match="parked with masks"):
             Masks(routes_of(other).of_table).check_parked(parked)
 
 
 def test_k14_a_fingerprint_tells_salts_apart_and_no_salt() -> None:
-    made = [fingerprint(Mask.model_validate({"hash": {"salt": salt}})) for salt in (SALT, SALT + "2", SALT)]
+    made = [
+        fingerprint(Mask.model_validate({"hash": {"salt": salt}}))
+        for salt in (SALT, SALT + "2", SALT)
+    ]
     assert made[0] == made[2] != made[1]
     assert SALT not in made[0]

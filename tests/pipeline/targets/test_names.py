@@ -1,5 +1,5 @@
-"""Tables that are created, renamed and dropped under a few names, where `rename_table` is `follow`: each existing table
-has one target of its own. What the default does: test_renames.py."""
+"""Tables that are created, renamed and dropped under a few names, where `rename_table` is `follow`:
+each existing table has one target of its own. What the default does: test_renames.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ STEPS = st.one_of(
 
 @dataclass
 class Names:
-    """Which table stands under which name, as the server would have it; each table has a column of its own."""
+    """Which table stands under which name, as the server would have it; each table has a column of
+    its own."""
 
     targets: Targets = field(default_factory=lambda: Targets(config(), None))
     columns: dict[str, str] = field(default_factory=dict)
@@ -47,7 +48,11 @@ class Names:
             said(self.targets, f"RENAME TABLE {name} TO {other}", **FOLLOWING)
         elif step == "swap" and name != other and {name, other} <= self.columns.keys():
             self.columns[name], self.columns[other] = self.columns[other], self.columns[name]
-            said(self.targets, f"RENAME TABLE {name} TO aside, {other} TO {name}, aside TO {other}", **FOLLOWING)
+            said(
+                self.targets,
+                f"RENAME TABLE {name} TO aside, {other} TO {name}, aside TO {other}",
+                **FOLLOWING,
+            )
         elif step == "drop" and name in self.columns:
             del self.columns[name]
             said(self.targets, f"DROP TABLE {name}")
@@ -56,7 +61,9 @@ class Names:
         """Each table has a target of its own, which stays the same whatever the table's name."""
         found = {}
         for name, column in self.columns.items():
-            schema = TableSchema("d", name, (Column(column, Kind.INT32, 3, 0, nullable=False),), (0,))
+            schema = TableSchema(
+                "d", name, (Column(column, Kind.INT32, 3, 0, nullable=False),), (0,)
+            )
             (target,) = self.targets.confirm(schema)
             assert [own.name for own in target.spec.columns] == [column]
             assert self.targets_of.setdefault(column, target.name) == target.name
@@ -66,7 +73,9 @@ class Names:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(STEPS, max_size=14))
-def test_k13_each_table_has_its_own_target_whatever_names_it_goes_through(steps: list[tuple[str, str, str]]) -> None:
+def test_k13_each_table_has_its_own_target_whatever_names_it_goes_through(
+    steps: list[tuple[str, str, str]],
+) -> None:
     names = Names()
     for step in steps:
         names.do(*step)
@@ -76,7 +85,13 @@ def test_k13_each_table_has_its_own_target_whatever_names_it_goes_through(steps:
 def test_k13_a_table_made_under_the_last_name_of_a_dropped_one_has_its_own_target() -> None:
     """The dropped one came to that name by RENAME: what its target keeps is another table's."""
     names = Names()
-    for step in (("create", "a", ""), ("cut", "", ""), ("rename", "a", "b"), ("drop", "b", ""), ("create", "b", "")):
+    for step in (
+        ("create", "a", ""),
+        ("cut", "", ""),
+        ("rename", "a", "b"),
+        ("drop", "b", ""),
+        ("create", "b", ""),
+    ):
         names.do(*step)
         names.check()
     assert names.targets_of == {"c1": "d.a", "c2": "d.b"}

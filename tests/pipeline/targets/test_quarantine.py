@@ -26,9 +26,20 @@ from cdc_pipeline.pipeline.targets.quarantine import BadRows, bad_rows
 from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, TablePolicy
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.staging.staging import StagedBatch
-from tests.support.sink_values import column, cursor_at, decoded, head_of, insert, interval_of, table_schema, update
+from tests.support.sink_values import (
+    column,
+    cursor_at,
+    decoded,
+    head_of,
+    insert,
+    interval_of,
+    table_schema,
+    update,
+)
 
-SCHEMA = table_schema("shop.t", [column("d", Kind.DATE), column("n", Kind.TEXT, charset="ascii")], "d")
+SCHEMA = table_schema(
+    "shop.t", [column("d", Kind.DATE), column("n", Kind.TEXT, charset="ascii")], "d"
+)
 CAUSE = ("UnrepresentableValueError", "column d holds a zero date")
 
 
@@ -45,8 +56,14 @@ def _chunk(events: int) -> Chunk:
 
 def _bad(*, first_place: int = 1, hidden: tuple[str, ...] = ()) -> BadRows:
     """The second and third of three changes are bad; the third has the same event as the second."""
-    changes = [insert(d=1, n="good"), insert(d=None, n="secret"), update({"d": 2, "n": "a"}, {"d": None, "n": "b"})]
-    invalid = [InvalidValue(row, "after", 0, "zero or partial date", "0000-00-00") for row in (1, 2)]
+    changes = [
+        insert(d=1, n="good"),
+        insert(d=None, n="secret"),
+        update({"d": 2, "n": "a"}, {"d": None, "n": "b"}),
+    ]
+    invalid = [
+        InvalidValue(row, "after", 0, "zero or partial date", "0000-00-00") for row in (1, 2)
+    ]
     rows = decoded(SCHEMA, changes, first_place=first_place, invalid=invalid)
     rows.event_row[:] = [0, 1, 1]
     part = RowsSelection(_chunk(3), np.array([0, 2]))
@@ -58,12 +75,16 @@ def _sink(lake: Path) -> DeltaSink:
 
 
 def _record(batch: StagedBatch, **rest: Any) -> Any:
-    return batch.record(head_of(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number), **rest))
+    return batch.record(
+        head_of(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number), **rest)
+    )
 
 
 def _entries(sink: DeltaSink, **rest: Any) -> list[Entry]:
     cut = sink.last_cut()
-    return list(read_entries(sink.paths, before=cut.batch_number + 1 if cut is not None else 1, **rest))
+    return list(
+        read_entries(sink.paths, before=cut.batch_number + 1 if cut is not None else 1, **rest)
+    )
 
 
 def _put(sink: DeltaSink, number: int, *bad: BadRows) -> Cut:
@@ -85,7 +106,11 @@ def test_entries_tell_place_cause_images_and_come_back_as_decoded_rows(tmp_path:
     assert (first.table, first.journal, first.offset) == ("shop.t", "binlog.000001", 204)
     assert (first.error, first.what) == CAUSE
     change = json.loads(second.change)
-    assert (change["op"], change["before"], change["offset"]) == ("update", {"d": "1970-01-03", "n": "a"}, 204)
+    assert (change["op"], change["before"], change["offset"]) == (
+        "update",
+        {"d": "1970-01-03", "n": "a"},
+        204,
+    )
     assert "0000-00-00" in second.change
     assert first.raw == bytes(range(14, 21))
     assert second.raw == b"", "the event's bytes stand in its first row"
@@ -108,7 +133,9 @@ def test_k14_hidden_columns_are_in_no_part_of_an_entry(tmp_path: Path) -> None:
     for file in sink.paths.quarantine.iterdir():
         import pyarrow.parquet as pq
 
-        assert b"secret" not in b"".join(value or b"" for value in pq.read_table(file).column("row").to_pylist())
+        assert b"secret" not in b"".join(
+            value or b"" for value in pq.read_table(file).column("row").to_pylist()
+        )
         assert "secret" not in "".join(pq.read_table(file).column("change").to_pylist())
 
 
@@ -200,7 +227,9 @@ def test_an_event_that_cannot_be_decoded_is_one_row_and_the_others_are_decoded(
     parts = [RowsSelection(chunk, np.array([0, 1, 2]))]
 
     def decode(given: list[RowsSelection], schema: Any, *, epoch: int) -> Any:
-        offsets = [int(offset) for part in given for offset in part.chunk.events["offset"][part.rows]]
+        offsets = [
+            int(offset) for part in given for offset in part.chunk.events["offset"][part.rows]
+        ]
         if 104 in offsets:
             raise DamagedJournalError("it ends inside a column", journal=chunk.journal, offset=104)
         assert (offsets, epoch) == ([4, 204], 3)

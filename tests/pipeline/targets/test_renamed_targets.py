@@ -13,10 +13,15 @@ from cdc_pipeline.schema.evolution.changes import decide
 from tests.pipeline.targets.test_exact import said
 
 
-def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_target_of_its_own() -> None:
+def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_target_of_its_own() -> (
+    None
+):
     source = {"kind": "archive", "directory": Path("journals")}
     targets = Targets(
-        PipelineConfig.model_validate({"name": "bank", "source": source, "sink": {"lake_path": "lake"}}), None
+        PipelineConfig.model_validate(
+            {"name": "bank", "source": source, "sink": {"lake_path": "lake"}}
+        ),
+        None,
     )
     for sql in (
         "CREATE TABLE t (a INT PRIMARY KEY)",
@@ -33,7 +38,9 @@ def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_targ
 
 
 @pytest.mark.parametrize("mode", ["soft_delete", "history", "changelog"])
-def test_k13_what_keeps_the_past_stops_at_a_create_whose_columns_only_a_table_map_will_tell(mode: str) -> None:
+def test_k13_what_keeps_the_past_stops_at_a_create_whose_columns_only_a_table_map_will_tell(
+    mode: str,
+) -> None:
     """It stopped at the first row instead, emptied in between."""
     document = {
         "name": "bank",

@@ -1,4 +1,5 @@
-"""K28: after every statement the lake's table of a name holds what the server's table of that name holds."""
+"""K28: after every statement the lake's table of a name holds what the server's table of that name
+holds."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ from tests.pipeline.targets.renames_model import Held, Names, names
 
 NAMES = st.sampled_from(["d.a", "d.b", "d.c", "e.a", "d.u1"])
 STEPS = st.tuples(
-    st.sampled_from(["create", "drop", "rename", "swap", "cycle", "rotate", "rows", "load"]), NAMES, NAMES, NAMES
+    st.sampled_from(["create", "drop", "rename", "swap", "cycle", "rotate", "rows", "load"]),
+    NAMES,
+    NAMES,
+    NAMES,
 )
 
 
@@ -51,7 +55,12 @@ def do(model: Names, step: str, one: str, other: str, third: str) -> None:
         model.swap(one, other)
     elif step == "cycle" and len({one, other, third}) == 3 and {one, other, third} <= there.keys():
         model.swap(one, other, third)
-    elif step == "rotate" and len({one, other, third}) == 3 and {one, third} <= there.keys() and other not in there:
+    elif (
+        step == "rotate"
+        and len({one, other, third}) == 3
+        and {one, third} <= there.keys()
+        and other not in there
+    ):
         model.rename((one, other), (third, one))
     elif step == "rows" and one in there:
         model.rows(one)
@@ -69,7 +78,9 @@ def begun(**sections: Any) -> Names:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=14), st.sampled_from(["keep", "apply"]))
-def test_k28_each_name_shows_its_table_after_any_statements(steps: list[tuple[str, str, str, str]], drops: str) -> None:
+def test_k28_each_name_shows_its_table_after_any_statements(
+    steps: list[tuple[str, str, str, str]], drops: str
+) -> None:
     model = begun(schema_changes={"drop_table": drops})
     for step in steps:
         do(model, *step)
@@ -78,8 +89,12 @@ def test_k28_each_name_shows_its_table_after_any_statements(steps: list[tuple[st
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(STEPS, max_size=14).map(lambda steps: [step for step in steps if "d.u1" not in step]))
-def test_k28_among_captured_tables_of_one_rule_nothing_needs_a_load(steps: list[tuple[str, str, str, str]]) -> None:
+@given(
+    st.lists(STEPS, max_size=14).map(lambda steps: [step for step in steps if "d.u1" not in step])
+)
+def test_k28_among_captured_tables_of_one_rule_nothing_needs_a_load(
+    steps: list[tuple[str, str, str, str]],
+) -> None:
     model = begun()
     for step in steps:
         do(model, *step)
@@ -91,7 +106,9 @@ def test_k28_among_captured_tables_of_one_rule_nothing_needs_a_load(steps: list[
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=14), st.sampled_from(["soft_delete", "history", "changelog"]))
-def test_k28_in_the_modes_that_keep_the_past_too(steps: list[tuple[str, str, str, str]], mode: str) -> None:
+def test_k28_in_the_modes_that_keep_the_past_too(
+    steps: list[tuple[str, str, str, str]], mode: str
+) -> None:
     model = begun(targets=[{"tables": ["*.*"], "mode": mode, "name": "{schema}.{table}"}])
     for step in steps:
         if step[0] == "create" and step[1] in model.held:
@@ -130,7 +147,10 @@ def test_k20_k28_names_with_dots_are_pairs() -> None:
     """Table `b.c` of schema `a` and table `c` of schema `a.b` are two."""
     model = names(tables={"include": ["*.*"]})
     model.made = 1
-    for said in ("CREATE TABLE `a`.`b.c` (c1 INT PRIMARY KEY)", "RENAME TABLE `a`.`b.c` TO `a.b`.`c`"):
+    for said in (
+        "CREATE TABLE `a`.`b.c` (c1 INT PRIMARY KEY)",
+        "RENAME TABLE `a`.`b.c` TO `a.b`.`c`",
+    ):
         model.say(said)
     assert sorted(model.held) == ["`a.b`.c", "a.b.c"]
     assert model.held["`a.b`.c"] == Held((1,))
@@ -260,7 +280,8 @@ def test_k28_columns_that_change_with_the_name() -> None:
 
 
 def test_k28_a_change_that_cannot_be_applied_stays_with_the_name_that_is_left() -> None:
-    """The rows go nowhere, and the table's old name is not suspended for ever: nothing could load it."""
+    """The rows go nowhere, and the table's old name is not suspended for ever: nothing could load
+    it."""
     model = names()
     model.create("d.a")
     model.create("d.b")
@@ -280,7 +301,8 @@ def test_k28_follow_and_keep_are_settings() -> None:
     for name in ("d.a", "d.b"):
         keeping.create(name)
     keeping.swap("d.a", "d.b")
-    assert keeping.stopped.keys() == {"d.a", "d.b"}  # their rows stay, and so are not those of the names
+    # their rows stay, and so are not those of the names
+    assert keeping.stopped.keys() == {"d.a", "d.b"}
 
 
 def test_k28_a_target_of_an_earlier_version_goes_on_with_its_table() -> None:
@@ -297,25 +319,36 @@ def test_k28_a_target_of_an_earlier_version_goes_on_with_its_table() -> None:
 
 
 def test_k28_no_row_is_carried_before_a_cut_has_it() -> None:
-    """In the overlap with the log of another server (K7) nothing is published: a name that held rows needs a load."""
+    """In the overlap with the log of another server (K7) nothing is published: a name that held
+    rows needs a load."""
     model = names()
     for name in ("d.a", "d.b"):
         model.create(name)
     rules, targets = model.rules, model.targets
     model.say("DROP TABLE d.b")
-    decision = rules.decide(model.query("RENAME TABLE d.a TO d.b"), targets=targets, journal="b.000001", offset=4)
+    decision = rules.decide(
+        model.query("RENAME TABLE d.a TO d.b"), targets=targets, journal="b.000001", offset=4
+    )
     assert [error.targets for error in targets.decided(decision, may_carry=False)] == [("d.b",)]
     assert targets.carried() == []
 
 
 def _record(*targets: RecordedTarget, states: dict[str, TargetState]) -> BatchRecord:
     cursor = CursorState(
-        source="bank", batch_number=2, flavor="mysql", server_id=1, journal="b.000001", offset=500, targets=states
+        source="bank",
+        batch_number=2,
+        flavor="mysql",
+        server_id=1,
+        journal="b.000001",
+        offset=500,
+        targets=states,
     )
     return BatchRecord(
         source="bank",
         batch_number=2,
-        interval=Interval(start_journal="b.000001", start_offset=400, end_journal="b.000001", end_offset=500),
+        interval=Interval(
+            start_journal="b.000001", start_offset=400, end_journal="b.000001", end_offset=500
+        ),
         cursor_after=cursor,
         start_journal="b.000001",
         start_offset=400,
@@ -331,12 +364,15 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
     model.say("RENAME TABLE d.b TO d.u1, d.a TO d.b")
     columns = (TargetColumn(name="c1", delta_type="int"),)
     content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a")
-    target = RecordedTarget(table="d.b", app_id="new", spec=TargetSpec(columns=columns, key=("c1",)), content=content)
+    target = RecordedTarget(
+        table="d.b", app_id="new", spec=TargetSpec(columns=columns, key=("c1",)), content=content
+    )
     before = TargetState(table="d.b", app_id="old", table_version=3, applied_batch=1)
     record = _record(target, states={"d.b": before.model_copy(update={"app_id": "new"})})
     previous = Cut(
         source="bank", batch_number=1, published_at_us=0, interval=record.interval,
-        cursor=record.cursor_after.model_copy(update={"batch_number": 1, "targets": {"d.b": before}}),
+        cursor=record.cursor_after.model_copy(update={"batch_number": 1,
+            "targets": {"d.b": before}}),
         tables={"d.b": CutTable(table_version=3, spec=TargetSpec(columns=columns, key=("c1",)))},
     )  # fmt: skip
     cut = next_cut(record, previous, {}, {"d.b": MergeError("it failed")})
@@ -345,11 +381,18 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
     assert (state.app_id, state.table_version, state.suspended.needs_reload) == ("old", 3, True)
     assert state.suspended.offset == 400
     loaded = target.model_copy(update={"content": content.model_copy(update={"renamed_from": ""})})
-    cut = next_cut(record.model_copy(update={"targets": (loaded,)}), previous, {}, {"d.b": MergeError("it failed")})
+    cut = next_cut(
+        record.model_copy(update={"targets": (loaded,)}),
+        previous,
+        {},
+        {"d.b": MergeError("it failed")},
+    )
     assert cut.cursor.targets["d.b"] == before  # a load that fails leaves the target as it was
 
 
-def test_k28_a_record_names_table_and_version_of_the_rows_and_looks_at_nothing(tmp_path: Path) -> None:
+def test_k28_a_record_names_table_and_version_of_the_rows_and_looks_at_nothing(
+    tmp_path: Path,
+) -> None:
     """No table's log can keep a batch from being recorded."""
     paths = LakePaths(tmp_path, "bank")
     content = carried_content(paths, None, Carried("d.a", "app", 7, (), keeps_rows=True))
@@ -362,9 +405,10 @@ def test_k28_a_changelog_takes_what_is_known_of_added_columns_along() -> None:
     columns = (TargetColumn(name="c1", delta_type="int"), TargetColumn(name="q", delta_type="int"))
     given = (ColumnDefault(column="c", delta_type="int", value="5", seq="7"),)
     content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a", given=given)
-    target = RecordedTarget(table="d.b", app_id="new", spec=TargetSpec(mode="changelog", columns=columns),
+    target = RecordedTarget(table="d.b", app_id="new",
+        spec=TargetSpec(mode="changelog", columns=columns),
         content=content, schema_steps=(AddColumn(name="q", delta_type="int"),
-                      FillColumns(values=(("q", "int", "4"),), defaults=("q",), seq="9")))  # fmt: skip
+                      FillColumns(values=(("q", "int", "4"),), defaults=("q",), seq="9")))  # fmt: skip  # noqa: E501
     assert [one.column for one in column_defaults_after(None, target)] == ["c", "q"]
 
 

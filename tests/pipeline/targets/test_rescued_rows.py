@@ -1,4 +1,5 @@
-"""From decoded changes with values that no Delta type holds to staged rows with `_cdc_rescued`; from XA files too."""
+"""From decoded changes with values that no Delta type holds to staged rows with `_cdc_rescued`;
+from XA files too."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig
 from cdc_pipeline.errors import IncompleteRowsError
 from cdc_pipeline.lake.prepared_rows import Spool
 from cdc_pipeline.pipeline.targets.routes import Routes
-from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, RowPolicyTable, judged, without_hidden
+from cdc_pipeline.pipeline.targets.row_policies import (
+    RowPolicy,
+    RowPolicyTable,
+    judged,
+    without_hidden,
+)
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.rescue import NULLED, counted, rescued_names, with_rescued
 from tests.support.sink_values import (
@@ -34,7 +40,9 @@ from tests.support.sink_values import (
 )
 
 SCHEMA = table_schema(
-    "shop.t", [column("id", Kind.INT32), column("d", Kind.DATE), column("n", Kind.TEXT, charset="ascii")], "id"
+    "shop.t",
+    [column("id", Kind.INT32), column("d", Kind.DATE), column("n", Kind.TEXT, charset="ascii")],
+    "id",
 )
 ZERO = "0000-00-00"
 
@@ -57,7 +65,9 @@ def whole(key: int, d: Any = None, n: Any = "a") -> dict[str, Any]:
 
 def maps(rows: DecodedRows, image: str = "after") -> list[dict[str, str] | None]:
     batch = rows.after if image == "after" else rows.before
-    return [None if value is None else dict(value) for value in batch.column("_cdc_rescued").to_pylist()]
+    return [
+        None if value is None else dict(value) for value in batch.column("_cdc_rescued").to_pylist()
+    ]
 
 
 def bits(rows: DecodedRows, image: str = "after") -> list[bool]:
@@ -67,10 +77,18 @@ def bits(rows: DecodedRows, image: str = "after") -> list[bool]:
 
 
 def test_texts_stand_in_the_image_that_has_the_value_and_a_healed_value_clears_them() -> None:
-    changes = [insert(**whole(1)), update(whole(1), whole(1, 5)), delete(**whole(2)), insert(**whole(3, 7))]
+    changes = [
+        insert(**whole(1)),
+        update(whole(1), whole(1, 5)),
+        delete(**whole(2)),
+        insert(**whole(3, 7)),
+    ]
     rows = with_rescued(
         judged(
-            rows_of(changes, bad_date(0), bad_text(0), bad_date(1, "before"), bad_date(2, "before")), RowPolicy()
+            rows_of(
+                changes, bad_date(0), bad_text(0), bad_date(1, "before"), bad_date(2, "before")
+            ),
+            RowPolicy(),
         ).rows,
         ("d", "n"),
     )
@@ -83,7 +101,8 @@ def test_texts_stand_in_the_image_that_has_the_value_and_a_healed_value_clears_t
 
 
 def test_k10_a_partial_image_says_all_of_it_or_nothing() -> None:
-    """MINIMAL: an update without the column keeps what is there, one with it says it again, one between is refused."""
+    """MINIMAL: an update without the column keeps what is there, one with it says it again, one
+    between is refused."""
     silent = update({"id": 1}, {"n": "b"})
     heals = update({"id": 1}, {"d": 4})
     again = update({"id": 1}, {"d": None})
@@ -129,13 +148,21 @@ def test_the_strictest_of_a_tables_targets_counts_and_a_rule_wins_over_the_sink(
     def policy(sink: dict[str, Any], *targets: dict[str, Any]) -> RowPolicy:
         source = {"kind": "archive", "directory": "/a"}
         config = PipelineConfig.model_validate(
-            {"name": "s", "source": source, "sink": {"lake_path": "/l", **sink}, "targets": list(targets)}
+            {
+                "name": "s",
+                "source": source,
+                "sink": {"lake_path": "/l", **sink},
+                "targets": list(targets),
+            }
         )
         return RowPolicyTable(config, Routes(config).of_table).of_table(SCHEMA)
 
     assert policy({}) == RowPolicy("rescue", "rescue", "when_needed", "fail")
     assert policy({"on_invalid_value": "fail"}).zero_dates == "fail"
-    assert policy({"on_invalid_value": "fail"}, {"on_invalid_value": "rescue"}).on_invalid_value == "rescue"
+    assert (
+        policy({"on_invalid_value": "fail"}, {"on_invalid_value": "rescue"}).on_invalid_value
+        == "rescue"
+    )
     both = policy({}, {"zero_dates": "null"}, {"mode": "changelog", "zero_dates": "quarantine"})
     assert (both.on_invalid_value, both.zero_dates) == ("rescue", "quarantine")
 
@@ -150,14 +177,24 @@ def test_k14_the_text_of_a_hidden_column_goes_nowhere() -> None:
 
 
 def test_parts_selections_and_joins_keep_their_values() -> None:
-    rows = rows_of([insert(**whole(key)) for key in range(6)], bad_date(1), bad_text(4), bad_date(4, text="2026-00-00"))
+    rows = rows_of(
+        [insert(**whole(key)) for key in range(6)],
+        bad_date(1),
+        bad_text(4),
+        bad_date(4, text="2026-00-00"),
+    )
     assert rows.part(1, 3).invalid == [bad_date(0)]
-    assert rows.where(np.array([0, 0, 1, 1, 1, 0], np.bool_)).invalid == [bad_text(2), bad_date(2, text="2026-00-00")]
+    assert rows.where(np.array([0, 0, 1, 1, 1, 0], np.bool_)).invalid == [
+        bad_text(2),
+        bad_date(2, text="2026-00-00"),
+    ]
     assert joined([rows.part(0, 2), rows.part(2, 6)]).invalid == rows.invalid
 
 
 def test_k8_parked_rows_keep_their_values() -> None:
-    rows = rows_of([insert(**whole(1)), update(whole(1), whole(2))], bad_date(1, "before"), bad_text(1))
+    rows = rows_of(
+        [insert(**whole(1)), update(whole(1), whole(2))], bad_date(1, "before"), bad_text(1)
+    )
     spool = Spool(SCHEMA)
     spool.add(rows)
     (back,) = spool.read()
@@ -175,7 +212,10 @@ def test_k2_staged_files_hold_the_column_only_from_where_it_is_needed(tmp_path: 
         batch.create(plan)
         batch.add(rows_of([insert(**whole(1))]), plan)
         bad = judged(
-            rows_of([insert(**whole(2)), insert(**whole(3))], bad_date(0), bad_text(0), bad_date(1)), RowPolicy()
+            rows_of(
+                [insert(**whole(2)), insert(**whole(3))], bad_date(0), bad_text(0), bad_date(1)
+            ),
+            RowPolicy(),
         )
         batch.add(bad.rows, replace(plan, rescued=("d", "n")))
         open_rows = judged(rows_of([insert(**whole(4))], bad_date(0)), RowPolicy()).rows
@@ -189,4 +229,7 @@ def test_k2_staged_files_hold_the_column_only_from_where_it_is_needed(tmp_path: 
     files = [pq.read_table(sink.paths.lake / file.path) for file in target.files]
     assert [file.num_rows for file in files] == [1, 2]
     assert "c3" not in files[0].column_names
-    assert [dict(value) for value in files[1].column("c3").to_pylist()] == [{"d": ZERO, "n": "0xFF61"}, {"d": ZERO}]
+    assert [dict(value) for value in files[1].column("c3").to_pylist()] == [
+        {"d": ZERO, "n": "0xFF61"},
+        {"d": ZERO},
+    ]

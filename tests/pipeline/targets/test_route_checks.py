@@ -44,7 +44,9 @@ def cut_of(rule: dict[str, Any]) -> Cut:
             shape=recorded_shape(route.rule),
         ),
     )
-    state = TargetState(table=route.target, app_id="a", table_version=1, applied_batch=1, sources=("shop.person",))
+    state = TargetState(
+        table=route.target, app_id="a", table_version=1, applied_batch=1, sources=("shop.person",)
+    )
     return Cut(
         source="bank",
         batch_number=1,
@@ -55,7 +57,12 @@ def cut_of(rule: dict[str, Any]) -> Cut:
     )
 
 
-RULE: dict[str, Any] = {"name": "crm.people", "masks": {"email": HASH}, "filter": "amount > 1", "cluster_by": ["id"]}
+RULE: dict[str, Any] = {
+    "name": "crm.people",
+    "masks": {"email": HASH},
+    "filter": "amount > 1",
+    "cluster_by": ["id"],
+}
 
 
 def test_a_rule_that_has_not_changed() -> None:
@@ -86,11 +93,18 @@ def test_k14_a_rule_that_the_rows_were_not_made_by(change: dict[str, Any], setti
 
 def test_k14_a_target_that_waits_for_its_load_is_made_by_the_rule_of_then() -> None:
     there, other = cut_of(RULE), routes_of({**RULE, "filter": ""})
-    held = Suspension(batch_number=1, error="LakeStateError", what="gone", journal="binlog.000004", offset=40)
+    held = Suspension(
+        batch_number=1, error="LakeStateError", what="gone", journal="binlog.000004", offset=40
+    )
     for needs_reload in (False, True):
         held = held.model_copy(update={"needs_reload": needs_reload})
-        states = {name: state.model_copy(update={"suspended": held}) for name, state in there.cursor.targets.items()}
-        cut = there.model_copy(update={"cursor": there.cursor.model_copy(update={"targets": states})})
+        states = {
+            name: state.model_copy(update={"suspended": held})
+            for name, state in there.cursor.targets.items()
+        }
+        cut = there.model_copy(
+            update={"cursor": there.cursor.model_copy(update={"targets": states})}
+        )
         with nullcontext() if needs_reload else pytest.raises(ConfigError):
             check_recorded(other, cut)
 
@@ -103,7 +117,9 @@ def test_all_mistakes_at_once() -> None:
         {"tables": ["shop.c"], "name": "crm.c"},
     )
     with pytest.raises(ConfigError) as found:
-        check_routes(config, ["shop.person", "shop.a", "shop.b", "shop.c"], cut_of({"name": "crm.people"}))
+        check_routes(
+            config, ["shop.person", "shop.a", "shop.b", "shop.c"], cut_of({"name": "crm.people"})
+        )
     text = str(found.value)
     assert "3 mistakes" in text
     assert "targets.0.filter" in text
@@ -116,7 +132,11 @@ def test_shards_need_one_rule_and_values_of_their_own() -> None:
     check_routes(config_of({"tables": tables, "name": "crm.x", "shard_column": "s"}), tables, None)
     with pytest.raises(ConfigError, match="same shard"):
         check_routes(
-            config_of({"tables": tables, "name": "crm.x", "shard_column": "s", "shard_value": "{schema}"}), tables, None
+            config_of(
+                {"tables": tables, "name": "crm.x", "shard_column": "s", "shard_value": "{schema}"}
+            ),
+            tables,
+            None,
         )
     two = [{"tables": [table], "name": "crm.x", "shard_column": "s"} for table in tables]
     with pytest.raises(ConfigError, match="lead to the same target"):
@@ -134,7 +154,12 @@ def spec_of(
 
 
 def test_shards_whose_columns_contradict() -> None:
-    rule = {"tables": ["shop.*"], "name": "crm.x", "shard_column": "s", "columns": {"exclude": ["raw"]}}
+    rule = {
+        "tables": ["shop.*"],
+        "name": "crm.x",
+        "shard_column": "s",
+        "columns": {"exclude": ["raw"]},
+    }
     routes = routes_of(rule)
     (first,), (second,) = routes.of_table("shop", "a"), routes.of_table("shop", "b")
     sources = {"shop.a": RecordedSource(columns=COLUMNS, key=("id",))}
@@ -158,7 +183,9 @@ def test_rules_against_the_catalog() -> None:
         check_columns(config, {"shop.person": (COLUMNS, PERSON.key_names)})
     assert "targets.0.masks.id" in str(found.value)
     assert "targets.0.masks.mail: no table of the rule has a column mail" in str(found.value)
-    assert "targets.1.masks.mail" not in str(found.value), "a pattern may match tables without the column"
+    assert "targets.1.masks.mail" not in str(found.value), (
+        "a pattern may match tables without the column"
+    )
 
 
 def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:

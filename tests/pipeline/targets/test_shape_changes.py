@@ -1,4 +1,5 @@
-"""DDL of tables whose target has other columns: what follows the rule, and what stops its target by name."""
+"""DDL of tables whose target has other columns: what follows the rule, and what stops its target by
+name."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.pipeline.targets.shape_changes import shaped_change, unshaped
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableChange, decide
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES
-from cdc_pipeline.schema.evolution.steps import AddColumn, DropColumn, FillColumns, RenameColumn, WidenColumn
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    DropColumn,
+    FillColumns,
+    RenameColumn,
+    WidenColumn,
+)
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from tests.pipeline.targets.build import HASH, PERSON, routes_of
@@ -28,13 +35,18 @@ RULE: dict[str, Any] = {
 }
 
 
-def known_before(rule: dict[str, Any], others: list[RecordedSource]) -> tuple[KnownTable, tuple[TargetColumn, ...]]:
+def known_before(
+    rule: dict[str, Any], others: list[RecordedSource]
+) -> tuple[KnownTable, tuple[TargetColumn, ...]]:
     (route,) = routes_of(rule).of_table("shop", "person")
     columns = shape_table(route, COLUMNS, ("id",)).columns
     source = RecordedSource(columns=COLUMNS, key=("id",))
     target = unshaped(columns, source, others, recorded_shape(route.rule))
     return KnownTable(
-        RecordedSource(columns=COLUMNS, key=("id",)), target=target, shared=bool(others), name="crm.people"
+        RecordedSource(columns=COLUMNS, key=("id",)),
+        target=target,
+        shared=bool(others),
+        name="crm.people",
     ), columns
 
 
@@ -72,27 +84,49 @@ def test_a_target_is_judged_as_if_it_had_the_sources_columns() -> None:
 
 
 def test_new_columns_follow_the_rule() -> None:
-    change = said("ALTER TABLE person ADD vip INT, ADD internal_x INT, ADD phone VARCHAR(20), ADD price INT")
+    change = said(
+        "ALTER TABLE person ADD vip INT, ADD internal_x INT, ADD phone VARCHAR(20), ADD price INT"
+    )
     assert change.steps == (
         AddColumn(name="vip", delta_type="int"),
         AddColumn(name="phone", delta_type="string"),
         AddColumn(name="price", delta_type="string"),
     )
-    assert names(change.known.source.columns) == [*names(COLUMNS), "vip", "internal_x", "phone", "price"]
-    assert names(change.known.target_columns) == ["id", "Email", "amount", "born", "year", "vip", "phone", "price"]
+    assert names(change.known.source.columns) == [
+        *names(COLUMNS),
+        "vip",
+        "internal_x",
+        "phone",
+        "price",
+    ]
+    assert names(change.known.target_columns) == [
+        "id",
+        "Email",
+        "amount",
+        "born",
+        "year",
+        "vip",
+        "phone",
+        "price",
+    ]
     assert change.before is not None
     assert names(change.before.target_columns) == ["id", "Email", "amount", "born", "year"]
 
 
 def test_k13_old_rows_get_defaults_of_plain_columns_alone() -> None:
-    change = said("ALTER TABLE person ADD vip INT NOT NULL DEFAULT 3, ADD internal_x INT NOT NULL DEFAULT 4")
+    change = said(
+        "ALTER TABLE person ADD vip INT NOT NULL DEFAULT 3, ADD internal_x INT NOT NULL DEFAULT 4"
+    )
     added, filled = change.steps
     assert added == AddColumn(name="vip", delta_type="int")
     assert isinstance(filled, FillColumns)
     assert [name for name, _, _ in filled.values] == ["vip"]
     assert filled.defaults == ("vip",)
     for sql, setting in (
-        ("ALTER TABLE person ADD phone VARCHAR(9) NOT NULL DEFAULT '555'", r"targets\.0\.masks\.phone"),
+        (
+            "ALTER TABLE person ADD phone VARCHAR(9) NOT NULL DEFAULT '555'",
+            r"targets\.0\.masks\.phone",
+        ),
         ("ALTER TABLE person ADD price INT NOT NULL", r"targets\.0\.types\.price"),
     ):
         with pytest.raises(SchemaError, match=setting):
@@ -111,7 +145,8 @@ def test_k13_old_rows_get_defaults_of_plain_columns_alone() -> None:
     ],
 )
 def test_k14_what_a_rule_holds_on_to_stops_the_target_by_name(sql: str, setting: str) -> None:
-    """A mask or an exclusion would fall away without a word: the new name is none that the rule knows."""
+    """A mask or an exclusion would fall away without a word: the new name is none that the rule
+    knows."""
     for policy in ({}, {"rename_column": "new_column"}):
         with pytest.raises(SchemaError) as found:
             said(sql, **policy)
@@ -125,7 +160,11 @@ def test_k14_what_a_rule_holds_on_to_stops_the_target_by_name(sql: str, setting:
         ({"filter": "born > '2000-01-01'"}, "ALTER TABLE person DROP COLUMN born", "filter"),
         ({"partition_by": ["amount"]}, "ALTER TABLE person DROP COLUMN amount", "partition_by"),
         ({"cluster_by": ["amount"]}, "ALTER TABLE person RENAME COLUMN amount TO a", "cluster_by"),
-        ({"columns": {"include": ["id", "amount"]}}, "ALTER TABLE person DROP COLUMN amount", "columns.include"),
+        (
+            {"columns": {"include": ["id", "amount"]}},
+            "ALTER TABLE person DROP COLUMN amount",
+            "columns.include",
+        ),
     ],
 )
 def test_columns_that_a_setting_names(rule: dict[str, Any], sql: str, setting: str) -> None:
@@ -135,7 +174,10 @@ def test_columns_that_a_setting_names(rule: dict[str, Any], sql: str, setting: s
 
 
 def test_columns_that_the_target_does_not_take_change_in_the_record_alone() -> None:
-    for sql in ("ALTER TABLE person DROP COLUMN raw", "ALTER TABLE person RENAME COLUMN raw TO internal_raw"):
+    for sql in (
+        "ALTER TABLE person DROP COLUMN raw",
+        "ALTER TABLE person RENAME COLUMN raw TO internal_raw",
+    ):
         for policy in ({"drop_column": "apply"}, {"drop_column": "keep"}):
             change = said(sql, **policy)
             assert change.steps == ()
@@ -145,18 +187,24 @@ def test_columns_that_the_target_does_not_take_change_in_the_record_alone() -> N
 
 def test_plain_columns_change_as_in_any_target() -> None:
     rule = {"columns": {"exclude": ["raw"]}}
-    assert said("ALTER TABLE person DROP COLUMN born", rule, drop_column="apply").steps == (DropColumn(name="born"),)
+    assert said("ALTER TABLE person DROP COLUMN born", rule, drop_column="apply").steps == (
+        DropColumn(name="born"),
+    )
     renamed = said("ALTER TABLE person RENAME COLUMN born TO birth", rule)
     assert renamed.steps == (RenameColumn(name="born", new_name="birth"),)
     assert names(renamed.known.target_columns) == ["id", "Email", "amount", "birth"]
 
 
 SHARDS: dict[str, Any] = {"tables": ["shop.*"], "name": "crm.people", "shard_column": "shard"}
-OTHER = RecordedSource(columns=(*COLUMNS, TargetColumn(name="extra", delta_type="int")), key=("id",))
+OTHER = RecordedSource(
+    columns=(*COLUMNS, TargetColumn(name="extra", delta_type="int")), key=("id",)
+)
 
 
 def test_a_column_comes_with_the_first_shard_and_goes_with_the_last() -> None:
-    first = said("ALTER TABLE person ADD extra INT", SHARDS, [RecordedSource(columns=COLUMNS, key=("id",))])
+    first = said(
+        "ALTER TABLE person ADD extra INT", SHARDS, [RecordedSource(columns=COLUMNS, key=("id",))]
+    )
     assert first.steps == (AddColumn(name="extra", delta_type="int"),)
     kept = said("ALTER TABLE person DROP COLUMN born", SHARDS, [OTHER], drop_column="apply")
     assert kept.steps == ()
@@ -165,7 +213,10 @@ def test_a_column_comes_with_the_first_shard_and_goes_with_the_last() -> None:
     second = TableChange(
         ("shop", "person"),
         replace(
-            known, source=RecordedSource(columns=(*COLUMNS, TargetColumn(name="extra", delta_type="int")), key=("id",))
+            known,
+            source=RecordedSource(
+                columns=(*COLUMNS, TargetColumn(name="extra", delta_type="int")), key=("id",)
+            ),
         ),
         (AddColumn(name="extra", delta_type="int"),),
         before=known,
@@ -199,7 +250,10 @@ def test_wider_types_under_masks_and_overrides() -> None:
         )
         step = WidenColumn(name=name, delta_type=delta_type)
         change = TableChange(
-            ("shop", "person"), replace(known, source=RecordedSource(columns=after, key=("id",))), (step,), before=known
+            ("shop", "person"),
+            replace(known, source=RecordedSource(columns=after, key=("id",))),
+            (step,),
+            before=known,
         )
         return shaped_change(change, route, columns, [])
 

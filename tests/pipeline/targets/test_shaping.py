@@ -61,11 +61,20 @@ def test_rows_have_the_targets_columns_and_can_be_staged() -> None:
     rows = shape_rows(Masks(routes.of_table).apply(ROWS), route)
     made = shaped(RULE)
     assert [column.name for column in made.columns] == list(rows.schema.column_names)
-    assert [delta_type(column) for column in rows.schema.columns] == [column.delta_type for column in made.columns]
+    assert [delta_type(column) for column in rows.schema.columns] == [
+        column.delta_type for column in made.columns
+    ]
     assert rows.schema.key_names == made.key
     assert rows.schema.full_name == "shop.person"
     assert rows.after.slice(0, 2).to_pylist() == [
-        {"id": 1, "Email": digest("1@x"), "amount": "1.50", "born": None, "shard": "person", "year": None},
+        {
+            "id": 1,
+            "Email": digest("1@x"),
+            "amount": "1.50",
+            "born": None,
+            "shard": "person",
+            "year": None,
+        },
         {"id": 2, "Email": None, "amount": "1.50", "born": None, "shard": "person", "year": None},
     ]
     assert rows.before.column("shard").to_pylist() == [None, "person", "person"]
@@ -77,7 +86,9 @@ def test_rows_have_the_targets_columns_and_can_be_staged() -> None:
 def test_k10_absent_columns_stay_absent() -> None:
     routes = routes_of({**RULE, "computed": {}})
     (route,) = routes.of_table("shop", "person")
-    part = decoded(PERSON, [update({"id": 1}, {"amount": Decimal(2)}), insert(**person(3))], first_place=1)
+    part = decoded(
+        PERSON, [update({"id": 1}, {"amount": Decimal(2)}), insert(**person(3))], first_place=1
+    )
     rows = shape_rows(part, route)
     bits = np.unpackbits(rows.after_present, axis=1, bitorder="little")[:, :5]
     assert bits.tolist() == [[0, 0, 1, 0, 1], [1, 1, 1, 1, 1]]
@@ -96,8 +107,11 @@ def test_k10_absent_columns_stay_absent() -> None:
         ({"columns": {"exclude": ["email"]}}, None),
     ],
 )
-def test_k14_expressions_need_the_columns_that_they_read(rule: dict[str, Any], lacks: str | None) -> None:
-    """A row that enters a filter has no old row to take absent columns from: they would become NULL in silence."""
+def test_k14_expressions_need_the_columns_that_they_read(
+    rule: dict[str, Any], lacks: str | None
+) -> None:
+    """A row that enters a filter has no old row to take absent columns from: they would become NULL
+    in silence."""
     (route,) = routes_of(rule).of_table("shop", "person")
     part = decoded(PERSON, [update({"id": 1}, {"amount": Decimal(2)})], first_place=1)
     if lacks is None:
@@ -144,8 +158,10 @@ def test_k12_what_keeps_a_target_from_plain_appends() -> None:
 
 
 TYPES = [
-    "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(3,0)", "decimal(6,2)",
-    "decimal(10,0)", "decimal(20,0)", "decimal(22,2)", "string", "binary", "date", "timestamp", "timestamp_ntz",
+    "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(3,0)",
+    "decimal(6,2)",
+    "decimal(10,0)", "decimal(20,0)", "decimal(22,2)", "string", "binary", "date", "timestamp",
+    "timestamp_ntz",
 ]  # fmt: skip
 EDGES = {
     "boolean": [True, False],
@@ -166,7 +182,8 @@ EDGES = {
 @pytest.mark.parametrize("before", list(EDGES))
 @pytest.mark.parametrize("after", TYPES)
 def test_an_override_is_lossless_or_refused(before: str, after: str) -> None:
-    """What is allowed holds the edges of the source's type, and they come back; by Arrow's own checked casts."""
+    """What is allowed holds the edges of the source's type, and they come back; by Arrow's own
+    checked casts."""
     if not is_lossless(before, after):
         return
     from cdc_pipeline.binlog.arrow_types import arrow_type
@@ -187,10 +204,14 @@ def test_an_override_is_lossless_or_refused(before: str, after: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("bigint", "int"), ("bigint", "double"), ("int", "float"), ("decimal(20,0)", "bigint"), ("double", "float"),
-        ("decimal(6,2)", "int"), ("decimal(6,2)", "decimal(6,1)"), ("decimal(6,2)", "decimal(6,3)"), ("string", "int"),
-        ("binary", "string"), ("timestamp", "timestamp_ntz"), ("timestamp_ntz", "date"), ("int", "decimal(9,0)"),
-        ("struct<srid:int,wkb:binary>", "string"), ("bigint", "decimal(18,0)"), ("decimal(10,0)", "int"),
+        ("bigint", "int"), ("bigint", "double"), ("int", "float"), ("decimal(20,0)", "bigint"),
+        ("double", "float"),
+        ("decimal(6,2)", "int"), ("decimal(6,2)", "decimal(6,1)"), ("decimal(6,2)", "decimal(6,3)"),
+        ("string", "int"),
+        ("binary", "string"), ("timestamp", "timestamp_ntz"), ("timestamp_ntz", "date"),
+        ("int", "decimal(9,0)"),
+        ("struct<srid:int,wkb:binary>", "string"), ("bigint", "decimal(18,0)"),
+        ("decimal(10,0)", "int"),
     ],
 )  # fmt: skip
 def test_lossy_overrides_are_refused(before: str, after: str) -> None:

@@ -1,4 +1,5 @@
-"""K20: identity is the pair of schema and table, and each pair has one text, one target and one folder (F27)."""
+"""K20: identity is the pair of schema and table, and each pair has one text, one target and one
+folder (F27)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def test_k20_a_pair_has_one_text_and_comes_back(schema: str, table: str) -> None
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
-def test_k20_an_exact_pattern_matches_its_own_table_alone(schema: str, table: str, other: str, another: str) -> None:
+def test_k20_an_exact_pattern_matches_its_own_table_alone(
+    schema: str, table: str, other: str, another: str
+) -> None:
     """K20: what is in backticks is a name, whatever it holds."""
     name = table_name(schema, table)
     pattern = TablePattern.parse(exact_pattern(name))
@@ -51,11 +54,16 @@ def test_k20_two_pairs_with_one_joined_text_are_two_targets() -> None:
     targets = Targets(config(tables={"include": ["*.*"]}), None)
     columns = (Column("x", Kind.INT32, -1, 0, False),)
     made = [
-        target for pair in (("a", "b.c"), ("a.b", "c")) for target in targets.confirm(TableSchema(*pair, columns, (0,)))
+        target
+        for pair in (("a", "b.c"), ("a.b", "c"))
+        for target in targets.confirm(TableSchema(*pair, columns, (0,)))
     ]
     assert [target.name for target in made] == ["a.b.c", "`a.b`.c"]
     paths = LakePaths(Path("/lake"), "shop")
-    assert [paths.table(target.name).relative_to("/lake") for target in made] == [Path("a/b~2ec"), Path("a~2eb/c")]
+    assert [paths.table(target.name).relative_to("/lake") for target in made] == [
+        Path("a/b~2ec"),
+        Path("a~2eb/c"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,11 +86,15 @@ def test_k20_patterns_are_of_pairs(pattern: str, captured: list[str]) -> None:
     assert TableFilter(TablesConfig(include=(pattern,))).captured_names(names) == sorted(captured)
     rule = {"tables": [pattern], "mode": "history"}
     routes = Routes(config(tables={"include": ["*.*"]}, targets=[rule]))
-    led = [name for name in names if routes.of_table(*split_table_name(name))[0].rule.mode == "history"]
+    led = [
+        name for name in names if routes.of_table(*split_table_name(name))[0].rule.mode == "history"
+    ]
     assert sorted(led) == sorted(captured)
 
 
-@pytest.mark.parametrize("text", ["orders", "shop.", ".orders", "shop.a b", "`shop.orders", "`a`b.c"])
+@pytest.mark.parametrize(
+    "text", ["orders", "shop.", ".orders", "shop.a b", "`shop.orders", "`a`b.c"]
+)
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="backticks"):
         TablesConfig(include=(text,))
@@ -90,13 +102,20 @@ def test_what_is_no_pattern_is_refused(text: str) -> None:
 
 def test_a_rule_names_the_parts_of_its_target() -> None:
     """Templates are filled part by part."""
-    rules = [{"tables": ["*.*"], "name": "lake.{schema}_{table}"}, {"tables": ["*.*"], "mode": "changelog"}]
+    rules = [
+        {"tables": ["*.*"], "name": "lake.{schema}_{table}"},
+        {"tables": ["*.*"], "mode": "changelog"},
+    ]
     routes = Routes(config(tables={"include": ["*.*"]}, targets=rules))
-    assert [route.target for route in routes.of_table("a.b", "c.d")] == ["lake.a.b_c.d", "`a.b`.c.d_changelog"]
+    assert [route.target for route in routes.of_table("a.b", "c.d")] == [
+        "lake.a.b_c.d",
+        "`a.b`.c.d_changelog",
+    ]
 
 
 def test_k20_names_are_split_and_joined_in_one_place() -> None:
-    """K20: whoever splits a name at its first dot by himself takes a dotted schema for another one."""
+    """K20: whoever splits a name at its first dot by himself takes a dotted schema for another
+    one."""
     joins = re.compile(
         r"""\.split\("\.", 1\)|"\.".join\((?:table|name)s?\)"""
         r"""|f"\{[^}"]*(?:database|schema)\}\.\{[^}"]*(?:table|name)\}\""""

@@ -1,4 +1,5 @@
-"""Changelogs, with a key and without one: what their changes leave is the source's rows, over DDL too."""
+"""Changelogs, with a key and without one: what their changes leave is the source's rows, over DDL
+too."""
 
 from __future__ import annotations
 
@@ -18,17 +19,24 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 @pytest.mark.mariadb
 @pytest.mark.whole
 def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_images(
-    mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig], spark: Any
+    mariadb_server: Server,
+    mariadb_database: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
 ) -> None:
     """Over columns that are added with a default, and renamed."""
     database = mariadb_database
-    mariadb_server.execute_all(f"USE `{database}`", "CREATE TABLE old (a INT)", "INSERT INTO old VALUES (1)")
+    mariadb_server.execute_all(
+        f"USE `{database}`", "CREATE TABLE old (a INT)", "INSERT INTO old VALUES (1)"
+    )
     start = here(mariadb_server)
     rules = [
         {"tables": [f"{database}.item"], "mode": "changelog"},
         {"tables": [f"{database}.days"], "on_invalid_value": "quarantine"},
     ]
-    config = make_config(live(mariadb_server), include=[f"{database}.*"], start=start, targets=rules)
+    config = make_config(
+        live(mariadb_server), include=[f"{database}.*"], start=start, targets=rules
+    )
     lake = Verified(mariadb_server, database, config, spark)
     mariadb_server.execute_all(
         "CREATE TABLE bag (a INT, b VARCHAR(5), f FLOAT)",
@@ -52,9 +60,18 @@ def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_image
         "UPDATE days SET day = '0000-00-00' WHERE id = 2",
     )
     report = lake.verify()
-    assert report.tables.keys() == {f"{database}.{name}" for name in ("bag", "days", "item_changelog", "old")}
-    bag, item, old = (report.tables[f"{database}.{name}"] for name in ("bag", "item_changelog", "old"))
-    assert (bag.status, bag.rows_source, bag.rows_lake, bag.parts_differing) == ("equal", 5, 5, 0), bag
+    assert report.tables.keys() == {
+        f"{database}.{name}" for name in ("bag", "days", "item_changelog", "old")
+    }
+    bag, item, old = (
+        report.tables[f"{database}.{name}"] for name in ("bag", "item_changelog", "old")
+    )
+    assert (bag.status, bag.rows_source, bag.rows_lake, bag.parts_differing) == (
+        "equal",
+        5,
+        5,
+        0,
+    ), bag
     assert bag.proves.startswith("its changes add up")
     assert (item.status, item.rows_source, item.rows_lake) == ("equal", 2, 2), item
     assert old.status == "not_compared"
@@ -69,13 +86,18 @@ def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_image
     report = lake.verify("bag", "days", "item", repair=True)
     bag, item = (report.tables[f"{database}.{name}"] for name in ("bag", "item_changelog"))
     assert keys(bag.differences) == {
-        "missing": [("5", None, None, "5"), ("9", "n", None, "9")], "extra": [("1", "x", "1.5", "7")]
+        "missing": [("5", None, None, "5"), ("9", "n", None, "9")],
+        "extra": [("1", "x", "1.5", "7")]
     }  # fmt: skip
-    assert [(one.kind, one.key["id"], one.columns) for one in item.differences] == [("different", "1", ("n",))]
+    assert [(one.kind, one.key["id"], one.columns) for one in item.differences] == [
+        ("different", "1", ("n",))
+    ]
     assert "K18" in bag.reason
 
     days = report.tables[f"{database}.days"]
-    assert (days.status, days.stale, days.unreadable, days.rows_equal) == ("different", 1, 2, 1), days
+    assert (days.status, days.stale, days.unreadable, days.rows_equal) == ("different", 1, 2, 1), (
+        days
+    )
     assert not days.counts
     assert not days.repair_batches
     assert len(lake.lake("days", ["id"])) == 2, "a repair takes no older image away"

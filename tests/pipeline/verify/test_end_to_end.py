@@ -1,4 +1,5 @@
-"""A lake against its server: what differs is named and repaired; expected rows are the server's own SELECT."""
+"""A lake against its server: what differs is named and repaired; expected rows are the server's own
+SELECT."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class Verified:
 
     def verify(self, *tables: str, **asked: Any) -> VerifyReport:
         names = tuple(f"{self._database}.{name}" for name in tables)
-        report = verify(self.config, cursors=self.cursors, options=VerifyOptions(tables=names, **asked))
+        report = verify(
+            self.config, cursors=self.cursors, options=VerifyOptions(tables=names, **asked)
+        )
         state = self.config.sink.lake_path / "_cdc" / self.config.name / "verify"
         assert not state.is_dir() or not list(state.iterdir())
         return report
@@ -53,7 +56,9 @@ class Verified:
         return sorted((tuple(row.values()) for row in frame.toArrow().to_pylist()), key=repr)
 
     def path(self, table: str) -> Any:
-        return LakePaths(self.config.sink.lake_path, self.config.name).table(f"{self._database}.{table}")
+        return LakePaths(self.config.sink.lake_path, self.config.name).table(
+            f"{self._database}.{table}"
+        )
 
     def source(self, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
         return sorted(server_rows(self._server, self._database, table, columns), key=repr)
@@ -110,15 +115,18 @@ def writing(server: Server, database: str) -> Iterator[None]:
 @pytest.mark.mariadb
 @pytest.mark.whole
 def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mode(
-    mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig], spark: Any
+    mariadb_server: Server,
+    mariadb_database: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
 ) -> None:
     """Deletes by a cascade, and changes that were kept out of the log."""
     database, start = mariadb_database, here(mariadb_server)
     mariadb_server.execute_all(
         f"USE `{database}`",
         "CREATE TABLE parent (id INT PRIMARY KEY)",
-        "CREATE TABLE child (p INT, n INT, PRIMARY KEY (p, n), FOREIGN KEY (p) REFERENCES parent (id) "
-        "ON DELETE CASCADE)",
+        "CREATE TABLE child (p INT, n INT, PRIMARY KEY (p, n), FOREIGN KEY (p) REFERENCES parent "
+        "(id) ON DELETE CASCADE)",
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price INT)",
         "CREATE TABLE bag (a INT, b VARCHAR(5))",
     )
@@ -159,7 +167,9 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
         "bag": {"missing": [("2", None), ("9", "n")], "extra": [("1", "x")]},
     }
     assert told["item"].repaired == {"inserted": 1, "updated": 1, "deleted": 1}
-    assert next(one.columns for one in told["item"].repaired_keys if one.kind == "different") == ("name",)
+    assert next(one.columns for one in told["item"].repaired_keys if one.kind == "different") == (
+        "name",
+    )
     assert {name for name, table in told.items() if table.status != "equal"} == {"changes"}
     assert keys(told["changes"].differences) == of_items
     assert "K18" in told["changes"].reason
@@ -182,7 +192,10 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
 
 @pytest.mark.mariadb
 def test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write(
-    mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig], spark: Any
+    mariadb_server: Server,
+    mariadb_database: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
 ) -> None:
     database, start = mariadb_database, here(mariadb_server)
     mariadb_server.execute_all(

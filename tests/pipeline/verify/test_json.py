@@ -1,4 +1,5 @@
-"""What ``--json`` prints is documented, field by field: `docs/verify.md`, `docs/backfill.md`, `docs/snapshot.md`."""
+"""What ``--json`` prints is documented, field by field: `docs/verify.md`, `docs/backfill.md`,
+`docs/snapshot.md`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from cdc_pipeline.pipeline.backfill.gap import GapReport
 from cdc_pipeline.pipeline.backfill.parallel import ParallelReport
 from cdc_pipeline.pipeline.backfill.rebuild import RebuildReport
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
-from cdc_pipeline.pipeline.verify.report import Difference, ExternalChange, Intervals, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify.report import (
+    Difference,
+    ExternalChange,
+    Intervals,
+    TableVerified,
+    VerifyReport,
+)
 from cdc_pipeline.pipeline.verify.reread import RepairReport
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -22,15 +29,25 @@ DOCS = Path(__file__).parents[3] / "docs"
 @pytest.mark.parametrize(
     ("page", "models", "more"),
     [
-        ("verify.md", (VerifyReport, TableVerified, Difference, Intervals, ExternalChange), {"status", "exit_code"}),
-        ("snapshot.md", (LoadReport, LoadedTarget, RepairReport), {"journal", "offset", "kind", "text"}),
+        (
+            "verify.md",
+            (VerifyReport, TableVerified, Difference, Intervals, ExternalChange),
+            {"status", "exit_code"},
+        ),
+        (
+            "snapshot.md",
+            (LoadReport, LoadedTarget, RepairReport),
+            {"journal", "offset", "kind", "text"},
+        ),
         ("backfill.md", (BackfillReport, RebuildReport, GapReport, ParallelReport), set()),
     ],
 )
 def test_every_field_of_a_report_is_documented_and_no_other(
     page: str, models: tuple[type[BaseModel], ...], more: set[str]
 ) -> None:
-    section = (DOCS / page).read_text().partition("## The report (`--json`)")[2].partition("\n## ")[0]
+    section = (
+        (DOCS / page).read_text().partition("## The report (`--json`)")[2].partition("\n## ")[0]
+    )
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     fields = {name for model in models for name in model.model_fields} | more

@@ -1,4 +1,5 @@
-"""What happens to a table while it is verified: DDL, new journals, suspension; and a server without GTIDs."""
+"""What happens to a table while it is verified: DDL, new journals, suspension; and a server without
+GTIDs."""
 
 from __future__ import annotations
 
@@ -22,9 +23,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 MEANWHILE = {
     "added": ["ALTER TABLE added ADD COLUMN n INT NOT NULL DEFAULT 7"],
-    "anew": ["DROP TABLE anew", "CREATE TABLE anew (id INT PRIMARY KEY, w INT)", "INSERT INTO anew VALUES (8,8)"],
+    "anew": [
+        "DROP TABLE anew",
+        "CREATE TABLE anew (id INT PRIMARY KEY, w INT)",
+        "INSERT INTO anew VALUES (8,8)",
+    ],
     "away": ["RENAME TABLE away TO elsewhere"],
-    "journal": ["UPDATE journal SET v = 5 WHERE id = 1", "FLUSH BINARY LOGS", "INSERT INTO journal VALUES (7,7)"],
+    "journal": [
+        "UPDATE journal SET v = 5 WHERE id = 1",
+        "FLUSH BINARY LOGS",
+        "INSERT INTO journal VALUES (7,7)",
+    ],
     "stopped": ["ALTER TABLE stopped MODIFY v VARCHAR(1)", "INSERT INTO stopped VALUES (6,'x')"],
 }
 
@@ -39,7 +48,9 @@ class Meanwhile:
         self._thread: threading.Thread | None = None
 
     def __call__(self, step: Step) -> None:
-        statements = self.left.pop(step.target.partition(".")[2], None) if step.what == "reading" else None
+        statements = (
+            self.left.pop(step.target.partition(".")[2], None) if step.what == "reading" else None
+        )
         if statements is not None:
             # The view that is open holds DDL up.
             self._thread = threading.Thread(target=self._run, args=(statements,))
@@ -61,7 +72,10 @@ class Meanwhile:
 @pytest.mark.mysql
 @pytest.mark.whole
 def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
-    mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig], spark: Any
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
 ) -> None:
     database, start = mysql_database, here(mysql_server)
     config = make_config(live(mysql_server), include=[f"{database}.*"], start=start)
@@ -72,7 +86,9 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
         *(f"INSERT INTO {name} VALUES (1,1),(2,NULL),(3,3)" for name in MEANWHILE),
     )
     meanwhile = Meanwhile(mysql_server, database)
-    report = verify(config, cursors=lake.cursors, options=VerifyOptions(rows_per_range=1), on_step=meanwhile)
+    report = verify(
+        config, cursors=lake.cursors, options=VerifyOptions(rows_per_range=1), on_step=meanwhile
+    )
     assert not meanwhile.failed
     assert not meanwhile.left
     told = {name.partition(".")[2]: table for name, table in report.tables.items()}
@@ -92,25 +108,38 @@ def test_k17_mysql_without_gtids_is_proved_by_its_locks(
     start_server: Callable[..., Server], make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:
     """All rows lie in the newest journal: nothing else could tell that they are committed."""
-    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF", performance_schema=True)
+    server = start_server(
+        "mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF", performance_schema=True
+    )
     server.execute_all(
         "CREATE DATABASE d", "USE d", "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(9))",
-        "CREATE TABLE bag (a INT)", "INSERT INTO item VALUES (1,'a'),(2,'b'),(3,'c')", "INSERT INTO bag VALUES (1),(1)",
+        "CREATE TABLE bag (a INT)", "INSERT INTO item VALUES (1,'a'),(2,'b'),(3,'c')",
+        "INSERT INTO bag VALUES (1),(1)",
     )  # fmt: skip
     config = make_config(live(server), include=["d.*"], start="earliest")
     lake = Verified(server, "d", config, spark)
     capture(config, cursors=lake.cursors)
-    lake.unlogged("INSERT INTO item VALUES (4,'d')", "DELETE FROM bag LIMIT 1", "DELETE FROM item WHERE id = 1")
+    lake.unlogged(
+        "INSERT INTO item VALUES (4,'d')",
+        "DELETE FROM bag LIMIT 1",
+        "DELETE FROM item WHERE id = 1",
+    )
     found = lake.verify().tables
     assert keys(found["d.item"].differences) == {"missing": [("4",)], "extra": [("1",)]}
     assert keys(found["d.bag"].differences) == {"extra": [("1",)]}
     assert found["d.item"].unsettled == 0
 
-    user, password = server.create_replication_user("few", grants=("REPLICATION SLAVE", "REPLICATION CLIENT"))
+    user, password = server.create_replication_user(
+        "few", grants=("REPLICATION SLAVE", "REPLICATION CLIENT")
+    )
     server.execute(f"GRANT SELECT ON d.* TO `{user}`@'%'")
     source = config.source.model_copy(update={"user": user, "password": SecretStr(password)})
     lake.config = config.model_copy(update={"source": source})
     found = lake.verify().tables
-    assert (found["d.item"].status, found["d.item"].unsettled, found["d.item"].rounds) == ("unsettled", 4, 1)
+    assert (found["d.item"].status, found["d.item"].unsettled, found["d.item"].rounds) == (
+        "unsettled",
+        4,
+        1,
+    )
     assert "GRANT SELECT ON performance_schema" in found["d.item"].reason
     assert found["d.bag"].status == "not_compared"

@@ -25,7 +25,13 @@ from cdc_pipeline.pipeline.verify.captures import Captures
 from cdc_pipeline.pipeline.verify.checks import checks_of
 from cdc_pipeline.pipeline.verify.keys import KEYS_PER_STATEMENT, conditions, leads_back
 from cdc_pipeline.pipeline.verify.repair import _staged, repairable
-from cdc_pipeline.pipeline.verify.report import Difference, ExternalChange, Status, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify.report import (
+    Difference,
+    ExternalChange,
+    Status,
+    TableVerified,
+    VerifyReport,
+)
 from cdc_pipeline.pipeline.verify.reread import RepairReport, _Reread
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.evolution.steps import (
@@ -47,12 +53,19 @@ BASE = pack_seq(3, 7, 4711)
 
 
 def schema(*columns: tuple[str, Kind], **more: Any) -> TableSchema:
-    made = tuple(Column(name, kind, wire_type=-1, wire_meta=0, nullable=True, **more) for name, kind in columns)
+    made = tuple(
+        Column(name, kind, wire_type=-1, wire_meta=0, nullable=True, **more)
+        for name, kind in columns
+    )
     return TableSchema("d", "t", made, (0,))
 
 
 def asked(table: TableSchema, **keys: list[Any]) -> list[str]:
-    return list(conditions(table, list(keys), [pa.chunked_array([pa.array(values)]) for values in keys.values()]))
+    return list(
+        conditions(
+            table, list(keys), [pa.chunked_array([pa.array(values)]) for values in keys.values()]
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,12 +78,18 @@ def asked(table: TableSchema, **keys: list[Any]) -> list[str]:
         (Kind.ENUM, "x", "_utf8mb4 x'78'"),
         (Kind.BINARY, b"\x00'", "x'0027'"),
         (Kind.DATE, dt.date(1, 2, 3), "'0001-02-03'"),
-        (Kind.DATETIME, dt.datetime.fromisoformat("2020-01-02 03:04:05.000600"), "'2020-01-02 03:04:05.000600'"),
+        (
+            Kind.DATETIME,
+            dt.datetime.fromisoformat("2020-01-02 03:04:05.000600"),
+            "'2020-01-02 03:04:05.000600'",
+        ),
         (Kind.TIMESTAMP, dt.datetime(2020, 1, 2, tzinfo=dt.UTC), "'2020-01-02 00:00:00.000000'"),
         (Kind.TIME, "-838:59:59", "'-838:59:59'"),
     ],
 )
-def test_a_key_of_the_lake_is_asked_for_in_the_servers_sql(kind: Kind, value: Any, literal: str) -> None:
+def test_a_key_of_the_lake_is_asked_for_in_the_servers_sql(
+    kind: Kind, value: Any, literal: str
+) -> None:
     assert asked(schema(("k`", kind)), **{"k`": [value]}) == [f"`k``` IN ({literal})"]
 
 
@@ -101,53 +120,94 @@ def found(*rows: tuple[str, int, int | None, int]) -> pa.Table:
     return pa.table(
         {
             "_kind": kinds, "_columns": pa.array([[]] * len(rows), pa.list_(pa.string())),
-            "_more": pa.array(more, pa.int64()), "c0": pa.array(keys, pa.int32()), "c1": pa.array(values, pa.int32()),
+            "_more": pa.array(more, pa.int64()), "c0": pa.array(keys, pa.int32()),
+            "c1": pa.array(values, pa.int32()),
         }
     )  # fmt: skip
 
 
 def sides(*key: str, columns: tuple[str, ...] = ("id", "v")) -> Sides:
-    listed = tuple(TargetColumn(name=name, delta_type="int") for name in ("id", "v", "dropped")[: max(2, len(columns))])
+    listed = tuple(
+        TargetColumn(name=name, delta_type="int")
+        for name in ("id", "v", "dropped")[: max(2, len(columns))]
+    )
     target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=listed, key=key))
     return Sides(target=target, columns=("id", "v"), key=key, path=None, version=0)  # type: ignore[arg-type]
 
 
 def test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes() -> None:
-    rows = found(("missing", 1, 10, 1), ("different", 2, 20, 0), ("extra", 3, 30, -1), ("duplicate", 4, 40, -1))
+    rows = found(
+        ("missing", 1, 10, 1),
+        ("different", 2, 20, 0),
+        ("extra", 3, 30, -1),
+        ("duplicate", 4, 40, -1),
+    )
     staged = _staged(sides("id"), rows, base=BASE, first=0, ts_us=5)
     assert staged.table.column("_op").to_pylist() == [INSERT, UPDATE, DELETE, DELETE]
     assert staged.table.column("_seq").to_pylist() == [BASE + 1, BASE + 1, BASE, BASE]
-    assert (staged.rows_inserted, staged.rows_updated, staged.rows_deleted, staged.partial) == (1, 1, 2, False)
+    assert (staged.rows_inserted, staged.rows_updated, staged.rows_deleted, staged.partial) == (
+        1,
+        1,
+        2,
+        False,
+    )
     again = _staged(sides("id"), rows, base=BASE, first=3, ts_us=5)
     assert again.table.column("_seq").to_pylist() == [BASE + 7, BASE + 7, BASE + 6, BASE + 6]
-    assert pack_seq(3, 7, 4711, event_ordinal=2) == BASE + 2 * LOAD_SEQS, "where the rows of the next event begin"
+    assert pack_seq(3, 7, 4711, event_ordinal=2) == BASE + 2 * LOAD_SEQS, (
+        "where the rows of the next event begin"
+    )
     with pytest.raises(LakeStateError, match="no room for more repairs"):
         _staged(sides("id"), rows, base=BASE, first=LOAD_SEQS, ts_us=5)
 
 
-def test_rows_without_a_key_come_and_go_as_often_as_they_differ_each_with_a_place_of_its_own() -> None:
-    staged = _staged(sides(), found(("missing", 1, 10, 2), ("extra", 3, None, -3)), base=BASE, first=1, ts_us=5)
+def test_rows_without_a_key_come_and_go_as_often_as_they_differ_each_with_a_place_of_its_own() -> (
+    None
+):
+    staged = _staged(
+        sides(), found(("missing", 1, 10, 2), ("extra", 3, None, -3)), base=BASE, first=1, ts_us=5
+    )
     assert staged.table.column("c0").to_pylist() == [1, 1, 3, 3, 3]
     assert staged.table.column("_op").to_pylist() == [INSERT, INSERT, LEAVE, LEAVE, LEAVE]
-    assert staged.table.column("_seq").to_pylist() == [BASE + 3, BASE + 5, BASE + 6, BASE + 8, BASE + 10]
+    assert staged.table.column("_seq").to_pylist() == [
+        BASE + 3,
+        BASE + 5,
+        BASE + 6,
+        BASE + 8,
+        BASE + 10,
+    ]
 
 
 def test_columns_that_the_source_has_dropped_are_absent_from_a_repair() -> None:
     staged = _staged(
-        sides("id", columns=("id", "v", "dropped")), found(("different", 2, 20, 0)), base=BASE, first=0, ts_us=5
+        sides("id", columns=("id", "v", "dropped")),
+        found(("different", 2, 20, 0)),
+        base=BASE,
+        first=0,
+        ts_us=5,
     )
     assert staged.partial
-    assert [staged.table.column(f"p{at}").to_pylist() for at in range(3)] == [[True], [True], [False]]
+    assert [staged.table.column(f"p{at}").to_pylist() for at in range(3)] == [
+        [True],
+        [True],
+        [False],
+    ]
 
 
 def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_never_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = {"name": "shop", "source": {"kind": "live", "host": "nowhere", "user": "u", "password": "p"}}
+    document = {
+        "name": "shop",
+        "source": {"kind": "live", "host": "nowhere", "user": "u", "password": "p"},
+    }
     more = {"tables": {"include": ["d.*"]}, "sink": {"lake_path": tmp_path / "lake"}}
     config = PipelineConfig.model_validate({**document, **more})
-    reread = _Reread(config, "d.t", runs=DirectRuns(config, MemoryCursorStore()), observer=RunObserver())
-    rows = SelectedRows(schema(("id", Kind.INT32)), pa.record_batch({"id": pa.array([1, 2], pa.int32())}))
+    reread = _Reread(
+        config, "d.t", runs=DirectRuns(config, MemoryCursorStore()), observer=RunObserver()
+    )
+    rows = SelectedRows(
+        schema(("id", Kind.INT32)), pa.record_batch({"id": pa.array([1, 2], pa.int32())})
+    )
     reads: list[Any] = []
     monkeypatch.setattr(_Reread, "_read", lambda *_: reads.pop(0))
     for name in ("recent", "run"):
@@ -173,23 +233,32 @@ def test_what_has_no_repair_says_so() -> None:
 
 
 def verified(status: Status = "equal", **more: Any) -> TableVerified:
-    return TableVerified(target="d.t", sources=("d.t",), mode="mirror", key=("id",), status=status, rounds=1, **more)
+    return TableVerified(
+        target="d.t", sources=("d.t",), mode="mirror", key=("id",), status=status, rounds=1, **more
+    )
 
 
 def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_columns() -> None:
     column = TargetColumn(name="id", delta_type="int")
 
-    def after(before: tuple[ColumnDefault, ...], *steps: Step, **more: Any) -> tuple[ColumnDefault, ...]:
+    def after(
+        before: tuple[ColumnDefault, ...], *steps: Step, **more: Any
+    ) -> tuple[ColumnDefault, ...]:
         spec = TargetSpec(mode=more.pop("mode", "changelog"), columns=(column,))
         target = RecordedTarget(table="d.t", app_id="x", spec=spec, schema_steps=steps, **more)
         return column_defaults_after(CutTable(table_version=1, given=before), target)
 
     values = (("n", "int", "7"), ("made", "int", "`id` + 1"))
-    steps = (AddColumn(name="n", delta_type="int"), FillColumns(values=values, defaults=("n",), seq="100"))
+    steps = (
+        AddColumn(name="n", delta_type="int"),
+        FillColumns(values=values, defaults=("n",), seq="100"),
+    )
     (one,) = given = after((), *steps)
     assert one == ColumnDefault(column="n", delta_type="int", value="7", seq="100")
     assert after((), *steps, mode="mirror") == ()
-    renamed = after(given, RenameColumn(name="n", new_name="m"), WidenColumn(name="m", delta_type="bigint"))
+    renamed = after(
+        given, RenameColumn(name="n", new_name="m"), WidenColumn(name="m", delta_type="bigint")
+    )
     assert renamed == (one.model_copy(update={"column": "m", "delta_type": "bigint"}),)
     assert after(renamed, DropColumn(name="m")) == ()
     assert after(renamed, RemoveRows(op="truncate")) == ()
@@ -197,9 +266,14 @@ def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_co
     assert after(given, create=True) == ()
     content = RecordedContent(path="p", version=1, app_id="y", given=renamed)
     assert after(given, content=content) == renamed, "all of it is new"
-    assert after(given, content=content.model_copy(update={"keeps_rows": True})) == (*given, *renamed)
+    assert after(given, content=content.model_copy(update={"keeps_rows": True})) == (
+        *given,
+        *renamed,
+    )
     kept = content.model_copy(update={"keeps_rows": True})
-    assert after(given, content=kept, replaces="z") == (*given, *renamed), "as a load of a target that is there"
+    assert after(given, content=kept, replaces="z") == (*given, *renamed), (
+        "as a load of a target that is there"
+    )
     assert after(given, replaces="z") == ()
     restarts = {"keeps_rows": True, "restarts": True}
     assert after(given, content=content.model_copy(update=restarts)) == renamed
@@ -222,8 +296,12 @@ def test_the_exit_code_is_that_of_the_worst_table(statuses: tuple[Status, ...], 
 
 def test_lines_name_keys_and_what_others_did() -> None:
     one = Difference(kind="different", key={"id": "7", "b": None}, columns=("v",))
-    foreign = ExternalChange(versions={4: "UPDATE"}, what="changed", restorable=True, differences=(one,))
-    lines = lines_of(verified("different", counts={"different": 1}, differences=(one,), foreign=foreign))
+    foreign = ExternalChange(
+        versions={4: "UPDATE"}, what="changed", restorable=True, differences=(one,)
+    )
+    lines = lines_of(
+        verified("different", counts={"different": 1}, differences=(one,), foreign=foreign)
+    )
     assert "changed; versions written by others: 4 (UPDATE)" in lines
     assert "--repair restores it to the last cut" in lines
     assert lines.count("  id=7, b=NULL: different values (v)") == 2

@@ -40,12 +40,19 @@ def flat(model: dict[str, set[int]]) -> set[tuple[str, int]]:
 
 
 def members(found: MysqlGtidSet) -> set[tuple[str, int]]:
-    return {(key, n) for key, pairs in found.intervals.items() for a, b in pairs.tolist() for n in range(a, b)}
+    return {
+        (key, n)
+        for key, pairs in found.intervals.items()
+        for a, b in pairs.tolist()
+        for n in range(a, b)
+    }
 
 
 @settings(max_examples=200, deadline=None)
 @given(MODEL, MODEL)
-def test_mysql_sets_agree_with_python_sets(one: dict[str, set[int]], two: dict[str, set[int]]) -> None:
+def test_mysql_sets_agree_with_python_sets(
+    one: dict[str, set[int]], two: dict[str, set[int]]
+) -> None:
     left, right = built(one), built(two)
     before = str(left), str(right)
     assert members(left) == flat(one)
@@ -90,8 +97,10 @@ def test_mysql_canonical_text(text: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "x", A, f"{A}:", f"{A}:0", f"{A}:3-2", f"{A}:1-", f"{A}:-1", f"{A}:tag", f"{A}:tag:tag2:1", f"{A}:1:tag",
-        f"{A}:9223372036854775807", f"{A}:1tag:1", f"{A[:-1]}:1", f"{A}:{'t' * 33}:1", "0-1-100", f"{A}::1",
+        "x", A, f"{A}:", f"{A}:0", f"{A}:3-2", f"{A}:1-", f"{A}:-1", f"{A}:tag", f"{A}:tag:tag2:1",
+        f"{A}:1:tag",
+        f"{A}:9223372036854775807", f"{A}:1tag:1", f"{A[:-1]}:1", f"{A}:{'t' * 33}:1", "0-1-100",
+        f"{A}::1",
     ],
 )  # fmt: skip
 def test_mysql_texts_that_are_no_set_are_refused_with_the_right_form(text: str) -> None:
@@ -103,7 +112,10 @@ def test_mysql_binary_form_by_hand() -> None:
     found = parse_gtid_set(f"{A}:1-3:7", "mysql")
     raw = bytes.fromhex(A.replace("-", ""))
     pairs = np.array([1, 4, 7, 8], dtype="<i8").tobytes()
-    assert encode_mysql_binary(found) == (1).to_bytes(8, "little") + raw + (2).to_bytes(8, "little") + pairs
+    assert (
+        encode_mysql_binary(found)
+        == (1).to_bytes(8, "little") + raw + (2).to_bytes(8, "little") + pairs
+    )
     tagged = parse_gtid_set(f"{A}:ab:7", "mysql")
     head = b"\x01" + (1).to_bytes(6, "little") + b"\x01"
     pairs = np.array([7, 8], dtype="<i8").tobytes()
@@ -127,7 +139,11 @@ def test_mysql_numbers_and_keys_that_cannot_be_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("text", "canonical", "is_state"),
-    [("", "", False), ("1-5-7, 0-1-100", "0-1-100,1-5-7", False), ("0-2-9,0-1-12", "0-2-9,0-1-12", True)],
+    [
+        ("", "", False),
+        ("1-5-7, 0-1-100", "0-1-100,1-5-7", False),
+        ("0-2-9,0-1-12", "0-2-9,0-1-12", True),
+    ],
 )
 def test_mariadb_text(text: str, canonical: str, is_state: bool) -> None:
     found = parse_gtid_set(text, "mariadb")
@@ -135,7 +151,16 @@ def test_mariadb_text(text: str, canonical: str, is_state: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0-1", "a-b-c", "0-1-2-3", "0-4294967296-1", f"{A}:1", "0-1-5,0-1-6", "0-1-18446744073709551616"]
+    "text",
+    [
+        "0-1",
+        "a-b-c",
+        "0-1-2-3",
+        "0-4294967296-1",
+        f"{A}:1",
+        "0-1-5,0-1-6",
+        "0-1-18446744073709551616",
+    ],
 )
 def test_mariadb_texts_that_are_no_position_are_refused(text: str) -> None:
     with pytest.raises(PositionError, match="0-1-100"):
@@ -168,8 +193,11 @@ def test_mariadb_containment() -> None:
 
 
 # Last transaction of each domain, and which server wrote it.
-POSITION = st.dictionaries(st.integers(0, 3), st.tuples(st.integers(1, 3), st.integers(1, 30)), max_size=4)
-# All transactions of a state: the last number of each server in each domain, no number twice in a domain.
+POSITION = st.dictionaries(
+    st.integers(0, 3), st.tuples(st.integers(1, 3), st.integers(1, 30)), max_size=4
+)
+# All transactions of a state: the last number of each server in each domain, no number twice in a
+# domain.
 STATE = st.dictionaries(
     st.integers(0, 3),
     st.lists(st.integers(1, 30), min_size=1, max_size=3, unique=True),
@@ -178,7 +206,9 @@ STATE = st.dictionaries(
 
 
 def position_of(model: dict[int, tuple[int, int]]) -> MariadbGtidSet:
-    return parse_mariadb(",".join(f"{domain}-{server}-{number}" for domain, (server, number) in model.items()))
+    return parse_mariadb(
+        ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in model.items())
+    )
 
 
 def reach(model: dict[int, tuple[int, int]]) -> dict[int, int]:
@@ -193,27 +223,40 @@ def test_mariadb_positions_agree_with_their_domains_numbers(
     left, right = position_of(one), position_of(two)
     before = str(left), str(right)
     assert parse_mariadb(str(left)) == left
-    assert left.contains(right) == all(reach(one).get(domain, 0) >= n for domain, n in reach(two).items())
+    assert left.contains(right) == all(
+        reach(one).get(domain, 0) >= n for domain, n in reach(two).items()
+    )
     union = left.union(right)
     assert {domain: n for (domain, _), n in union.last.items()} == {
-        domain: max(reach(one).get(domain, 0), reach(two).get(domain, 0)) for domain in one.keys() | two.keys()
+        domain: max(reach(one).get(domain, 0), reach(two).get(domain, 0))
+        for domain in one.keys() | two.keys()
     }
     assert union.contains(left)
     assert union.contains(right)
     rest = left.subtract(right)
-    assert {domain for domain, _ in rest.last} == {d for d, n in reach(one).items() if n > reach(two).get(d, 0)}
+    assert {domain for domain, _ in rest.last} == {
+        d for d, n in reach(one).items() if n > reach(two).get(d, 0)
+    }
     assert not right.contains(left) or not rest
     assert (str(left), str(right)) == before
 
 
 @settings(max_examples=150, deadline=None)
 @given(STATE)
-def test_mariadb_a_states_position_is_the_last_number_of_each_domain(model: dict[int, list[int]]) -> None:
-    entries = [f"{d}-{server}-{n}" for d, numbers in model.items() for server, n in enumerate(numbers, start=1)]
+def test_mariadb_a_states_position_is_the_last_number_of_each_domain(
+    model: dict[int, list[int]],
+) -> None:
+    entries = [
+        f"{d}-{server}-{n}"
+        for d, numbers in model.items()
+        for server, n in enumerate(numbers, start=1)
+    ]
     state = parse_mariadb(",".join(entries))
     assert parse_mariadb(str(state)) == state
     assert state.is_state == any(len(numbers) > 1 for numbers in model.values())
-    assert {domain: n for (domain, _), n in state.position().last.items()} == {d: max(n) for d, n in model.items()}
+    assert {domain: n for (domain, _), n in state.position().last.items()} == {
+        d: max(n) for d, n in model.items()
+    }
     assert state.count() == sum(max(numbers) for numbers in model.values())
     for entry in entries:
         assert state.contains(parse_mariadb(entry))
@@ -238,9 +281,17 @@ def test_a_single_gtid(text: str, flavor: Flavor, key: str, number: int, canonic
 
 @pytest.mark.parametrize(
     ("text", "flavor"),
-    [("", "mysql"), ("", "mariadb"), (f"{A}:1-2", "mysql"), (f"{A}:1:t:1", "mysql"), ("0-1-1,0-2-2", "mariadb")],
+    [
+        ("", "mysql"),
+        ("", "mariadb"),
+        (f"{A}:1-2", "mysql"),
+        (f"{A}:1:t:1", "mysql"),
+        ("0-1-1,0-2-2", "mariadb"),
+    ],
 )
-def test_more_or_less_than_one_gtid_is_refused_with_the_right_form(text: str, flavor: Flavor) -> None:
+def test_more_or_less_than_one_gtid_is_refused_with_the_right_form(
+    text: str, flavor: Flavor
+) -> None:
     with pytest.raises(PositionError, match="one GTID of M"):
         parse_single_gtid(text, flavor)
 
@@ -254,7 +305,10 @@ def test_flavors_are_never_compared() -> None:
 
 
 def test_executed_transactions_join_a_text() -> None:
-    assert add_executed(f"{A}:1-3", {A: np.array([4, 5]), f"{A}:t": np.array([1])}, "mysql") == f"{A}:1-5:t:1"
+    assert (
+        add_executed(f"{A}:1-3", {A: np.array([4, 5]), f"{A}:t": np.array([1])}, "mysql")
+        == f"{A}:1-5:t:1"
+    )
     assert add_executed("x", {}, "mysql") == "x"
     with pytest.raises(PositionError, match="without a GTID"):
         add_executed("", {"": np.array([1])}, "mysql")

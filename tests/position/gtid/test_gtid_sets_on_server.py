@@ -33,9 +33,13 @@ def test_union_difference_and_containment_are_the_servers(mysql_server: Server) 
         one, two = random_text(chosen), random_text(chosen)
         left, right = parse_gtid_set(one, "mysql"), parse_gtid_set(two, "mysql")
         row = mysql_server.query(
-            "SELECT GTID_SUBTRACT(%s, ''), GTID_SUBTRACT(%s, %s), GTID_SUBSET(%s, %s)", (one, one, two, two, one)
+            "SELECT GTID_SUBTRACT(%s, ''), GTID_SUBTRACT(%s, %s), GTID_SUBSET(%s, %s)",
+            (one, one, two, two, one),
         )[0]
-        texts = [(value.decode() if isinstance(value, bytes) else value).replace("\n", "") for value in row[:2]]
+        texts = [
+            (value.decode() if isinstance(value, bytes) else value).replace("\n", "")
+            for value in row[:2]
+        ]
         assert str(left) == texts[0]
         assert str(left.subtract(right)) == texts[1]
         assert left.contains(right) == bool(row[2])

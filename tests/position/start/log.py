@@ -60,7 +60,9 @@ class ListSource:
 
     def journal_created_s(self, journal: str) -> int:
         self.heads_asked.append(journal)
-        return next(chunk.journal_format.created_s for chunk in self.log if chunk.journal == journal)
+        return next(
+            chunk.journal_format.created_s for chunk in self.log if chunk.journal == journal
+        )
 
     def earliest_position(self) -> Position:
         return Position(self.log[0].journal, 4, gtid_set=self.earliest_gtid_set)
@@ -71,7 +73,9 @@ class ListSource:
     def validate_position(self, position: Position) -> None:
         self.validated.append(position)
         if self.refused is not None:
-            raise self.refused("refused", journal=position.journal, offset=position.offset, next_step="none")
+            raise self.refused(
+                "refused", journal=position.journal, offset=position.offset, next_step="none"
+            )
 
     def tables(self) -> list[str] | None:
         return ["shop.t"] if self.has_catalog else None
@@ -99,7 +103,8 @@ def source(**options) -> ListSource:
 
 def cursor(**changes) -> CursorState:
     values = {
-        "source": "shop", "batch_number": 7, "flavor": "mysql", "server_id": 1, "server_uuid": "3f0c-a",
+        "source": "shop", "batch_number": 7, "flavor": "mysql", "server_id": 1,
+        "server_uuid": "3f0c-a",
         "address": "db1:3306", "journal": "binlog.000001", "offset": 500, "gtid_set": f"{UUID}:1-2",
     }  # fmt: skip
     return CursorState(**(values | changes))
@@ -115,11 +120,18 @@ def refusal(expected: type[CdcError], **question) -> CdcError:
     return caught.value
 
 
-def timed_journal(number: int, commits_us: Sequence[int], *, created_s: int, anonymous: bool = False) -> Chunk:
-    """One transaction of six events for each commit time, after FORMAT_DESCRIPTION and an empty PREVIOUS_GTIDS."""
-    builder = JournalBuilder(journal=f"binlog.{number:06}", journal_format=replace(MYSQL, created_s=created_s)).fde()
+def timed_journal(
+    number: int, commits_us: Sequence[int], *, created_s: int, anonymous: bool = False
+) -> Chunk:
+    """One transaction of six events for each commit time, after FORMAT_DESCRIPTION and an empty
+    PREVIOUS_GTIDS."""
+    builder = JournalBuilder(
+        journal=f"binlog.{number:06}", journal_format=replace(MYSQL, created_s=created_s)
+    ).fde()
     builder.add(EventType.PREVIOUS_GTIDS, encode_mysql_binary(parse_gtid_set("", "mysql")))
     for gno, commit_us in enumerate(commits_us, 1):
-        builder.add(EventType.ANONYMOUS_GTID if anonymous else EventType.GTID, gtid_body(gno, commit_us))
+        builder.add(
+            EventType.ANONYMOUS_GTID if anonymous else EventType.GTID, gtid_body(gno, commit_us)
+        )
         builder.query("BEGIN").rows(2).xid()
     return builder.chunk()

@@ -1,4 +1,5 @@
-"""The log that a cursor came from is recognised by its journal's length, creation time and last event (K24)."""
+"""The log that a cursor came from is recognised by its journal's length, creation time and last
+event (K24)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ import pytest
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
-from cdc_pipeline.errors import DamagedJournalError, PositionError, ServerUnreachableError, SourceIdentityError
+from cdc_pipeline.errors import (
+    DamagedJournalError,
+    PositionError,
+    ServerUnreachableError,
+    SourceIdentityError,
+)
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.capture.progress import Progress
 from cdc_pipeline.position.cursor import CursorState, parse_cursor
@@ -33,7 +39,9 @@ CELLS = [
 ]
 
 
-def journal(flavor: Flavor, *, transactions: int, xid: int = 0, created_s: int = 1_700_000_000) -> Chunk:
+def journal(
+    flavor: Flavor, *, transactions: int, xid: int = 0, created_s: int = 1_700_000_000
+) -> Chunk:
     """One journal; `xid` is in the last event of its second transaction."""
     form = replace(MYSQL if flavor == "mysql" else MARIADB, created_s=created_s)
     builder = JournalBuilder(journal_format=form).fde()
@@ -48,7 +56,9 @@ def journal(flavor: Flavor, *, transactions: int, xid: int = 0, created_s: int =
 
 def log_of(chunk: Chunk, gtids: bool, archive: bool) -> ListSource:
     is_mariadb = chunk.journal_format.is_mariadb
-    identity = ServerIdentity("mariadb" if is_mariadb else "mysql", 1, "" if is_mariadb else "3f0c-a", "db1:3306")
+    identity = ServerIdentity(
+        "mariadb" if is_mariadb else "mysql", 1, "" if is_mariadb else "3f0c-a", "db1:3306"
+    )
     sets = "0-1-9" if is_mariadb else f"{UUID}:1-9"
     return ListSource(
         [chunk],
@@ -99,7 +109,8 @@ def test_k24_f5_a_log_that_is_another_one_by_now_is_refused_and_the_same_one_is_
         )
 
     shorter = log_of(journal(flavor, transactions=1), gtids, archive)
-    shorter.log.append(replace(read, journal="binlog.000002"))  # a server begins a new journal when it starts again
+    # a server begins a new journal when it starts again
+    shorter.log.append(replace(read, journal="binlog.000002"))
     error = refused(cursor, shorter)
     assert "restored to an earlier state" in error.what
     assert error.expected == f"a journal of at least {cursor.offset} bytes"
@@ -109,7 +120,9 @@ def test_k24_f5_a_log_that_is_another_one_by_now_is_refused_and_the_same_one_is_
     assert f"CRC32 {cursor.last_event.crc32:08x}" in str(other.expected)
     assert "CRC32" in str(other.got)
 
-    created = refused(cursor, log_of(journal(flavor, transactions=9, created_s=1_700_000_001), gtids, archive))
+    created = refused(
+        cursor, log_of(journal(flavor, transactions=9, created_s=1_700_000_001), gtids, archive)
+    )
     assert "1700000001" in str(created.got)
 
 
@@ -155,7 +168,7 @@ def test_k24_a_cursor_keeps_the_event_through_its_stored_form() -> None:
     assert again.position.last_event == cursor.last_event == again.last_event
 
 
-# -- which event is remembered -----------------------------------------------------------------------------------------
+# -- which event is remembered ---------------------------------------------------------------------
 
 
 def grouped(chunk: Chunk) -> Chunk:
@@ -170,8 +183,11 @@ def place_after(*slices: EventSlice) -> Progress:
     return place
 
 
-def test_k24_the_place_remembers_its_last_small_event_that_stands_in_the_journal_as_it_is_read() -> None:
-    """Not a format description, not a large event, nothing from inside a payload, nothing behind the place."""
+def test_k24_the_place_remembers_its_last_small_event_that_stands_in_the_journal_as_it_is_read() -> (  # noqa: E501
+    None
+):
+    """Not a format description, not a large event, nothing from inside a payload, nothing behind
+    the place."""
     builder = JournalBuilder().fde()
     builder.gtid(1).query("BEGIN").rows(1).xid()
     builder.gtid(2).add(EventType.QUERY, bytes(LOGGED_BYTES_MAX))
@@ -189,7 +205,9 @@ def test_k24_the_place_remembers_its_last_small_event_that_stands_in_the_journal
     assert remembered(6) == offsets[5]
     assert remembered(8) == offsets[6], "the last one is large: the GTID event in front of it"
     assert remembered(6, parent=(5, 1)) == offsets[4], "unpacked from a payload"
-    assert remembered(6, event_length=(5, 30)) == offsets[4], "what is in memory is not what the journal holds"
+    assert remembered(6, event_length=(5, 30)) == offsets[4], (
+        "what is in memory is not what the journal holds"
+    )
     assert remembered(6, offset=(5, 1 << 32)) == offsets[4], "no dump can begin behind 4 GiB"
 
 
@@ -227,7 +245,7 @@ def test_k24_the_event_stays_where_the_server_left_out_the_rest_and_goes_with_it
     assert place.position.last_event is None
 
 
-# -- MariaDB's GTIDs ---------------------------------------------------------------------------------------------------
+# -- MariaDB's GTIDs -------------------------------------------------------------------------------
 
 
 class StateOnly:
@@ -238,7 +256,10 @@ class StateOnly:
 
     def __init__(self, state: str, began_after: str = "") -> None:
         self._values = {"gtid_binlog_state": state, "gtid_slave_pos": began_after}
-        last = {entry.split("-")[0]: entry for entry in sorted(state.split(","), key=lambda e: int(e.split("-")[2]))}
+        last = {
+            entry.split("-")[0]: entry
+            for entry in sorted(state.split(","), key=lambda e: int(e.split("-")[2]))
+        }
         self._end = Position("binlog.000001", 900, gtid_set=",".join(last.values()))
 
     def value(self, sql: str) -> str:

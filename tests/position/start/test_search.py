@@ -18,7 +18,8 @@ SECOND_US = 1_000_000
 
 
 def twin(log: list[tuple[int, list[int]]], t_us: int) -> tuple[int, int] | None:
-    """(journal number, transaction) of the first commit at or after `t_us`, in the order of the log."""
+    """(journal number, transaction) of the first commit at or after `t_us`, in the order of the
+    log."""
     for number, (_, commits) in enumerate(log, 1):
         for transaction, commit_us in enumerate(commits):
             if commit_us >= t_us:
@@ -37,7 +38,12 @@ def log_of(journals: list[tuple[int, list[int]]], **options) -> ListSource:
 def place(log: ListSource, found: Position | None) -> tuple[int, int] | None:
     if found is None:
         return None
-    offsets = [int(o) for chunk in log.log if chunk.journal == found.journal for o in chunk.events["offset"]]
+    offsets = [
+        int(o)
+        for chunk in log.log
+        if chunk.journal == found.journal
+        for o in chunk.events["offset"]
+    ]
     row = offsets.index(found.offset)
     assert (row - 2) % 6 == 0, "not the begin of a transaction"
     return found.order[0], (row - 2) // 6
@@ -45,12 +51,14 @@ def place(log: ListSource, found: Position | None) -> tuple[int, int] | None:
 
 @st.composite
 def monotone_logs(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
-    """Journals created one after another; a commit is not monotone, but before the next journal's creation."""
+    """Journals created one after another; a commit is not monotone, but before the next journal's
+    creation."""
     journals = []
     now_us = 1_700_000_000 * SECOND_US
     for _ in range(draw(st.integers(1, 12))):
         created_us = now_us
-        # more than a second long, so that journals are told apart by their creation times, or within one second
+        # more than a second long, so that journals are told apart by their creation times, or
+        # within one second
         now_us += draw(st.sampled_from([300_000, 4 * SECOND_US]))
         commits = draw(st.lists(st.integers(created_us, now_us - 1), max_size=4))
         journals.append((created_us // SECOND_US, commits))
@@ -59,23 +67,33 @@ def monotone_logs(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
 
 @settings(max_examples=60, deadline=None)
 @given(monotone_logs(), st.data())
-def test_k6_it_finds_what_the_slow_twin_finds(journals: list[tuple[int, list[int]]], data: st.DataObject) -> None:
+def test_k6_it_finds_what_the_slow_twin_finds(
+    journals: list[tuple[int, list[int]]], data: st.DataObject
+) -> None:
     first_us, last_us = journals[0][0] * SECOND_US, (journals[-1][0] + 6) * SECOND_US
     known = [commit for _, commits in journals for commit in commits]
-    t_us = data.draw(st.one_of(st.integers(first_us - 10, last_us), *([st.sampled_from(known)] if known else [])))
+    t_us = data.draw(
+        st.one_of(st.integers(first_us - 10, last_us), *([st.sampled_from(known)] if known else []))
+    )
     log = log_of(journals)
     assert place(log, search_by_time(log, t_us=t_us)) == twin(journals, t_us)
 
 
 def test_k6_it_finds_the_first_around_every_moment_of_a_small_log() -> None:
-    """A transaction that is earlier than the one before it, and one in the second in which the next journal begins."""
+    """A transaction that is earlier than the one before it, and one in the second in which the next
+    journal begins."""
     journals = [
         (1_000, [1_001_500_000, 1_009_000_000, 1_010_200_000]),
         (1_010, [1_013_000_000, 1_011_000_000, 1_015_000_000]),
         (1_020, [1_025_000_000]),
     ]
-    moments = [commit for _, commits in journals for commit in commits] + [at * SECOND_US for at, _ in journals]
-    chunks = [timed_journal(number, commits, created_s=at) for number, (at, commits) in enumerate(journals, 1)]
+    moments = [commit for _, commits in journals for commit in commits] + [
+        at * SECOND_US for at, _ in journals
+    ]
+    chunks = [
+        timed_journal(number, commits, created_s=at)
+        for number, (at, commits) in enumerate(journals, 1)
+    ]
     for log in (log_of(journals), ListSource(chunks)):
         for t_us in (moment + by_us for moment in moments for by_us in (-100_000, 0, 1, 100_000)):
             assert place(log, search_by_time(log, t_us=t_us)) == twin(journals, t_us), t_us
@@ -87,7 +105,9 @@ def test_k6_it_finds_the_first_around_every_moment_of_a_small_log() -> None:
     st.integers(990, 1_410),
     st.integers(0, SECOND_US - 1),
 )
-def test_k6_the_binary_search_ends_where_asking_all_does(created: list[int], second: int, microsecond: int) -> None:
+def test_k6_the_binary_search_ends_where_asking_all_does(
+    created: list[int], second: int, microsecond: int
+) -> None:
     names = [f"binlog.{number:06}" for number in range(1, len(created) + 1)]
 
     class Heads:
@@ -112,17 +132,24 @@ def test_k6_the_binary_search_ends_where_asking_all_does(created: list[int], sec
 
 @pytest.mark.parametrize("heads_are_local", [True, False])
 @pytest.mark.parametrize("back_s", [50, 5000])
-def test_k6_a_clock_that_was_set_back_loses_no_transaction(heads_are_local: bool, back_s: int) -> None:
-    """40 journals, one each 10 s; before the 31st the clock goes back: the times from there come a second time."""
+def test_k6_a_clock_that_was_set_back_loses_no_transaction(
+    heads_are_local: bool, back_s: int
+) -> None:
+    """40 journals, one each 10 s; before the 31st the clock goes back: the times from there come a
+    second time."""
     starts = [10_000 + 10 * number - (back_s if number >= 30 else 0) for number in range(40)]
     journals = [(start, [(start + 3) * SECOND_US, (start + 8) * SECOND_US]) for start in starts]
     for t_s in (10_290, 10_297, 10_260, 10_000):
         log = log_of(journals, heads_are_local=heads_are_local)
-        assert place(log, search_by_time(log, t_us=t_s * SECOND_US)) == twin(journals, t_s * SECOND_US)
+        assert place(log, search_by_time(log, t_us=t_s * SECOND_US)) == twin(
+            journals, t_s * SECOND_US
+        )
 
 
 def test_p8_many_journals_cost_few_heads_and_one_scan() -> None:
-    journals = [(10_000 + 10 * number, [(10_005 + 10 * number) * SECOND_US]) for number in range(200)]
+    journals = [
+        (10_000 + 10 * number, [(10_005 + 10 * number) * SECOND_US]) for number in range(200)
+    ]
     log = log_of(journals, heads_are_local=False)
     assert place(log, search_by_time(log, t_us=10_904 * SECOND_US)) == (91, 0)
     assert len(log.heads_asked) <= 17

@@ -37,7 +37,7 @@ def by_offset(position: Position) -> Position:
     return replace(position, gtid_set="")
 
 
-# -- history, same server (P5, P3) ------------------------------------------------------------------------------------
+# -- history, same server (P5, P3) -----------------------------------------------------------------
 
 
 def test_p5_a_cursor_of_this_server_wins_over_the_configuration() -> None:
@@ -52,7 +52,8 @@ def test_p5_a_cursor_of_this_server_wins_over_the_configuration() -> None:
 
 
 def test_p3_the_own_server_is_read_after_the_cursors_set() -> None:
-    """Also where it was reached by the set in another server's order, so that its offset alone tells too little."""
+    """Also where it was reached by the set in another server's order, so that its offset alone
+    tells too little."""
     log = source()
     decision = resolve_start(cursor=cursor(), start="latest", source=log)
     assert not decision.by_offset
@@ -71,14 +72,19 @@ def test_p3_what_a_dump_by_set_would_pass_over_is_read_by_offset_first() -> None
     assert (by_offset(at_end.position), Position("binlog.000002", 4)) in asked
     asked.clear()
     resolve_start(cursor=cursor(gtid_set=f"{UUID}:1-2"), start="latest", source=log)
-    assert all(start.offset == 4 for start, _ in asked), "it begins in the cursor's own journal: nothing is passed over"
+    assert all(start.offset == 4 for start, _ in asked), (
+        "it begins in the cursor's own journal: nothing is passed over"
+    )
 
 
 def test_a_cursor_at_the_end_says_that_nothing_is_new() -> None:
     log = source()
     end = log.end_position()
     at_end = cursor(journal=end.journal, offset=end.offset, gtid_set=end.gtid_set)
-    assert "there is nothing new" in resolve_start(cursor=at_end, start="earliest", source=log).reasons[-1]
+    assert (
+        "there is nothing new"
+        in resolve_start(cursor=at_end, start="earliest", source=log).reasons[-1]
+    )
 
 
 def test_an_archive_of_the_same_server_id_goes_on_with_a_live_cursor() -> None:
@@ -86,9 +92,13 @@ def test_an_archive_of_the_same_server_id_goes_on_with_a_live_cursor() -> None:
     assert resolve_start(cursor=cursor(), start="earliest", source=archive).position.offset == 500
 
 
-@pytest.mark.parametrize("ahead", [{"journal": "binlog.000009"}, {"journal": "binlog.000002", "offset": 10**9}])
+@pytest.mark.parametrize(
+    "ahead", [{"journal": "binlog.000009"}, {"journal": "binlog.000002", "offset": 10**9}]
+)
 @pytest.mark.parametrize("gtid_set", ["", f"{UUID}:1-2"])
-def test_pitfall_1_a_cursor_beyond_the_end_never_reads_as_nothing_new(ahead: dict, gtid_set: str) -> None:
+def test_pitfall_1_a_cursor_beyond_the_end_never_reads_as_nothing_new(
+    ahead: dict, gtid_set: str
+) -> None:
     log = source()
     error = refusal(SourceIdentityError, cursor=cursor(gtid_set=gtid_set, **ahead), source=log)
     assert "ahead of the log" in str(error)
@@ -112,7 +122,8 @@ def test_p3_a_server_that_has_begun_to_use_gtids_goes_on_by_offset_with_the_whol
 
 
 def test_p5_a_server_that_uses_gtids_no_more_goes_on_by_offset_without_the_set() -> None:
-    """What comes without a GTID is in no set: a set kept through that time would lose it when GTIDs come back."""
+    """What comes without a GTID is in no set: a set kept through that time would lose it when GTIDs
+    come back."""
     log = source(end_gtid_set="")
     decision = resolve_start(cursor=cursor(gtid_set=f"{UUID}:900"), start="earliest", source=log)
     assert decision.position == by_offset(cursor().position)
@@ -124,7 +135,11 @@ def test_p3_a_purged_journal_is_passed_by_the_set() -> None:
     decision = resolve_start(cursor=cursor(), start="earliest", source=log)
     assert decision.reasons[0].startswith("P3: the cursor's journal was purged")
     assert decision.read_from == decision.position == cursor().position == log.validated[0]
-    error = refusal(JournalMissingError, cursor=cursor(), source=source(oldest_listed=1, refused=JournalMissingError))
+    error = refusal(
+        JournalMissingError,
+        cursor=cursor(),
+        source=source(oldest_listed=1, refused=JournalMissingError),
+    )
     assert error.journal == "binlog.000001"
 
 
@@ -141,16 +156,20 @@ def test_p7_after_rows_without_a_table_map_the_start_goes_back_to_a_begin() -> N
     decision = resolve_start(cursor=mine, start="earliest", source=log, rules=rules)
     assert (decision.position.offset, decision.position.gtid_set) == (begin, "")
     assert any(reason.startswith("P7: ") for reason in decision.reasons)
-    whole = resolve_start(cursor=cursor(offset=begin, gtid_set=""), start="earliest", source=log, rules=rules)
+    whole = resolve_start(
+        cursor=cursor(offset=begin, gtid_set=""), start="earliest", source=log, rules=rules
+    )
     assert whole.position.offset == begin
     untouched = resolve_start(cursor=mine, start="earliest", source=log)
     assert untouched.position.offset == inside
     # With a set there is nothing to go back to: a dump by set sends whole transactions.
-    by_set = resolve_start(cursor=cursor(offset=inside), start="earliest", source=source(), rules=rules)
+    by_set = resolve_start(
+        cursor=cursor(offset=inside), start="earliest", source=source(), rules=rules
+    )
     assert by_set.position == cursor(offset=inside).position
 
 
-# -- history, another server ------------------------------------------------------------------------------------------
+# -- history, another server -----------------------------------------------------------------------
 
 
 def test_p3_another_server_with_gtids_takes_over_at_its_earliest_journal() -> None:
@@ -179,7 +198,9 @@ def test_p3_another_servers_archive_is_searched_for_the_place() -> None:
 
 @pytest.mark.parametrize("expected", [JournalMissingError, SourceIdentityError])
 def test_p3_what_the_other_server_purged_or_never_had_is_refused(expected: type) -> None:
-    refusal(expected, cursor=cursor(), source=source(identity=STANDBY, refused=expected), rules=PAIR)
+    refusal(
+        expected, cursor=cursor(), source=source(identity=STANDBY, refused=expected), rules=PAIR
+    )
 
 
 @pytest.mark.parametrize("rules", [StartRules(), ALONE, PAIR])
@@ -195,7 +216,9 @@ def test_p5_another_kind_of_server_is_refused(rules: StartRules) -> None:
     [("db9:3306", ALONE), ("db9:3306", PAIR), ("db1:3306", PAIR), ("db1:3306", StartRules())],
     ids=["unknown", "unknown to the pair", "primary's, with a standby", "archive"],
 )
-def test_p5_a_server_that_nothing_connects_with_the_cursor_is_refused(address: str, rules: StartRules) -> None:
+def test_p5_a_server_that_nothing_connects_with_the_cursor_is_refused(
+    address: str, rules: StartRules
+) -> None:
     mine = cursor(server_uuid="other", server_id=9, gtid_set="", address=address)
     rules = replace(rules, dump_errors=DumpErrors(count=99))
     error = refusal(SourceIdentityError, cursor=mine, source=source(), rules=rules)
@@ -206,11 +229,14 @@ def test_p5_a_server_that_nothing_connects_with_the_cursor_is_refused(address: s
 
 
 def timed_source(**options) -> ListSource:
-    """Three journals without GTIDs: one commit a minute, from two minutes before noon to six after it."""
+    """Three journals without GTIDs: one commit a minute, from two minutes before noon to six after
+    it."""
     minutes = [NOON_US + 60 * SECOND_US * minute for minute in range(-2, 7)]
     journals = [
-        timed_journal(number, minutes[3 * number - 3 : 3 * number], created_s=created_s, anonymous=True)
-        for number, created_s in [(1, NOON_US // SECOND_US - 130), (2, minutes[2] // SECOND_US + 30),
+        timed_journal(number, minutes[3 * number - 3 : 3 * number], created_s=created_s,
+            anonymous=True)
+        for number, created_s in [(1, NOON_US // SECOND_US - 130), (2,
+            minutes[2] // SECOND_US + 30),
                                   (3, minutes[5] // SECOND_US + 30)]
     ]  # fmt: skip
     return ListSource(journals, **({"identity": STANDBY, "end_gtid_set": ""} | options))
@@ -287,7 +313,9 @@ def test_k7_what_the_overlap_finds_is_where_reading_goes_on() -> None:
         asked.append(found)
         return OverlapResult(after, None, "two transactions are known")
 
-    decision = resolve_start(cursor=without_gtids(), start="latest", source=log, rules=PAIR, overlap=overlap)
+    decision = resolve_start(
+        cursor=without_gtids(), start="latest", source=log, rules=PAIR, overlap=overlap
+    )
     assert [(found.journal, found.offset) for found in asked] == [place_of(log, 2, 0)]
     assert decision.position == after
     assert decision.overlap_until_us is None
@@ -296,7 +324,9 @@ def test_k7_what_the_overlap_finds_is_where_reading_goes_on() -> None:
 
 def test_p6_a_standby_that_uses_gtids_is_searched_and_its_set_completed() -> None:
     log = timed_source(end_gtid_set=f"{UUID}:1-3")
-    log.log = [timed_journal(1, [NOON_US - 60 * SECOND_US, NOON_US, NOON_US + 60 * SECOND_US], created_s=5)]
+    log.log = [
+        timed_journal(1, [NOON_US - 60 * SECOND_US, NOON_US, NOON_US + 60 * SECOND_US], created_s=5)
+    ]
     mine = without_gtids(timestamp_s=NOON_US // SECOND_US + 60)
     decision = resolve_start(cursor=mine, start="latest", source=log, rules=PAIR)
     assert (decision.position.journal, decision.position.offset) == place_of(log, 1, 1)
@@ -305,7 +335,9 @@ def test_p6_a_standby_that_uses_gtids_is_searched_and_its_set_completed() -> Non
 
 
 @pytest.mark.parametrize(("count", "more"), [(0, "2 more"), (1, "1 more"), (2, "0 more")])
-def test_p5_virtual_ip_another_server_is_an_error_that_says_how_many_are_needed(count: int, more: str) -> None:
+def test_p5_virtual_ip_another_server_is_an_error_that_says_how_many_are_needed(
+    count: int, more: str
+) -> None:
     log = timed_source(identity=replace(STANDBY, address="db1:3306"))
     rules = replace(ALONE, dump_errors=DumpErrors(count=count))
     error = refusal(ServerChangedError, cursor=without_gtids(), source=log, rules=rules)
@@ -337,11 +369,16 @@ def test_p5_dump_errors_count_reading_alone() -> None:
     unknown = lost.after(TableIdNotFoundError("rows without a table map"))
     assert (unknown.count, unknown.table_id_not_found) == (2, True)
     assert not unknown.after(JournalMissingError("gone")).table_id_not_found
-    for error in (MissingGrantError("no"), ServerSettingError("no"), LakeStateError("no"), UnsupportedDdlError("no")):
+    for error in (
+        MissingGrantError("no"),
+        ServerSettingError("no"),
+        LakeStateError("no"),
+        UnsupportedDdlError("no"),
+    ):
         assert lost.after(error) == lost
 
 
-# -- configured offset ------------------------------------------------------------------------------------------------
+# -- configured offset -----------------------------------------------------------------------------
 
 
 def offset_of(log: ListSource, number: int, event: int) -> int:
@@ -351,7 +388,15 @@ def offset_of(log: ListSource, number: int, event: int) -> int:
 
 @pytest.mark.parametrize(
     ("number", "event", "executed"),
-    [(1, 2, ""), (1, 8, "1"), (1, 14, "1-2"), (2, 0, "1-3"), (2, 2, "1-3"), (2, 8, "1-4"), (2, 14, "1-5")],
+    [
+        (1, 2, ""),
+        (1, 8, "1"),
+        (1, 14, "1-2"),
+        (2, 0, "1-3"),
+        (2, 2, "1-3"),
+        (2, 8, "1-4"),
+        (2, 14, "1-5"),
+    ],
 )
 def test_pitfall_4_a_configured_offset_gets_all_gtids_executed_before_it(
     number: int, event: int, executed: str
@@ -376,13 +421,20 @@ def test_a_configured_offset_at_the_very_end() -> None:
 
 
 @pytest.mark.parametrize(("event", "executed"), [(3, ""), (5, ""), (9, "1"), (11, "1")])
-def test_p7_a_configured_offset_inside_a_transaction_goes_back_to_its_begin(event: int, executed: str) -> None:
+def test_p7_a_configured_offset_inside_a_transaction_goes_back_to_its_begin(
+    event: int, executed: str
+) -> None:
     log = source()
     begin, inside = offset_of(log, 1, 2 if event < 8 else 8), offset_of(log, 1, event)
-    decision = resolve_start(cursor=None, start=PositionConfig(journal="binlog.000001", offset=inside), source=log)
+    decision = resolve_start(
+        cursor=None, start=PositionConfig(journal="binlog.000001", offset=inside), source=log
+    )
     assert decision.position.offset == begin
     assert decision.position.gtid_set == (f"{UUID}:{executed}" if executed else "")
-    assert f"binlog.000001:{inside} is inside a transaction: back to its beginning at {begin} (P7)" in decision.reasons
+    assert (
+        f"binlog.000001:{inside} is inside a transaction: back to its beginning at {begin} (P7)"
+        in decision.reasons
+    )
 
 
 def test_events_that_cannot_be_read_before_the_offset_stop_only_where_gtids_are_needed() -> None:
@@ -394,23 +446,29 @@ def test_events_that_cannot_be_read_before_the_offset_stop_only_where_gtids_are_
     assert resolve_start(cursor=None, start=start, source=plain).position.gtid_set == ""
 
 
-# -- GTID set, earliest, latest ---------------------------------------------------------------------------------------
+# -- GTID set, earliest, latest --------------------------------------------------------------------
 
 
 def test_p3_a_gtid_set_on_a_server_keeps_the_set_in_canonical_form() -> None:
     log = source()
-    decision = resolve_start(cursor=None, start=GtidConfig(gtid_set=f"{UUID.upper()}:2:1"), source=log)
+    decision = resolve_start(
+        cursor=None, start=GtidConfig(gtid_set=f"{UUID.upper()}:2:1"), source=log
+    )
     assert decision.position == replace(log.earliest_position(), gtid_set=f"{UUID}:1-2")
     assert log.validated == [decision.position]
 
 
 def test_a_gtid_set_on_a_log_without_gtids_is_refused() -> None:
-    error = refusal(PositionError, start=GtidConfig(gtid_set=f"{UUID}:1"), source=source(end_gtid_set=""))
+    error = refusal(
+        PositionError, start=GtidConfig(gtid_set=f"{UUID}:1"), source=source(end_gtid_set="")
+    )
     assert error.setting == "start.gtid_set"
 
 
 def test_a_gtid_set_of_the_other_flavor_is_refused() -> None:
-    assert "3e11fa47" in str(refusal(PositionError, start=GtidConfig(gtid_set="0-1-5"), source=source()))
+    assert "3e11fa47" in str(
+        refusal(PositionError, start=GtidConfig(gtid_set="0-1-5"), source=source())
+    )
 
 
 def located(numbers: str, **options) -> StartDecision:
@@ -418,20 +476,29 @@ def located(numbers: str, **options) -> StartDecision:
     return resolve_start(cursor=None, start=GtidConfig(gtid_set=f"{UUID}:{numbers}"), source=log)
 
 
-@pytest.mark.parametrize(("numbers", "number", "event"), [("1", 1, 8), ("1-2", 1, 14), ("1-3", 2, 2), ("1-5", 2, 14)])
+@pytest.mark.parametrize(
+    ("numbers", "number", "event"), [("1", 1, 8), ("1-2", 1, 14), ("1-3", 2, 2), ("1-5", 2, 14)]
+)
 def test_a_gtid_set_is_located_in_an_archive(numbers: str, number: int, event: int) -> None:
     position = located(numbers).position
-    assert (position.journal, position.offset) == (f"binlog.{number:06}", offset_of(source(), number, event))
+    assert (position.journal, position.offset) == (
+        f"binlog.{number:06}",
+        offset_of(source(), number, event),
+    )
     assert position.gtid_set == f"{UUID}:{numbers}"
 
 
 def test_a_gtid_set_that_holds_the_whole_archive_is_its_end() -> None:
     position = located("1-6").position
-    assert (position.journal, position.offset) == (source().end_position().journal, source().end_position().offset)
+    assert (position.journal, position.offset) == (
+        source().end_position().journal,
+        source().end_position().offset,
+    )
 
 
 @pytest.mark.parametrize(
-    ("numbers", "options"), [("1:3", {}), ("2-3", {}), ("1-9", {}), ("5", {"earliest_gtid_set": f"{UUID}:50"})]
+    ("numbers", "options"),
+    [("1:3", {}), ("2-3", {}), ("1-9", {}), ("5", {"earliest_gtid_set": f"{UUID}:50"})],
 )
 def test_a_gtid_set_that_no_one_place_parts_is_refused(numbers: str, options: dict) -> None:
     with pytest.raises(PositionError) as caught:
@@ -449,12 +516,13 @@ def test_p4_earliest_and_latest() -> None:
     assert latest.reasons[0] == "P4: there is no cursor: the end of the log"
 
 
-# -- time (P4, P8, K6) ------------------------------------------------------------------------------------------------
+# -- time (P4, P8, K6) -----------------------------------------------------------------------------
 
 
 def at(seconds: float, journal: str | None = None) -> TimeConfig:
     return TimeConfig(
-        time=datetime.fromtimestamp(NOON_US / SECOND_US, tz=UTC) + timedelta(seconds=seconds), journal=journal
+        time=datetime.fromtimestamp(NOON_US / SECOND_US, tz=UTC) + timedelta(seconds=seconds),
+        journal=journal,
     )
 
 
@@ -462,10 +530,14 @@ def at(seconds: float, journal: str | None = None) -> TimeConfig:
     ("seconds", "number", "transaction"),
     [(-120, 1, 0), (0, 1, 2), (0.000001, 2, 0), (60, 2, 0), (61, 2, 1), (-9999, 1, 0), (360, 3, 2)],
 )
-def test_p8_a_time_is_the_first_commit_at_or_after_it(seconds: float, number: int, transaction: int) -> None:
+def test_p8_a_time_is_the_first_commit_at_or_after_it(
+    seconds: float, number: int, transaction: int
+) -> None:
     log = timed_source()
     decision = resolve_start(cursor=None, start=at(seconds), source=log)
-    assert (decision.position.journal, decision.position.offset) == place_of(log, number, transaction)
+    assert (decision.position.journal, decision.position.offset) == place_of(
+        log, number, transaction
+    )
     assert not decision.epoch_grows
     assert ("was created after that time" in decision.reasons[-1]) == (seconds == -9999)
 
@@ -473,7 +545,10 @@ def test_p8_a_time_is_the_first_commit_at_or_after_it(seconds: float, number: in
 def test_p8_a_time_after_the_last_commit_is_the_current_end() -> None:
     log = timed_source()
     position = resolve_start(cursor=None, start=at(361), source=log).position
-    assert (position.journal, position.offset) == (log.end_position().journal, log.end_position().offset)
+    assert (position.journal, position.offset) == (
+        log.end_position().journal,
+        log.end_position().offset,
+    )
 
 
 def test_p4_a_time_in_a_journal_is_searched_there_alone() -> None:
@@ -503,17 +578,23 @@ def test_p4_timestamp_and_server_id_of_a_configured_place_are_filled_in() -> Non
     assert found.journal_created_s == log.log[1].journal_format.created_s
 
 
-# -- standby (P4) -----------------------------------------------------------------------------------------------------
+# -- standby (P4) ----------------------------------------------------------------------------------
 
 
 def test_p4_the_standby_has_a_start_of_its_own() -> None:
     log = source(identity=STANDBY)
     rules = replace(PAIR, standby_start=PositionConfig(journal="binlog.000002"))
     start = PositionConfig(journal="binlog.000099", offset=12345)
-    assert resolve_start(cursor=None, start=start, source=log, rules=rules).position.journal == "binlog.000002"
+    assert (
+        resolve_start(cursor=None, start=start, source=log, rules=rules).position.journal
+        == "binlog.000002"
+    )
     primary = source()
     rules = replace(PAIR, standby_start=start)
-    assert resolve_start(cursor=None, start="earliest", source=primary, rules=rules).position.offset == 4
+    assert (
+        resolve_start(cursor=None, start="earliest", source=primary, rules=rules).position.offset
+        == 4
+    )
 
 
 @pytest.mark.parametrize("start", ["earliest", PositionConfig(journal="binlog.000001"), at(0)])
@@ -526,6 +607,8 @@ def test_p4_a_standby_without_a_start_begins_at_its_current_end(start) -> None:
 
 def test_p3_a_configured_gtid_set_means_the_same_on_the_standby() -> None:
     log = source(identity=STANDBY)
-    decision = resolve_start(cursor=None, start=GtidConfig(gtid_set=f"{UUID}:1-2"), source=log, rules=PAIR)
+    decision = resolve_start(
+        cursor=None, start=GtidConfig(gtid_set=f"{UUID}:1-2"), source=log, rules=PAIR
+    )
     assert decision.position.gtid_set == f"{UUID}:1-2"
     assert not decision.by_offset

@@ -1,4 +1,5 @@
-"""The start on real servers: GTIDs switched on and off while it runs, search by time, primary and standby."""
+"""The start on real servers: GTIDs switched on and off while it runs, search by time, primary and
+standby."""
 
 from __future__ import annotations
 
@@ -26,19 +27,31 @@ from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.live.live import LiveSource
 from cdc_pipeline.source.live.standby import addresses, choose_server
 from tests.servers import Flavor, Server
-from tests.support.live_source import Event, archived_events, events_of, live_config, live_source, place
+from tests.support.live_source import (
+    Event,
+    archived_events,
+    events_of,
+    live_config,
+    live_source,
+    place,
+)
 
 pytestmark = pytest.mark.timeout(180)
 StartServer = Callable[..., Server]
 FLAVORS = pytest.mark.parametrize(
-    "flavor", [pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ],
 )
 MODES = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 
 
 @dataclass
 class Consumer:
-    """Reads run after run from where the decision table says; holds what was read and the cursor."""
+    """Reads run after run from where the decision table says; holds what was read and the
+    cursor."""
 
     source: LiveSource
     cursor: CursorState | None = None
@@ -63,7 +76,11 @@ class Consumer:
                 journal_created_s=chunk.journal_format.created_s,
             )
         at = Position(
-            last.journal, last.offset, last.timestamp_s, gtid_set=gtid_set, journal_created_s=last.journal_created_s
+            last.journal,
+            last.offset,
+            last.timestamp_s,
+            gtid_set=gtid_set,
+            journal_created_s=last.journal_created_s,
         )
         if not self.source.uses_gtids:
             at = replace(at, gtid_set="")  # as `pipeline.place` does
@@ -93,7 +110,9 @@ def set_mode(server: Server, to: str) -> None:
 
 
 @pytest.mark.mysql
-def test_p3_gtids_are_switched_on_and_off_and_on_and_nothing_is_lost_or_doubled(start_server: StartServer) -> None:
+def test_p3_gtids_are_switched_on_and_off_and_on_and_nothing_is_lost_or_doubled(
+    start_server: StartServer,
+) -> None:
     """The set stays whole, and no transaction without a GTID is passed over between those with
     one.
     """
@@ -109,14 +128,16 @@ def test_p3_gtids_are_switched_on_and_off_and_on_and_nothing_is_lost_or_doubled(
     assert consumer.cursor is not None
     assert consumer.cursor.gtid_set == server.gtid_set()
 
-    # A place with GTIDs before it, of which the cursor holds none: as a first run while GTIDs were off would leave it.
+    # A place with GTIDs before it, of which the cursor holds none: as a first run while GTIDs were
+    # off would leave it.
     insert(server)
     consumer.cursor = consumer.cursor.model_copy(update={"gtid_set": ""})
     decision = consumer.run()
     assert decision.reasons[0].startswith("P3: the server has begun to use GTIDs")
     assert consumer.cursor.gtid_set == server.gtid_set()
 
-    # Off and on again between two runs: those without a GTID stand after the cursor's set, and before others with one.
+    # Off and on again between two runs: those without a GTID stand after the cursor's set, and
+    # before others with one.
     set_mode(server, "OFF")
     insert(server, 3)
     server.flush_journal()
@@ -125,9 +146,13 @@ def test_p3_gtids_are_switched_on_and_off_and_on_and_nothing_is_lost_or_doubled(
     insert(server)
     source, cursor = consumer.source, consumer.cursor
     with pytest.raises(ServerSettingError, match="gtid_mode is ON") as refused:
-        consumer.run()  # by the cursor's set the server would send what comes after them, and say nothing
+        # by the cursor's set the server would send what comes after them, and say nothing
+        consumer.run()
     by_set = list(source.chunks(cursor.position, source.end_position()))
-    assert sum(int(np.count_nonzero(chunk.events["event_type"] == EventType.XID)) for chunk in by_set) == 2
+    assert (
+        sum(int(np.count_nonzero(chunk.events["event_type"] == EventType.XID)) for chunk in by_set)
+        == 2
+    )
     assert "ON_PERMISSIVE" in str(refused.value.next_step)
     consumer.events = [event for event in consumer.events if place(event) < cursor.position.order]
     set_mode(server, "ON_PERMISSIVE")
@@ -164,7 +189,8 @@ def test_p3_a_purged_journal_whose_transactions_are_all_known_is_no_gap(
     before = len(consumer.events)
     server.flush_journal()
     deadline = time.monotonic() + 20
-    while len(server.journals()) > 1:  # MariaDB keeps journals that its crash recovery may still need
+    # MariaDB keeps journals that its crash recovery may still need
+    while len(server.journals()) > 1:
         server.purge_to(server.end_position()[0])
         assert time.monotonic() < deadline
     insert(server, 3)
@@ -185,7 +211,9 @@ def begins(chunks: Iterable[Chunk]) -> list[tuple[tuple[int, int], int]]:
     for chunk in chunks:
         for row in grouping.apply(chunk).starts.tolist():
             event = chunk.events[row]
-            found.append((Position(chunk.journal, int(event["offset"])).order, int(event["commit_ts_us"])))
+            found.append(
+                (Position(chunk.journal, int(event["offset"])).order, int(event["commit_ts_us"]))
+            )
     return found
 
 
@@ -213,7 +241,8 @@ def test_k6_live_server_and_archive_find_the_first_commit_at_or_after_a_time(
         for number in range(3):
             begun, beside = threading.Event(), server.root_connection()
             cursor.execute("BEGIN")
-            cursor.execute("INSERT INTO a.t VALUES ()")  # its events carry this second, it commits in a later one
+            # its events carry this second, it commits in a later one
+            cursor.execute("INSERT INTO a.t VALUES ()")
             begun.set()
             until = time.monotonic() + 1.1
             while time.monotonic() < until:
@@ -227,7 +256,10 @@ def test_k6_live_server_and_archive_find_the_first_commit_at_or_after_a_time(
     live, archive = live_source(server), ArchiveSource(tmp_path / "archive")
     transactions = begins(archive.chunks(archive.earliest_position(), archive.end_position()))
     times = sorted({commit_us for _, commit_us in transactions})
-    asked = {t + step for t in times[:: max(1, len(times) // 6)] for step in (0, 1)} | {times[0] - 10**7, times[-1]}
+    asked = {t + step for t in times[:: max(1, len(times) // 6)] for step in (0, 1)} | {
+        times[0] - 10**7,
+        times[-1],
+    }
     for t_us in sorted(asked):
         expected = next(((order) for order, commit_us in transactions if commit_us >= t_us), None)
         for source in (archive, live):

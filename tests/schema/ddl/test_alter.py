@@ -121,14 +121,18 @@ unknown | ADD (a INT
 unknown | , ADD a INT
 add_column,unknown | ADD a INT,
 add_column,unknown | ADD a INT, FROBNICATE (1, 2)
-""".strip("\n").splitlines()
+""".strip("\n").splitlines()  # noqa: E501
 
 
 @pytest.mark.parametrize("line", CORPUS)
 def test_actions_are_named(line: str) -> None:
     kinds, _, text = line.partition("|")
-    actions = alter_actions(f"ALTER TABLE t {text.strip()}", "d", is_mariadb="vector VECTOR" not in text)
-    assert [action.kind.value for action in actions] == [kind for kind in kinds.strip().split(",") if kind]
+    actions = alter_actions(
+        f"ALTER TABLE t {text.strip()}", "d", is_mariadb="vector VECTOR" not in text
+    )
+    assert [action.kind.value for action in actions] == [
+        kind for kind in kinds.strip().split(",") if kind
+    ]
 
 
 def test_an_action_tells_its_parts() -> None:
@@ -167,7 +171,8 @@ def test_create_columns_gives_none_where_the_text_does_not_tell() -> None:
 def test_oracle_mode_and_real_as_float_change_types() -> None:
     oracle = SqlModes.from_bits(0x200, is_mariadb=True)
     created = create_columns(
-        "CREATE TABLE t (a NUMBER(10,2) PRIMARY KEY, b NUMBER, c VARCHAR2(10), d DATE, e RAW(5), f CLOB)",
+        "CREATE TABLE t (a NUMBER(10,2) PRIMARY KEY, b NUMBER, c VARCHAR2(10), d DATE, "
+        "e RAW(5), f CLOB)",
         is_mariadb=True, modes=oracle,
     )  # fmt: skip
     assert created is not None
@@ -185,7 +190,11 @@ def test_oracle_mode_and_real_as_float_change_types() -> None:
     [
         ("TIMESTAMP", SqlModes(), "explicit_defaults_for_timestamp"),
         ("TIMESTAMP NULL DEFAULT '2024-01-01 00:00:00'", SqlModes(), "time zone"),
-        ("TIMESTAMP NULL DEFAULT '2024-01-01 00:00:00'", SqlModes(time_zone="Europe/Berlin"), "time zone"),
+        (
+            "TIMESTAMP NULL DEFAULT '2024-01-01 00:00:00'",
+            SqlModes(time_zone="Europe/Berlin"),
+            "time zone",
+        ),
         ("DATE NOT NULL", SqlModes(), "zero date"),
         ("DATE DEFAULT '0000-00-00'", SqlModes(), "converts"),
         ("DATETIME DEFAULT '2024-00-10 00:00:00'", SqlModes(), "converts"),
@@ -197,7 +206,9 @@ def test_oracle_mode_and_real_as_float_change_types() -> None:
         ("INT NOT NULL AUTO_INCREMENT UNIQUE", SqlModes(), "numbers the existing rows"),
     ],
 )
-def test_k13_a_value_that_the_text_does_not_tell_is_refused(definition: str, modes: SqlModes, refused: str) -> None:
+def test_k13_a_value_that_the_text_does_not_tell_is_refused(
+    definition: str, modes: SqlModes, refused: str
+) -> None:
     (action,) = alter_actions(f"ALTER TABLE t ADD c {definition}", modes=modes)
     assert action.column is not None
     assert refused in backfill(action.column, modes=modes).refused
@@ -205,7 +216,9 @@ def test_k13_a_value_that_the_text_does_not_tell_is_refused(definition: str, mod
 
 def test_a_timestamp_constant_becomes_an_instant() -> None:
     modes = SqlModes(time_zone="-05:30")
-    (action,) = alter_actions("ALTER TABLE t ADD c TIMESTAMP NULL DEFAULT '2024-01-01 00:00:00'", modes=modes)
+    (action,) = alter_actions(
+        "ALTER TABLE t ADD c TIMESTAMP NULL DEFAULT '2024-01-01 00:00:00'", modes=modes
+    )
     assert action.column is not None
     assert backfill(action.column, modes=modes).sql == "TIMESTAMP'2024-01-01 05:30:00.000000+00:00'"
 

@@ -263,13 +263,14 @@ unknown | | XA
 unknown | | 'text'
 unknown | | DROP TABLE `t
 unknown | | DROP TABLE /* t
-"""
+"""  # noqa: E501
 
 
 def _rows() -> list[tuple[str, str, str]]:
     rows = []
     for line in CORPUS.strip().splitlines():
-        kind, tables, sql = (part.strip() for part in line.split(" | ", 2)) if line.count(" | ") > 1 else (
+        kind, tables, sql = (part.strip() for part in line.split(" | ",
+            2)) if line.count(" | ") > 1 else (
             line.split(" | ", 1)[0].strip(), "", line.split("| | ", 1)[1].strip()
         )  # fmt: skip
         rows.append((kind, tables, sql))
@@ -285,13 +286,16 @@ def test_kind_and_tables(kind: str, tables: str, sql: str) -> None:
         sql += "\n t (a INT)"
     statement = classify(sql, "d", is_mariadb=True)
     wanted = tuple(
-        tuple(name.split(".")) if "." in name else ("d", name) for name in (tables.split(",") if tables else [])
+        tuple(name.split(".")) if "." in name else ("d", name)
+        for name in (tables.split(",") if tables else [])
     )
     assert (statement.kind.value, statement.tables) == (kind, wanted)
 
 
 def _is_whole(sql: str) -> bool:
-    return "-- c" not in sql and all(token.kind is not TokenKind.BAD for token in tokenize(sql, is_mariadb=True))
+    return "-- c" not in sql and all(
+        token.kind is not TokenKind.BAD for token in tokenize(sql, is_mariadb=True)
+    )
 
 
 WHOLE = [row for row in ROWS if _is_whole(row[2])]
@@ -300,14 +304,29 @@ WHOLE = [row for row in ROWS if _is_whole(row[2])]
 @pytest.mark.parametrize(("kind", "tables", "sql"), WHOLE, ids=[sql[:60] for _, _, sql in WHOLE])
 def test_case_blanks_and_comments_do_not_matter(kind: str, tables: str, sql: str) -> None:
     tokens = list(tokenize(sql, is_mariadb=True))
-    words = {"ADD", "TABLE", "CREATE", "DROP", "ALTER", "RENAME", "TO", "INDEX", "SELECT", "ON", "IF", "EXISTS"}
+    words = {
+        "ADD",
+        "TABLE",
+        "CREATE",
+        "DROP",
+        "ALTER",
+        "RENAME",
+        "TO",
+        "INDEX",
+        "SELECT",
+        "ON",
+        "IF",
+        "EXISTS",
+    }
     spaced = "".join(
         ("\n/* c */\t" if not _joined(tokens, index) else "")
         + (sql[t.start : t.end].lower() if t.key in words else sql[t.start : t.end])
         for index, t in enumerate(tokens)
     )
     assert classify(spaced, "d", is_mariadb=True).kind.value == kind
-    assert classify(spaced, "d", is_mariadb=True).tables == classify(sql, "d", is_mariadb=True).tables
+    assert (
+        classify(spaced, "d", is_mariadb=True).tables == classify(sql, "d", is_mariadb=True).tables
+    )
 
 
 def _joined(tokens: list, index: int) -> bool:

@@ -31,13 +31,16 @@ TEXTS = {
     "ALTER TABLE t ADD b DECIMAL(10, 2) DEFAULT 7701.5, ADD c ENUM('a','b'), AUTO_INCREMENT=7702": (
         "ALTER TABLE t ADD b DECIMAL(10, 2) DEFAULT ?, ADD c ENUM(?,?), AUTO_INCREMENT=?"
     ),
-    f"ALTER TABLE t PARTITION BY LIST COLUMNS (c) (PARTITION p VALUES IN ('{CANARY}', 0x{CANARY.encode().hex()}))": (
-        "ALTER TABLE t PARTITION BY LIST COLUMNS (c) (PARTITION p VALUES IN (?, ?))"
-    ),
+    (
+        f"ALTER TABLE t PARTITION BY LIST COLUMNS (c) (PARTITION p VALUES IN ('{CANARY}', "
+        f"0x{CANARY.encode().hex()}))"
+    ): ("ALTER TABLE t PARTITION BY LIST COLUMNS (c) (PARTITION p VALUES IN (?, ?))"),
     f"CREATE USER u IDENTIFIED BY '{CANARY}'": "CREATE USER ({n} bytes)",
     f"SET PASSWORD FOR u = '{CANARY}'": "SET ({n} bytes)",
     f"GRANT ALL ON *.* TO u IDENTIFIED BY '{CANARY}'": "GRANT ({n} bytes)",
-    f"CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (PASSWORD '{CANARY}')": "CREATE SERVER ({n} bytes)",
+    (
+        f"CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (PASSWORD '{CANARY}')"
+    ): "CREATE SERVER ({n} bytes)",
     f"DROP TABLE t /* {CANARY} */": "DROP TABLE t",
     f"ALTER TABLE t COMMENT '{CANARY}": "ALTER TABLE shop.t ({n} bytes)",
     f"CREATE '{CANARY}'": "CREATE ({n} bytes)",
@@ -59,11 +62,22 @@ def _known(*_: str) -> KnownTable:
     return KnownTable(RecordedSource(columns=(column,), key=("id",)))
 
 
-@pytest.mark.parametrize("sql", [*TEXTS, f"ALTER TABLE users ADD x BIT(3) DEFAULT '{CANARY}'", f"FOO '{CANARY}'"])
+@pytest.mark.parametrize(
+    "sql", [*TEXTS, f"ALTER TABLE users ADD x BIT(3) DEFAULT '{CANARY}'", f"FOO '{CANARY}'"]
+)
 def test_k26_no_literal_is_in_a_decision_or_an_error(sql: str) -> None:
-    """F13: neither in the cut's decision, nor in the error of a statement that cannot be applied."""
+    """F13: neither in the cut's decision, nor in the error of a statement that cannot be
+    applied."""
     try:
-        decision = decide(sql, "shop", captured=lambda *_: True, known=_known, modes=MODES, journal="b.1", offset=4)
+        decision = decide(
+            sql,
+            "shop",
+            captured=lambda *_: True,
+            known=_known,
+            modes=MODES,
+            journal="b.1",
+            offset=4,
+        )
     except CdcError as error:
         told = str(error) + repr(error.as_dict())
     else:
@@ -98,8 +112,9 @@ def _shadow_sql(sql: str, *masked: str) -> str:
 def test_k26_a_shadow_keeps_only_the_literals_that_it_needs() -> None:
     """F13: the whole text of what a schema change tool ran stood in the cursor."""
     sql = (
-        f"ALTER TABLE _t_gho ADD a VARCHAR(9) CHARACTER SET 'latin1' DEFAULT _utf8mb4'x' COMMENT '{CANARY}', "
-        f"ADD b ENUM('p','q') DEFAULT 'q', ADD email INT DEFAULT -7, ENGINE='InnoDB', COMMENT='{CANARY}'"
+        "ALTER TABLE _t_gho ADD a VARCHAR(9) CHARACTER SET 'latin1' DEFAULT _utf8mb4'x' COMMENT "
+        f"'{CANARY}', ADD b ENUM('p','q') DEFAULT 'q', ADD email INT DEFAULT -7, ENGINE='InnoDB', "
+        f"COMMENT='{CANARY}'"
     )
     assert _shadow_sql(sql) == sql.replace(CANARY, "")
     masked = _shadow_sql(sql.replace("'x'", f"'{CANARY}'"), "Email")
@@ -112,10 +127,34 @@ def test_k26_a_shadow_keeps_only_the_literals_that_it_needs() -> None:
 def test_k26_broken_and_random_texts_give_nothing_away() -> None:
     """Whatever stands in quotes stays out, wherever a text is cut or put together."""
     rng = random.Random(26)
-    pieces = ["ALTER TABLE t ", "ADD a INT ", "DEFAULT ", "'{}'", '"{}"', "'it''s {}'", "'\\'{}'", "_utf8'{}'", ", "]
-    pieces += ["(", ")", "/*!50100 ", "*/ ", "/* {} */", "-- {}\n", "COMMENT ", "=", "`n` ", "x'41'", "N'{}'"]
+    pieces = [
+        "ALTER TABLE t ",
+        "ADD a INT ",
+        "DEFAULT ",
+        "'{}'",
+        '"{}"',
+        "'it''s {}'",
+        "'\\'{}'",
+        "_utf8'{}'",
+        ", ",
+    ]
+    pieces += [
+        "(",
+        ")",
+        "/*!50100 ",
+        "*/ ",
+        "/* {} */",
+        "-- {}\n",
+        "COMMENT ",
+        "=",
+        "`n` ",
+        "x'41'",
+        "N'{}'",
+    ]
     for _ in range(3000):
-        sql = "ALTER TABLE t " + "".join(rng.choices(pieces, k=rng.randint(1, 12))).replace("{}", CANARY)
+        sql = "ALTER TABLE t " + "".join(rng.choices(pieces, k=rng.randint(1, 12))).replace(
+            "{}", CANARY
+        )
         assert CANARY not in published(sql, "shop", modes=MODES), sql
         cut = sql[: rng.randint(0, len(sql))]
         shown = published(cut, "shop", modes=MODES)

@@ -1,4 +1,5 @@
-"""Types and defaults as real servers have them: a DDL text against information_schema and SELECT (K13)."""
+"""Types and defaults as real servers have them: a DDL text against information_schema and SELECT
+(K13)."""
 
 from __future__ import annotations
 
@@ -240,18 +241,30 @@ refused: INT AS (id + 1) PERSISTENT
 """.strip().splitlines()
 
 _FIXED = {
-    "double": "double", "float": "float", "date": "date", "datetime": "timestamp_ntz", "timestamp": "timestamp",
-    "time": "string", "year": "smallint", "json": "string", "enum": "string", "set": "string", "vector": "array<float>",
+    "double": "double", "float": "float", "date": "date", "datetime": "timestamp_ntz",
+    "timestamp": "timestamp",
+    "time": "string", "year": "smallint", "json": "string", "enum": "string", "set": "string",
+    "vector": "array<float>",
     "uuid": "string", "inet4": "string", "inet6": "string",
 }  # fmt: skip
-_GEOMETRIES = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"} | {
+_GEOMETRIES = {
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+} | {
     "geometrycollection",
     "geomcollection",
 }
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 
 
-def _wanted_type(data_type: str, column_type: str, charset: str | None, precision: int, scale: int) -> str:
+def _wanted_type(
+    data_type: str, column_type: str, charset: str | None, precision: int, scale: int
+) -> str:
     """Delta type by what information_schema says (docs/types.md), independent of the code under
     test.
     """
@@ -290,7 +303,12 @@ def _value(sql: str) -> Any:
         return datetime.fromisoformat(match[1]).astimezone(UTC).replace(tzinfo=None)
     body = re.fullmatch(r"'((?:[^'\\]|\\.)*)'", sql, re.DOTALL)
     assert body, sql
-    return re.sub(r"\\u([0-9a-f]{4})|\\(.)", lambda m: chr(int(m[1], 16)) if m[1] else m[2], body[1], flags=re.DOTALL)
+    return re.sub(
+        r"\\u([0-9a-f]{4})|\\(.)",
+        lambda m: chr(int(m[1], 16)) if m[1] else m[2],
+        body[1],
+        flags=re.DOTALL,
+    )
 
 
 def _selected(server: Server, database: str, delta: str, data_type: str) -> Any:
@@ -326,8 +344,9 @@ def test_k13_added_column_has_the_servers_type_and_value(
         cursor.execute(alter)
         connection.commit()
     (data_type, column_type, charset, precision, scale) = server.query(
-        "SELECT lower(data_type), lower(column_type), character_set_name, numeric_precision, numeric_scale"
-        f" FROM information_schema.columns WHERE table_schema = '{database}' AND table_name = 't' AND column_name = 'c'"
+        "SELECT lower(data_type), lower(column_type), character_set_name, numeric_precision, "
+        f"numeric_scale FROM information_schema.columns WHERE table_schema = '{database}' AND "
+        "table_name = 't' AND column_name = 'c'"
     )[0]
     if data_type in ("enum", "set"):
         charset = None

@@ -1,4 +1,5 @@
-"""Decisions, isolation and confirmation, from texts alone; what servers log is in test_journals.py."""
+"""Decisions, isolation and confirmation, from texts alone; what servers log is in
+test_journals.py."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from cdc_pipeline.schema.types import TargetColumn
 
 KNOWN = KnownTable(
     RecordedSource(
-        columns=(TargetColumn(name="a", delta_type="int"), TargetColumn(name="b", delta_type="string")), key=("a",)
+        columns=(
+            TargetColumn(name="a", delta_type="int"),
+            TargetColumn(name="b", delta_type="string"),
+        ),
+        key=("a",),
     )
 )
 
@@ -40,27 +45,36 @@ def said(sql: str, *, known: bool = True) -> Decision:
 
 
 def test_added_columns_and_their_values() -> None:
-    decision = said("ALTER TABLE t ADD c INT NOT NULL, ADD d VARCHAR(5) DEFAULT 'it''s', ADD INDEX i (c)")
+    decision = said(
+        "ALTER TABLE t ADD c INT NOT NULL, ADD d VARCHAR(5) DEFAULT 'it''s', ADD INDEX i (c)"
+    )
     (change,) = decision.changes
     assert change.table == ("d", "t")
     assert change.steps == (
         AddColumn(name="c", delta_type="int"),
         AddColumn(name="d", delta_type="string"),
         FillColumns(
-            values=(("c", "int", "CAST('0' AS int)"), ("d", "string", r"'it\u0027s'")), defaults=("c", "d"), seq="0"
+            values=(("c", "int", "CAST('0' AS int)"), ("d", "string", r"'it\u0027s'")),
+            defaults=("c", "d"),
+            seq="0",
         ),
     )
     assert [column.name for column in change.known.source.columns] == ["a", "b", "c", "d"]
     assert change.known.target_columns == change.known.source.columns
     assert decision.ddl.decision == "applied"
     assert decision.ddl.reason == "adds c; adds d; indexes do not exist in the lake"
-    assert (decision.ddl.journal, decision.ddl.offset, decision.ddl.tables) == ("binlog.000007", 1234, ("d.t",))
+    assert (decision.ddl.journal, decision.ddl.offset, decision.ddl.tables) == (
+        "binlog.000007",
+        1234,
+        ("d.t",),
+    )
 
 
 def test_a_created_target_has_columns_and_key() -> None:
     (target,) = said("CREATE TABLE u (a INT, b BIGINT UNSIGNED, PRIMARY KEY (B))").creates
     assert target.columns == (
-        TargetColumn(name="a", delta_type="int"), TargetColumn(name="b", delta_type="decimal(20,0)"),
+        TargetColumn(name="a", delta_type="int"), TargetColumn(name="b",
+            delta_type="decimal(20,0)"),
     )  # fmt: skip
     assert (target.key, target.may_exist) == (("b",), False)
     assert said("CREATE TABLE IF NOT EXISTS u (a INT PRIMARY KEY)").creates[0].may_exist
@@ -68,7 +82,8 @@ def test_a_created_target_has_columns_and_key() -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["DROP TABLE IF EXISTS u", "DROP TABLE u", "TRUNCATE u", "ALTER TABLE u DROP COLUMN a", "RENAME TABLE u TO x1",
+    ["DROP TABLE IF EXISTS u", "DROP TABLE u", "TRUNCATE u", "ALTER TABLE u DROP COLUMN a",
+        "RENAME TABLE u TO x1",
      "ALTER TABLE u MODIFY a GIZMO", "CREATE INDEX i ON u (a)", "DROP INDEX `PRIMARY` ON u"],
 )  # fmt: skip
 def test_a_captured_table_without_a_target_has_nothing_to_lose(sql: str) -> None:
@@ -79,7 +94,8 @@ def test_a_captured_table_without_a_target_has_nothing_to_lose(sql: str) -> None
     "sql",
     ["DROP TABLE x", "ALTER TABLE x ADD a GIZMO", "RENAME TABLE x TO x1", "TRUNCATE other.t",
      "INSERT INTO x VALUES (1)",
-     "DROP TEMPORARY TABLE t", "CREATE TEMPORARY TABLE t (a INT)", "BEGIN", "COMMIT", "SAVEPOINT s", "SET @a = 1",
+     "DROP TEMPORARY TABLE t", "CREATE TEMPORARY TABLE t (a INT)", "BEGIN", "COMMIT", "SAVEPOINT s",
+     "SET @a = 1",
      "XA START 'x'", "XA END 'x'", "XA COMMIT X'78',X'',1", "XA ROLLBACK 'x'", "ROLLBACK TO `s`",
      "DROP DATABASE other", "GRANT ALL ON *.* TO a", "# nothing"],
 )  # fmt: skip
@@ -90,12 +106,16 @@ def test_what_is_not_captured_is_ignored(sql: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "arrivals", "reason"),
     [
-        ("RENAME TABLE x TO u", {"u": "x"}, "d.x takes the name d.u, with rows that are unknown here"),
-        ("ALTER TABLE x RENAME TO u", {"u": "x"}, "d.x takes the name d.u, with rows that are unknown here"),
+        ("RENAME TABLE x TO u", {"u": "x"},
+            "d.x takes the name d.u, with rows that are unknown here"),
+        ("ALTER TABLE x RENAME TO u", {"u": "x"},
+            "d.x takes the name d.u, with rows that are unknown here"),
         ("RENAME TABLE t TO x", {}, "d.t no longer has a table: its target is kept unchanged"),
-        ("RENAME TABLE t TO x, x2 TO t", {"t": "x2"}, "d.x2 takes the name d.t, with rows that are unknown here"),
+        ("RENAME TABLE t TO x, x2 TO t", {"t": "x2"},
+            "d.x2 takes the name d.t, with rows that are unknown here"),
         ("RENAME TABLE t TO u, x TO t", {"u": "t", "t": "x"},
-         "the target of d.u takes over the rows of d.t; d.x takes the name d.t, with rows that are unknown here"),
+         "the target of d.u takes over the rows of d.t; d.x takes the name d.t, with rows that "
+         "are unknown here"),
     ],
 )  # fmt: skip
 def test_k28_a_decision_names_each_table_that_takes_a_captured_name(
@@ -111,7 +131,8 @@ def test_k28_a_decision_names_each_table_that_takes_a_captured_name(
     ["CREATE TABLE t (a INT PRIMARY KEY)",
      "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE t", "ALTER TABLE t ADD c GIZMO",
      "ALTER TABLE t ADD c INT PRIMARY KEY",
-     "ALTER TABLE t ENGINE=BLACKHOLE", "ALTER IGNORE TABLE t ADD UNIQUE (b)", "FROBNICATE t", "DROP TABLE `t",
+     "ALTER TABLE t ENGINE=BLACKHOLE", "ALTER IGNORE TABLE t ADD UNIQUE (b)", "FROBNICATE t",
+     "DROP TABLE `t",
      "ALTER TABLE t ADD c JSON DEFAULT (JSON_OBJECT())", "CREATE TABLE t SELECT 1"],
 )  # fmt: skip
 def test_what_cannot_be_applied_stops_with_its_place_and_the_way_out(sql: str) -> None:
@@ -124,7 +145,8 @@ def test_what_cannot_be_applied_stops_with_its_place_and_the_way_out(sql: str) -
 
 @pytest.mark.parametrize(
     "sql",
-    ["XA PREPARE 'x'", "XA COMMIT x", "XA ROLLBACK 1, 'x'", "XA COMMIT X'61',X'',1 ONE PHASE", "ROLLBACK TO",
+    ["XA PREPARE 'x'", "XA COMMIT x", "XA ROLLBACK 1, 'x'", "XA COMMIT X'61',X'',1 ONE PHASE",
+        "ROLLBACK TO",
      "CALL p()",
      "SELECT f()", "INSERT INTO t VALUES (1)", "UPDATE x JOIN t ON x.a = t.a SET x.b = 1"],
 )  # fmt: skip
@@ -194,7 +216,11 @@ def test_k13_a_table_map_confirms_whatever_the_order_of_columns() -> None:
     ("columns", "key", "told"),
     [
         (KNOWN.source.columns[:1], ("a",), "`b` is not in the lake"),
-        ((*KNOWN.source.columns, TargetColumn(name="z", delta_type="int")), ("a",), "`z` is not in the table map"),
+        (
+            (*KNOWN.source.columns, TargetColumn(name="z", delta_type="int")),
+            ("a",),
+            "`z` is not in the table map",
+        ),
         (
             (TargetColumn(name="a", delta_type="bigint"), KNOWN.source.columns[1]),
             ("a",),

@@ -1,4 +1,5 @@
-"""DDL as both servers log it: decided, applied to a model of the lake, and confirmed by the table maps (K13)."""
+"""DDL as both servers log it: decided, applied to a model of the lake, and confirmed by the table
+maps (K13)."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ class Lake:
             offset=said.offset,
         )
         for create in decision.creates:
-            self.tables[create.table[1]] = KnownTable(RecordedSource(columns=create.columns, key=create.key))
+            self.tables[create.table[1]] = KnownTable(
+                RecordedSource(columns=create.columns, key=create.key)
+            )
         for change in decision.changes:
             self.tables[change.table[1]] = change.known
             fills = [step for step in change.steps if isinstance(step, FillColumns)]
@@ -57,7 +60,9 @@ class Lake:
 
 
 def _decoded(deleted: Deleted) -> Any:
-    rows = decode_rows([RowsSelection(deleted.chunk, np.array([deleted.row], np.int64))], deleted.schema, epoch=0)
+    rows = decode_rows(
+        [RowsSelection(deleted.chunk, np.array([deleted.row], np.int64))], deleted.schema, epoch=0
+    )
     assert not rows.invalid
     value = rows.before.column("c")[0].as_py()
     return value.astimezone(UTC).replace(tzinfo=None) if getattr(value, "tzinfo", None) else value
@@ -110,22 +115,30 @@ def _tables(server: Server, database: str, *statements: str) -> list[Said | Tabl
 
 CREATES = [
     "CREATE TABLE t (a INT, b VARCHAR(10), PRIMARY KEY (b, a))",
-    "CREATE TABLE t (`a` INT NOT NULL, `b` INT, PRIMARY KEY USING BTREE (`b` DESC), KEY (a), UNIQUE KEY u (a, b))",
-    "CREATE TABLE IF NOT EXISTS t (a SERIAL PRIMARY KEY, b TEXT CHARACTER SET latin1) COMMENT='x, (y' ENGINE=InnoDB",
+    "CREATE TABLE t (`a` INT NOT NULL, `b` INT, PRIMARY KEY USING BTREE (`b` DESC), KEY (a), "
+    "UNIQUE KEY u (a, b))",
+    "CREATE TABLE IF NOT EXISTS t (a SERIAL PRIMARY KEY, b TEXT CHARACTER SET latin1) COMMENT='x, "
+    "(y' ENGINE=InnoDB",
     "CREATE TABLE t (A INT, b TEXT, primary key (a), FULLTEXT (b)) CHARSET = utf8mb4",
-    "CREATE TABLE t (a INT PRIMARY KEY, b TEXT, c CHAR(3), d ENUM('x')) DEFAULT CHARACTER SET binary",
-    "CREATE TABLE t (a INT KEY, b INT AS (a + 1) STORED, c INT GENERATED ALWAYS AS (a) VIRTUAL COMMENT 'z')",
-    "CREATE TABLE t (a VARCHAR(300), b INT CHECK (b > 0), PRIMARY KEY (a(10)), CONSTRAINT k CHECK (b < 9))",
+    "CREATE TABLE t (a INT PRIMARY KEY, b TEXT, c CHAR(3), d ENUM('x')) DEFAULT "
+    "CHARACTER SET binary",
+    "CREATE TABLE t (a INT KEY, b INT AS (a + 1) STORED, c INT GENERATED ALWAYS AS (a) "
+    "VIRTUAL COMMENT 'z')",
+    "CREATE TABLE t (a VARCHAR(300), b INT CHECK (b > 0), PRIMARY KEY (a(10)), CONSTRAINT "
+    "k CHECK (b < 9))",
     "CREATE TABLE t (a INT, b INT, PRIMARY KEY (a, b)) PARTITION BY HASH (a) PARTITIONS 2",
     "CREATE TABLE `t` (a INT PRIMARY KEY, `b,c` INT) -- c",
 ]
 
 
 @pytest.mark.parametrize("sql", CREATES[:-1])
-def test_k13_create_table_is_confirmed_by_its_table_map(server: Server, fresh_database: str, sql: str) -> None:
+def test_k13_create_table_is_confirmed_by_its_table_map(
+    server: Server, fresh_database: str, sql: str
+) -> None:
     lake = Lake(server, fresh_database)
     maps = 0
-    for entry in _tables(server, fresh_database, "SET sql_mode = ''", sql, "INSERT INTO t (a, b) VALUES (1, 2)" if
+    for entry in _tables(server, fresh_database, "SET sql_mode = ''", sql,
+        "INSERT INTO t (a, b) VALUES (1, 2)" if
                          " AS (" not in sql else "INSERT INTO t (a) VALUES (1)"):  # fmt: skip
         if isinstance(entry, Said):
             lake.apply(entry)
@@ -137,8 +150,8 @@ def test_k13_create_table_is_confirmed_by_its_table_map(server: Server, fresh_da
 
 SETUP = (
     "CREATE TABLE t (a INT PRIMARY KEY, b INT, c VARCHAR(10))",
-    "CREATE TABLE p (a INT PRIMARY KEY, b INT) PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (10), "
-    "PARTITION p1 VALUES LESS THAN (20))",
+    "CREATE TABLE p (a INT PRIMARY KEY, b INT) PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS "
+    "THAN (10), PARTITION p1 VALUES LESS THAN (20))",
 )
 # expected outcome | statements; the last one's outcome counts
 OUTCOMES = """
@@ -203,7 +216,7 @@ statement | SET SESSION binlog_format = 'STATEMENT' ; INSERT INTO t VALUES (1, 2
 statement | SET SESSION binlog_format = 'STATEMENT' ; UPDATE t SET b = 3 WHERE a = 1
 statement | SET SESSION binlog_format = 'STATEMENT' ; DELETE FROM t
 ignored | CREATE DATABASE IF NOT EXISTS other ; CREATE OR REPLACE VIEW v AS SELECT 1
-""".strip().splitlines()
+""".strip().splitlines()  # noqa: E501
 # MariaDB does not log a CREATE TABLE IF NOT EXISTS that found its table.
 MYSQL_OUTCOMES = ["recorded | CREATE TABLE IF NOT EXISTS t (a INT)"]
 MARIADB_OUTCOMES = """

@@ -1,4 +1,5 @@
-"""Each kind of schema change under each policy, from texts alone (K13): steps, what is recorded, or why it stops."""
+"""Each kind of schema change under each policy, from texts alone (K13): steps, what is recorded, or
+why it stops."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl.create import create_columns
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPosition, TableState, decide
+from cdc_pipeline.schema.evolution.changes import (
+    Decision,
+    KnownTable,
+    RowPosition,
+    TableState,
+    decide,
+)
 from cdc_pipeline.schema.evolution.shadows import Shadow
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, TableChange
 from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
@@ -22,8 +29,9 @@ from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 
 TABLE = (
-    "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(10), e ENUM('x','y'), tm TIME, dt DATETIME(3), "
-    "dc DECIMAL(10,2), f FLOAT, u INT UNSIGNED, by4 BINARY(4), l1 VARCHAR(9) CHARACTER SET latin1)"
+    "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(10), e ENUM('x','y'), tm TIME, dt "
+    "DATETIME(3), dc DECIMAL(10,2), f FLOAT, u INT UNSIGNED, by4 BINARY(4), l1 VARCHAR(9) "
+    "CHARACTER SET latin1)"
 )
 
 
@@ -38,7 +46,9 @@ def state_of(sql: str) -> TableState:
 
 
 STATE = state_of(TABLE)
-KNOWN = KnownTable(RecordedSource(columns=target_columns(STATE.schema), key=STATE.schema.key_names), name="d.t")
+KNOWN = KnownTable(
+    RecordedSource(columns=target_columns(STATE.schema), key=STATE.schema.key_names), name="d.t"
+)
 
 
 def said(
@@ -100,10 +110,12 @@ CASES: list[tuple[str, dict[str, Any], list[str] | str]] = [
     ("DROP COLUMN a, ADD a INT", {"features": ()}, ["fill (('a', 'int', 'NULL'),)"]),
     ("DROP COLUMN a, ADD a DATE", {"features": ()}, ["add a__v2 date"]),
     ("RENAME COLUMN a TO z", {}, ["rename a z"]),
-    ("RENAME COLUMN a TO z", {"rename_column": "new_column"}, ["add z int", "fill (('z', 'int', '`a`'),)"]),
+    ("RENAME COLUMN a TO z", {"rename_column": "new_column"},
+        ["add z int", "fill (('z', 'int', '`a`'),)"]),
     ("RENAME COLUMN a TO z", {"features": ()}, ["add z int", "fill (('z', 'int', '`a`'),)"]),
     ("RENAME COLUMN a TO z", {"rename_column": "stop"}, "stop: renamed"),
-    ("RENAME COLUMN a TO b, RENAME COLUMN b TO a", {}, ["rename a a__renaming", "rename b a", "rename a__renaming b"]),
+    ("RENAME COLUMN a TO b, RENAME COLUMN b TO a", {},
+        ["rename a a__renaming", "rename b a", "rename a__renaming b"]),
     ("CHANGE a A INT", {}, ["rename a a__renaming", "rename a__renaming A"]),
     ("DROP COLUMN b, RENAME COLUMN a TO b", {}, ["rename b b__dropped", "rename a b"]),
     ("MODIFY a BIGINT NOT NULL AFTER b", {}, ["widen a bigint"]),
@@ -112,32 +124,40 @@ CASES: list[tuple[str, dict[str, Any], list[str] | str]] = [
     (
         "MODIFY a BIGINT",
         {"features": ("columnMapping",)},
-        ["add a__converted bigint", "fill (('a__converted', 'bigint', 'CAST(`a` AS bigint)'),)", "drop a",
+        ["add a__converted bigint", "fill (('a__converted', 'bigint', 'CAST(`a` AS bigint)'),)",
+            "drop a",
          "rename a__converted a"],
     ),
     ("MODIFY u BIGINT UNSIGNED", {}, ["widen u decimal(20,0)"]),
     ("MODIFY u INT", {}, []),
-    ("MODIFY u INT", {"strict": False}, ["check CAST(`u` AS decimal(20,0)) BETWEEN -2147483648 AND 2147483647 "
+    ("MODIFY u INT", {"strict": False},
+        ["check CAST(`u` AS decimal(20,0)) BETWEEN -2147483648 AND 2147483647 "
                                          "`u`: values were cut to the new range"]),
     ("MODIFY f DOUBLE", {}, ["widen f double"]),
     ("MODIFY f DOUBLE(9,2)", {}, "stop: rounds"),
     ("MODIFY dc DECIMAL(12,4)", {}, ["widen dc decimal(12,4)"]),
     ("MODIFY dc DECIMAL(10,1)", {}, "stop: rewrites values"),
     ("MODIFY dc DECIMAL(10,1)", {"incompatible": "rewrite"},
-     ["add dc__converted decimal(10,1)", "fill (('dc__converted', 'decimal(10,1)', 'round(`dc`, 1)'),)", "drop dc",
+     ["add dc__converted decimal(10,1)",
+         "fill (('dc__converted', 'decimal(10,1)', 'round(`dc`, 1)'),)", "drop dc",
       "rename dc__converted dc"]),
     ("MODIFY e ENUM('x','y','z')", {}, []),
     ("MODIFY e ENUM('y','x')", {}, []),
-    ("MODIFY e ENUM('x')", {}, ["check `e` NOT IN ('y') `e`: values with a removed label became others"]),
+    ("MODIFY e ENUM('x')", {},
+        ["check `e` NOT IN ('y') `e`: values with a removed label became others"]),
     ("MODIFY e VARCHAR(9)", {}, []),
     ("MODIFY dt DATETIME(6)", {}, []),
-    ("MODIFY dt DATETIME", {}, ["check date_part('SECOND', `dt`) = round(date_part('SECOND', `dt`), 0) "
+    ("MODIFY dt DATETIME", {},
+        ["check date_part('SECOND', `dt`) = round(date_part('SECOND', `dt`), 0) "
                                 "`dt`: fractions were rounded"]),
     ("MODIFY tm TIME(2)", {}, "stop: rewrites values"),
-    ("MODIFY tm TIME(2)", {"incompatible": "rewrite"}, ["fill (('tm', 'string', \"concat(`tm`, '.00')\"),)"]),
-    ("MODIFY by4 BINARY(6)", {"incompatible": "rewrite"}, ["fill (('by4', 'binary', \"rpad(`by4`, 6, X'00')\"),)"]),
+    ("MODIFY tm TIME(2)", {"incompatible": "rewrite"},
+        ["fill (('tm', 'string', \"concat(`tm`, '.00')\"),)"]),
+    ("MODIFY by4 BINARY(6)", {"incompatible": "rewrite"},
+        ["fill (('by4', 'binary', \"rpad(`by4`, 6, X'00')\"),)"]),
     ("MODIFY b VARCHAR(90)", {}, []),
-    ("MODIFY b VARCHAR(3)", {"strict": False}, ["check char_length(`b`) <= 3 `b`: texts were cut to the new length"]),
+    ("MODIFY b VARCHAR(3)", {"strict": False},
+        ["check char_length(`b`) <= 3 `b`: texts were cut to the new length"]),
     ("MODIFY b CHAR(20)", {}, ["check `b` NOT LIKE '% ' `b`: trailing blanks were dropped"]),
     ("MODIFY b VARCHAR(90) CHARACTER SET latin1", {"strict": False}, "stop: may lose characters"),
     ("MODIFY b DATE", {}, "stop: converts every value"),
@@ -145,11 +165,13 @@ CASES: list[tuple[str, dict[str, Any], list[str] | str]] = [
     ("MODIFY b DATE", {"incompatible": "new_column"}, ["add b__v2 date"]),
     ("MODIFY id DATE", {"incompatible": "new_column"}, "stop: in the key"),
     ("MODIFY a VARCHAR(20)", {"incompatible": "rewrite"},
-     ["add a__converted string", "fill (('a__converted', 'string', 'CAST(`a` AS string)'),)", "drop a",
+     ["add a__converted string", "fill (('a__converted', 'string', 'CAST(`a` AS string)'),)",
+         "drop a",
       "rename a__converted a"]),
     ("MODIFY id BIGINT AUTO_INCREMENT", {},
      ["check `id` <> 0 `id`: AUTO_INCREMENT may have numbered rows with 0", "widen id bigint"]),
-    ("MODIFY a INT NOT NULL", {"strict": False}, ["check `a` IS NOT NULL `a`: NULLs were replaced by another value"]),
+    ("MODIFY a INT NOT NULL", {"strict": False},
+        ["check `a` IS NOT NULL `a`: NULLs were replaced by another value"]),
     ("MODIFY a INT AS (id + 1)", {}, "stop: generated"),
     ("MODIFY a INT DEFAULT 7 COMMENT 'x' FIRST", {}, []),
     ("CONVERT TO CHARACTER SET utf8mb4", {"strict": False}, []),
@@ -159,7 +181,8 @@ CASES: list[tuple[str, dict[str, Any], list[str] | str]] = [
     ("DROP PRIMARY KEY, ADD PRIMARY KEY (id)", {"change_key": "stop"}, "stop: another primary key"),
     ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", {}, "stop: another primary key"),
     ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", {"change_key": "apply"}, []),
-    ("DROP PRIMARY KEY, ADD n INT AUTO_INCREMENT PRIMARY KEY", {"change_key": "apply"}, "stop: another primary key"),
+    ("DROP PRIMARY KEY, ADD n INT AUTO_INCREMENT PRIMARY KEY", {"change_key": "apply"},
+        "stop: another primary key"),
     ("DROP PRIMARY KEY", {"change_key": "apply"}, "stop: is dropped"),
     ("DROP COLUMN id", {}, "stop: primary key"),
     ("DROP PARTITION p", {}, "stop: without row events"),
@@ -168,7 +191,9 @@ CASES: list[tuple[str, dict[str, Any], list[str] | str]] = [
 
 
 @pytest.mark.parametrize(("action", "options", "expected"), CASES)
-def test_k13_every_kind_under_every_policy(action: str, options: dict[str, Any], expected: list[str] | str) -> None:
+def test_k13_every_kind_under_every_policy(
+    action: str, options: dict[str, Any], expected: list[str] | str
+) -> None:
     sql = f"ALTER TABLE t {action}"
     if isinstance(expected, str):
         with pytest.raises(UnsupportedDdlError, match=expected.removeprefix("stop: ")) as caught:
@@ -186,7 +211,8 @@ def test_k13_every_kind_under_every_policy(action: str, options: dict[str, Any],
 
 
 def check_target(change: TableChange) -> None:
-    """What is recorded is what the steps lead to, and every column on the way can be told from what was before."""
+    """What is recorded is what the steps lead to, and every column on the way can be told from what
+    was before."""
     states = [KNOWN.target_columns]
     for step in change.steps:
         after = columns_after(states[-1], step)
@@ -204,7 +230,9 @@ def test_k13_kept_columns_are_recorded_and_known() -> None:
     assert TargetColumn(name="a", delta_type="int") in change.known.target_columns
     again = changed("ALTER TABLE t ADD a DATE", known=change.known, features=())
     assert again.known.target_name("a") == "a__v2"
-    once_more = changed("ALTER TABLE t MODIFY a DATETIME", known=again.known, incompatible="new_column", features=())
+    once_more = changed(
+        "ALTER TABLE t MODIFY a DATETIME", known=again.known, incompatible="new_column", features=()
+    )
     assert once_more.known.target_name("a") == "a__v3"
 
 
@@ -262,7 +290,11 @@ def test_a_target_follows_its_table_where_the_policy_says_so() -> None:
 
 def test_k28_rows_go_with_the_name_and_the_change_goes_with_the_rows() -> None:
     carried, left = said("ALTER TABLE t ADD q INT, RENAME TO v").changes
-    assert (shown(carried), carried.new_name, carried.is_carried) == (["add q int"], ("d", "v"), True)
+    assert (shown(carried), carried.new_name, carried.is_carried) == (
+        ["add q int"],
+        ("d", "v"),
+        True,
+    )
     assert (shown(left), left.known.source.gone, left.is_carried) == ([], True, False)
     _, removed = said("RENAME TABLE t TO v", drop_table="apply").changes
     assert (shown(removed), removed.known.source.gone) == (["remove drop_table 77 5 g:1"], True)
@@ -294,7 +326,8 @@ def test_pitfall_8_a_swap_brings_what_was_made_of_the_shadow() -> None:
     )
     decision = said(SWAP, shadows=kept)
     (change,) = decision.changes
-    assert shown(change) == ["widen a bigint", "add q int", "fill (('q', 'int', \"CAST('5' AS int)\"),)",
+    assert shown(change) == ["widen a bigint", "add q int",
+        "fill (('q', 'int', \"CAST('5' AS int)\"),)",
                              "widen a decimal(30,0)"]  # fmt: skip
     assert [step.defaults for step in change.steps if isinstance(step, FillColumns)] == [("q",)]
     assert change.new_name == ("d", "t")
@@ -312,8 +345,14 @@ def test_pitfall_8_a_swap_brings_what_was_made_of_the_shadow() -> None:
         (("CREATE TABLE _t_gho LIKE v",), "like another table"),
         (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD UNIQUE (a)"), "drops rows"),
         (("CREATE TABLE _t_gho LIKE t", "CREATE UNIQUE INDEX i ON _t_gho (a)"), "unique index"),
-        (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho RENAME COLUMN a TO z"), "renamed columns"),
-        (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD q DATETIME DEFAULT NOW()"), "time of the ALTER"),
+        (
+            ("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho RENAME COLUMN a TO z"),
+            "renamed columns",
+        ),
+        (
+            ("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD q DATETIME DEFAULT NOW()"),
+            "time of the ALTER",
+        ),
         (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho GIZMO"), "cannot be read"),
         (("CREATE TABLE _t_gho LIKE t", "DROP TABLE _t_gho"), "was not seen"),
     ],
@@ -328,7 +367,13 @@ def test_pitfall_8_what_a_copy_may_lose_stops(statements: tuple[str, ...], why: 
 def test_pitfall_7_an_unreadable_text_stops_only_where_it_may_reach_a_captured_table() -> None:
     assert said("FROBNICATE other.thing WITH 5", default_database="other").ignored
     assert said("FROBNICATE thing").ignored
-    for text in ("FROBNICATE t", "FROBNICATE `d`.`t`", "FROBNICATE x 'd.t'", "FROBNICATE DATABASE d", "DROP TABLE `v"):
+    for text in (
+        "FROBNICATE t",
+        "FROBNICATE `d`.`t`",
+        "FROBNICATE x 'd.t'",
+        "FROBNICATE DATABASE d",
+        "DROP TABLE `v",
+    ):
         with pytest.raises(UnsupportedDdlError):
             said(text)
     with pytest.raises(UnsupportedDdlError):
@@ -350,7 +395,9 @@ def test_k13_an_unreadable_alter_is_passed_where_the_catalog_proves_the_columns(
 def test_k23_a_copy_into_a_shadow_computes_stored_columns_again() -> None:
     """Whatever was made of the shadow: its rows were written in another session (K23)."""
     state = state_of(TABLE.removesuffix(")") + ", g DECIMAL(20,9) AS (a / 3) STORED)")
-    known = KnownTable(RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t")
+    known = KnownTable(
+        RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names), name="d.t"
+    )
     with pytest.raises(UnsupportedDdlError, match="generated column `g`"):
         said(
             SWAP,
@@ -362,7 +409,8 @@ def test_k23_a_copy_into_a_shadow_computes_stored_columns_again() -> None:
 
 
 def test_k23_an_unreadable_alter_that_may_rewrite_values_stops_whatever_the_catalog_says() -> None:
-    """Delta types are not all that decides a value: labels, charsets, and a column that is dropped and added (K23)."""
+    """Delta types are not all that decides a value: labels, charsets, and a column that is dropped
+    and added (K23)."""
     for sql, catalog in (
         ("ALTER TABLE t GIZMO, DROP COLUMN a, ADD a INT", TABLE),
         ("ALTER TABLE t GIZMO", TABLE.replace("ENUM('x','y')", "ENUM('y','x')")),
@@ -383,7 +431,12 @@ def test_k13_other_tables_of_a_target_keep_values_from_being_changed() -> None:
 
 
 def test_widened_then_compared_types_hold_all_values() -> None:
-    steps = [changed(f"ALTER TABLE t MODIFY u {kind}") for kind in ("BIGINT UNSIGNED", "DECIMAL(30,5)")]
+    steps = [
+        changed(f"ALTER TABLE t MODIFY u {kind}") for kind in ("BIGINT UNSIGNED", "DECIMAL(30,5)")
+    ]
     targets = [next(c.delta_type for c in s.known.target_columns if c.name == "u") for s in steps]
     assert targets == ["decimal(20,0)", "decimal(30,5)"]
-    assert reduce(columns_after, steps[-1].steps, KNOWN.target_columns) == steps[-1].known.target_columns
+    assert (
+        reduce(columns_after, steps[-1].steps, KNOWN.target_columns)
+        == steps[-1].known.target_columns
+    )

@@ -1,4 +1,5 @@
-"""What real servers do to values when a column's type changes, against what `value_changes` says of it (K13)."""
+"""What real servers do to values when a column's type changes, against what `value_changes` says of
+it (K13)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
 from cdc_pipeline.schema.ddl.create import create_columns
 from cdc_pipeline.schema.ddl.tokens import SqlModes
-from cdc_pipeline.schema.evolution.value_changes import Effect, ValueChange, common_type, is_lossless, value_change
+from cdc_pipeline.schema.evolution.value_changes import (
+    Effect,
+    ValueChange,
+    common_type,
+    is_lossless,
+    value_change,
+)
 from cdc_pipeline.schema.history.apply_ddl import resolved_column
 from tests.servers import Server
 
@@ -114,7 +121,9 @@ def lines(text: str) -> list[list[str]]:
 
 
 def definition(text: str, *, is_mariadb: bool) -> tuple[Column, ColumnDefinition]:
-    created = create_columns(f"CREATE TABLE t (c {text}, id INT PRIMARY KEY)", is_mariadb=is_mariadb)
+    created = create_columns(
+        f"CREATE TABLE t (c {text}, id INT PRIMARY KEY)", is_mariadb=is_mariadb
+    )
     assert created is not None, text
     found = created.columns[0]
     return resolved_column(found, "utf8mb4"), found
@@ -125,7 +134,9 @@ def changed(
 ) -> ValueChange:
     before, _ = definition(old, is_mariadb=is_mariadb)
     column, after = definition(new, is_mariadb=is_mariadb)
-    return value_change(before, replace(after, column=column), SqlModes(strict=strict, trims_char=trims_char))
+    return value_change(
+        before, replace(after, column=column), SqlModes(strict=strict, trims_char=trims_char)
+    )
 
 
 class Session:
@@ -143,7 +154,9 @@ class Session:
         """Values before and after the change, in order."""
         run = self._cursor.execute
         run("DROP TABLE IF EXISTS t")
-        run(f"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, c {old}) DEFAULT CHARSET = utf8mb4")
+        run(
+            f"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, c {old}) DEFAULT CHARSET = utf8mb4"
+        )
         for value in values.split(", ") if "(" not in values and "{" not in values else [values]:
             run(f"INSERT INTO t (c) VALUES ({value})")
         before = self._read(old)
@@ -156,7 +169,13 @@ class Session:
         return self._cursor.fetchall()
 
     def _read(self, kind: str) -> list[Any]:
-        shown = "c + 0" if kind.startswith("BIT") else "ST_AsText(c)" if kind in ("GEOMETRY", "POINT") else "c"
+        shown = (
+            "c + 0"
+            if kind.startswith("BIT")
+            else "ST_AsText(c)"
+            if kind in ("GEOMETRY", "POINT")
+            else "c"
+        )
         shown = "CAST(c AS CHAR)" if kind.split()[0].split("(")[0] in _AS_TEXT else shown
         self._cursor.execute(f"SELECT {shown} FROM t ORDER BY id")
         return [row[0] for row in self._cursor.fetchall()]
@@ -169,14 +188,20 @@ _AS_TEXT = {"JSON", "TIME", "DATE", "DATETIME", "TIMESTAMP", "UUID"}
 def session(request: pytest.FixtureRequest) -> Session:
     flavor = request.param
     server = request.getfixturevalue(f"{flavor}_server")
-    return Session(server, request.getfixturevalue(f"{flavor}_database"), is_mariadb=flavor == "mariadb")
+    return Session(
+        server, request.getfixturevalue(f"{flavor}_database"), is_mariadb=flavor == "mariadb"
+    )
 
 
 def alike(old: Any, new: Any, *, kind: str) -> bool:
     if kind == "FLOAT" and old is not None:
         # FLOAT is shown with six digits.
         return struct.unpack("<f", struct.pack("<f", new))[0] == pytest.approx(old, rel=1e-6)
-    if isinstance(old, str) and isinstance(new, str) and kind in ("DATE", "DATETIME", "TIMESTAMP NULL", "DATETIME(6)"):
+    if (
+        isinstance(old, str)
+        and isinstance(new, str)
+        and kind in ("DATE", "DATETIME", "TIMESTAMP NULL", "DATETIME(6)")
+    ):
         return new.split(".")[0].startswith(old.split(".")[0])
     return bool(old == new)
 
@@ -187,7 +212,12 @@ def test_k13_values_that_are_said_to_stay_stay(session: Session) -> None:
         assert change.effect in (Effect.SAME, Effect.RETYPED), (old, new, change)
         before, after = session.values(old, values, new)
         assert len(before) == len(after)
-        assert all(alike(a, b, kind=old) for a, b in zip(before, after, strict=True)), (old, new, before, after)
+        assert all(alike(a, b, kind=old) for a, b in zip(before, after, strict=True)), (
+            old,
+            new,
+            before,
+            after,
+        )
 
 
 def test_k13_converted_values_are_what_the_server_makes_of_them(session: Session) -> None:
@@ -257,7 +287,8 @@ def test_k23_a_timestamp_that_is_not_null_without_saying_so(session: Session) ->
 
 
 def test_k23_a_char_that_is_read_with_its_blanks_is_copied_with_them(session: Session) -> None:
-    """PAD_CHAR_TO_FULL_LENGTH is in the statement's own sql_mode; where that is not known, it may be on (K23)."""
+    """PAD_CHAR_TO_FULL_LENGTH is in the statement's own sql_mode; where that is not known, it may
+    be on (K23)."""
     session.run("SET sql_mode = 'STRICT_TRANS_TABLES,PAD_CHAR_TO_FULL_LENGTH'")
     _, after = session.values("CHAR(5)", "'a'", "VARCHAR(9)")
     assert after == ["a    "]

@@ -1,4 +1,5 @@
-"""A server's log from a place to its end through the schema history, as a run reads it, without lake or Spark."""
+"""A server's log from a place to its end through the schema history, as a run reads it, without
+lake or Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Reading:
     """Consecutive runs over one log.
 
     Attributes:
-        rows: (table, values by column) of the after images of all runs, in the order of the log, table by table.
+        rows: (table, values by column) of the after images of all runs, in the order of the log,
+            table by table.
         schemas: of each decoded table map, in order.
         changes: as they were decoded, in order.
     """
@@ -100,7 +102,9 @@ class Reading:
 
     def _read(self, chunks: Any, schemas: Schemas) -> None:
         is_mariadb = self._server.flavor == "mariadb"
-        rules = StatementRules(self._filter, is_mariadb=is_mariadb, config=self._config, followed=())
+        rules = StatementRules(
+            self._filter, is_mariadb=is_mariadb, config=self._config, followed=()
+        )
         slices: list[EventSlice] = []
 
         def take(pieces: Sequence[EventSlice]) -> bool:
@@ -116,7 +120,9 @@ class Reading:
                 for table in decoder.decode([piece]).tables:
                     self.schemas.append(table.rows.schema)
                     self.changes.append(table.rows)
-                    self.rows += [(table.rows.schema.table, row) for row in table.rows.after.to_pylist()]
+                    self.rows += [
+                        (table.rows.schema.table, row) for row in table.rows.after.to_pylist()
+                    ]
             slices.clear()
         self.notes += [note.text for note in schemas.take_notes()]
         schemas.save(None, source_time_us=-1)
@@ -139,7 +145,10 @@ class Reading:
 
 def selected(server: Server, database: str, table: str, order: str = "id") -> list[dict[str, Any]]:
     """The table's rows as the server's own SELECT gives them (its columns in their own order)."""
-    with server.root_connection(database=database, charset="utf8mb4") as connection, connection.cursor() as cursor:
+    with (
+        server.root_connection(database=database, charset="utf8mb4") as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute(f"SELECT * FROM `{table}` ORDER BY `{order}`")
         names = [column[0] for column in cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -1,4 +1,5 @@
-"""The schema history itself: versions by place, what is kept, what a rerun sees, ALTER TABLE in the server's order."""
+"""The schema history itself: versions by place, what is kept, what a rerun sees, ALTER TABLE in the
+server's order."""
 
 from __future__ import annotations
 
@@ -20,16 +21,25 @@ pytestmark = pytest.mark.timeout(60)
 
 def version(offset: int, *names: str, epoch: int = 1, time_us: int = -1) -> Version:
     columns = tuple(Column(name, Kind.INT32, -1, 0, nullable=True) for name in names)
-    return Version(LogPosition(epoch, 1, offset), Origin.DDL, TableSchema("d", "t", columns, (0,)), time_us=time_us)
+    return Version(
+        LogPosition(epoch, 1, offset),
+        Origin.DDL,
+        TableSchema("d", "t", columns, (0,)),
+        time_us=time_us,
+    )
 
 
-def names_at(history: SchemaHistory, offset: int, *, epoch: int = 1, table: str = "t") -> list[str] | None:
+def names_at(
+    history: SchemaHistory, offset: int, *, epoch: int = 1, table: str = "t"
+) -> list[str] | None:
     found = history.at("d", table, LogPosition(epoch, 1, offset))
     return None if found is None or found.schema is None else list(found.schema.column_names)
 
 
 @given(st.lists(st.integers(1, 50), unique=True), st.integers(0, 60))
-def test_the_latest_version_up_to_a_place_holds_whatever_the_order_of_adding(offsets: list[int], asked: int) -> None:
+def test_the_latest_version_up_to_a_place_holds_whatever_the_order_of_adding(
+    offsets: list[int], asked: int
+) -> None:
     history = SchemaHistory()
     for offset in offsets:
         history.add("d", "t", version(offset, f"c{offset}"))
@@ -91,7 +101,8 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     assert file.read() == SchemaHistory()
 
 
-# What the servers answer is in `test_the_order_of_columns_is_the_servers`; here: what cannot be known is said.
+# What the servers answer is in `test_the_order_of_columns_is_the_servers`; here: what cannot be
+# known is said.
 UNCERTAIN = [
     "ALTER TABLE t ADD COLUMN a INT",
     "ALTER TABLE t DROP COLUMN nowhere",
@@ -141,20 +152,22 @@ def test_the_order_of_columns_is_the_servers(server: Server, fresh_database: str
         server.execute(sql)
         history = SchemaHistory()
         for offset, said in ((1, create), (2, sql)):
-            logged = LoggedStatement(said, fresh_database, LogPosition(1, 1, offset), is_mariadb=is_mariadb)
+            logged = LoggedStatement(
+                said, fresh_database, LogPosition(1, 1, offset), is_mariadb=is_mariadb
+            )
             apply(history, logged, lambda _database, _table: True)
         found = history.at(fresh_database, "t", LogPosition(1, 1, 3))
         assert found is not None, sql
         assert found.schema is not None, (sql, found.why)
         columns = server.query(
-            "SELECT column_name FROM information_schema.columns WHERE table_name = 't' AND table_schema = %s "
-            "ORDER BY ordinal_position",
+            "SELECT column_name FROM information_schema.columns WHERE table_name = 't' AND "
+            "table_schema = %s ORDER BY ordinal_position",
             (fresh_database,),
         )
         assert list(found.schema.column_names) == [name for (name,) in columns], sql
         keys = server.query(
-            "SELECT column_name FROM information_schema.statistics WHERE index_name = 'PRIMARY' AND table_name = 't' "
-            "AND table_schema = %s ORDER BY seq_in_index",
+            "SELECT column_name FROM information_schema.statistics WHERE index_name = 'PRIMARY' "
+            "AND table_name = 't' AND table_schema = %s ORDER BY seq_in_index",
             (fresh_database,),
         )
         assert list(found.schema.key_names) == [name for (name,) in keys], sql
@@ -172,12 +185,18 @@ def test_k23_labels_that_their_charset_does_not_have_are_not_what_the_text_says(
     ]
     for sql, is_known in cases:
         history = SchemaHistory()
-        apply(history, LoggedStatement(sql, "d", LogPosition(1, 1, 5)), lambda _database, _table: True)
+        apply(
+            history, LoggedStatement(sql, "d", LogPosition(1, 1, 5)), lambda _database, _table: True
+        )
         version = history.at("d", "t", LogPosition(1, 1, 9))
         assert version is not None
         assert (version.schema is not None) is is_known, sql
     convert = "ALTER TABLE t CONVERT TO CHARACTER SET ascii"
-    apply(history, LoggedStatement(convert, "d", LogPosition(1, 1, 15)), lambda _database, _table: True)
+    apply(
+        history,
+        LoggedStatement(convert, "d", LogPosition(1, 1, 15)),
+        lambda _database, _table: True,
+    )
     version = history.at("d", "t", LogPosition(1, 1, 19))
     assert version is not None
     assert version.schema is None

@@ -1,4 +1,5 @@
-"""A session that changes its row image in mid-stream: what is present says what changed, and SELECT agrees (K10)."""
+"""A session that changes its row image in mid-stream: what is present says what changed, and SELECT
+agrees (K10)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def replay(table: dict[int, dict[str, Any]], rows: DecodedRows) -> set[tuple[boo
     before_there = present(rows.before_present, len(names))
     after_there = present(rows.after_present, len(names))
     for at, op in enumerate(rows.op.tolist()):
-        new = {name: after[at][name] for name, there in zip(names, after_there[at], strict=True) if there}
+        new = {
+            name: after[at][name]
+            for name, there in zip(names, after_there[at], strict=True)
+            if there
+        }
         if op == INSERT:
             table[new["id"]] = new
             continue
@@ -43,7 +48,8 @@ def test_b_the_image_is_switched_inside_a_stream_and_a_transaction(
     server.execute_all(
         "SET GLOBAL binlog_row_metadata = 'MINIMAL'",
         f"USE `{fresh_database}`",
-        "CREATE TABLE t (id INT PRIMARY KEY, a INT UNSIGNED, b VARCHAR(9) CHARACTER SET latin1, x TEXT, y BLOB)",
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT UNSIGNED, b VARCHAR(9) CHARACTER SET "
+        "latin1, x TEXT, y BLOB)",
     )
     try:
         reading = Reading(server, fresh_database, tmp_path)
@@ -51,7 +57,8 @@ def test_b_the_image_is_switched_inside_a_stream_and_a_transaction(
         for image in ("FULL", "MINIMAL", "NOBLOB", "FULL", "NOBLOB", "MINIMAL"):
             server.execute_all(
                 f"SET SESSION binlog_row_image = '{image}'",
-                f"INSERT INTO t VALUES ({number}, 4294967295, 'ä', 'x', 'y'), ({number + 1}, 1, NULL, NULL, NULL)",
+                f"INSERT INTO t VALUES ({number}, 4294967295, 'ä', 'x', 'y'), ({number + 1}, 1, "
+                "NULL, NULL, NULL)",
                 f"UPDATE t SET a = a - 1 WHERE id >= {number - 1} AND a > 0",
                 f"UPDATE t SET b = NULL, y = 'z{number}' WHERE id = {number}",
                 f"UPDATE t SET id = id + 1000, x = NULL WHERE id = {number + 1}",

@@ -22,13 +22,15 @@ from tests.servers import Server
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(120)]
 
-# The servers' defaults. MINIMAL carries the same on both; MariaDB's is in the test of UUID and addresses.
+# The servers' defaults. MINIMAL carries the same on both; MariaDB's is in the test of UUID and
+# addresses.
 LEVELS = [("mysql", "MINIMAL"), ("mariadb", "NO_LOG")]
 
 
 @pytest.fixture(params=LEVELS, ids=["mysql-minimal", "mariadb-no_log"])
 def below(request: pytest.FixtureRequest) -> Any:
-    """(server, database): a shared server that logs less than full row metadata while the test runs."""
+    """(server, database): a shared server that logs less than full row metadata while the test
+    runs."""
     flavor, level = request.param
     server: Server = request.getfixturevalue(f"{flavor}_server")
     database: str = request.getfixturevalue(f"{flavor}_database")
@@ -40,18 +42,19 @@ def below(request: pytest.FixtureRequest) -> Any:
 
 
 TABLE = (
-    "CREATE TABLE t (id INT UNSIGNED NOT NULL, part SMALLINT UNSIGNED NOT NULL, u8 TINYINT UNSIGNED, i8 TINYINT, "
-    "u24 MEDIUMINT UNSIGNED, u64 BIGINT UNSIGNED, d DECIMAL(12,3) UNSIGNED, f DOUBLE, y YEAR, l VARCHAR(20) CHARACTER "
-    "SET latin1, own VARCHAR(30), c CHAR(5) CHARACTER SET cp1251, x TEXT CHARACTER SET utf16, "
-    "e ENUM('a','ü','it''s','b\\\\c') CHARACTER SET latin1, s SET('x','ü','z') CHARACTER SET latin1, b BINARY(6), v "
-    "VARBINARY(9), bl BLOB, at DATETIME(3), bi BIT(9), PRIMARY KEY (part, id))"
+    "CREATE TABLE t (id INT UNSIGNED NOT NULL, part SMALLINT UNSIGNED NOT NULL, u8 TINYINT "
+    "UNSIGNED, i8 TINYINT, u24 MEDIUMINT UNSIGNED, u64 BIGINT UNSIGNED, d DECIMAL(12,3) UNSIGNED, "
+    "f DOUBLE, y YEAR, l VARCHAR(20) CHARACTER SET latin1, own VARCHAR(30), c CHAR(5) CHARACTER "
+    "SET cp1251, x TEXT CHARACTER SET utf16, e ENUM('a','ü','it''s','b\\\\c') CHARACTER SET "
+    "latin1, s SET('x','ü','z') CHARACTER SET latin1, b BINARY(6), v VARBINARY(9), bl BLOB, at "
+    "DATETIME(3), bi BIT(9), PRIMARY KEY (part, id))"
 )
 ROWS = (
-    "INSERT INTO t VALUES (4294967295, 65535, 255, -128, 16777215, 18446744073709551615, 999999999.999, -0.5, 2024, "
-    "'Äß\u0178', 'äő', 'жук', '漢字', 'ü', 'x,z', x'616200', x'00ff', x'80', '2024-02-29 01:02:03.456', b'101010101'), "
-    "(1, 2, 0, 127, 1, 0, 0, 1e100, 1999, '', '', '', '', 'it''s', '', '', '', '', '1999-12-31 23:59:59.999', b'1'), "
-    "(3, 4, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'b\\\\c', NULL, NULL, NULL, NULL, NULL, "
-    "NULL)"
+    "INSERT INTO t VALUES (4294967295, 65535, 255, -128, 16777215, 18446744073709551615, "
+    "999999999.999, -0.5, 2024, 'Äß\u0178', 'äő', 'жук', '漢字', 'ü', 'x,z', x'616200', x'00ff', "
+    "x'80', '2024-02-29 01:02:03.456', b'101010101'), (1, 2, 0, 127, 1, 0, 0, 1e100, 1999, '', '', "
+    "'', '', 'it''s', '', '', '', '', '1999-12-31 23:59:59.999', b'1'), (3, 4, NULL, NULL, NULL, "
+    "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'b\\\\c', NULL, NULL, NULL, NULL, NULL, NULL)"
 )
 
 
@@ -62,7 +65,9 @@ def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of SELECT with BIT as a number and SET as the server writes it."""
     return [
-        row | {"bi": None if row["bi"] is None else int.from_bytes(row["bi"], "big")} if "bi" in row else row
+        row | {"bi": None if row["bi"] is None else int.from_bytes(row["bi"], "big")}
+        if "bi" in row
+        else row
         for row in rows
     ]
 
@@ -80,12 +85,16 @@ def test_every_value_is_what_select_shows(below: tuple[Server, str], tmp_path: P
     (schema,) = reading.schemas
     assert schema.key_names == ("part", "id")
     assert [row["u8"] for row in by_key(reading.of("t"))] == [0, None, 255]
-    assert {version.origin for version in reading.history().versions(database, "t")} == {Origin.CATALOG}
+    assert {version.origin for version in reading.history().versions(database, "t")} == {
+        Origin.CATALOG
+    }
 
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_columns_of_a_ddl_are_those_of_full_metadata(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_columns_of_a_ddl_are_those_of_full_metadata(
+    below: tuple[Server, str], tmp_path: Path
+) -> None:
     """The same table: by its CREATE TABLE under the lower level, and by its map under FULL."""
     server, database = below
     server.execute("SET NAMES utf8mb4")
@@ -106,7 +115,10 @@ def test_columns_of_a_ddl_are_those_of_full_metadata(below: tuple[Server, str], 
 @pytest.mark.parametrize("runs", [1, 2])
 def test_ddl_in_mid_stream(below: tuple[Server, str], tmp_path: Path, runs: int) -> None:
     server, database = below
-    server.execute("CREATE TABLE m (id INT PRIMARY KEY, a INT, b INT UNSIGNED, c VARCHAR(9) CHARACTER SET latin1)")
+    server.execute(
+        "CREATE TABLE m (id INT PRIMARY KEY, a INT, b INT UNSIGNED, c VARCHAR(9) "
+        "CHARACTER SET latin1)"
+    )
     reading = Reading(server, database, tmp_path)
     reading.begin()
     wanted: list[dict[str, Any]] = []
@@ -118,17 +130,29 @@ def test_ddl_in_mid_stream(below: tuple[Server, str], tmp_path: Path, runs: int)
         ("m", "ALTER TABLE m CHANGE z b INT UNSIGNED AFTER bb, MODIFY y BIGINT UNSIGNED AFTER id"),
         ("m", "ALTER TABLE m MODIFY c VARCHAR(9) CHARACTER SET utf8mb4 FIRST, ADD e ENUM('q','ü')"),
         ("n", "RENAME TABLE m TO n"),
-        ("n", "ALTER TABLE n RENAME COLUMN b TO bb, RENAME COLUMN bb TO b, ADD UNIQUE (c), COMMENT 'x'"),
+        (
+            "n",
+            "ALTER TABLE n RENAME COLUMN b TO bb, RENAME COLUMN bb TO b, ADD UNIQUE "
+            "(c), COMMENT 'x'",
+        ),
     ]
     # After a rename the table has a new name, but its history goes on.
     for number, (table, ddl) in enumerate(steps):
         if ddl:
             server.execute(ddl)
-        names = [row[0] for row in server.query(f"SHOW COLUMNS FROM `{table}`") if row[0] not in ("c", "e")]
+        names = [
+            row[0]
+            for row in server.query(f"SHOW COLUMNS FROM `{table}`")
+            if row[0] not in ("c", "e")
+        ]
         base = {"b": 4000000000, "bb": 4100000000, "z": 4200000000}
-        values = ", ".join(str(base.get(name, 0) + number * 10 + at) for at, name in enumerate(names))
+        values = ", ".join(
+            str(base.get(name, 0) + number * 10 + at) for at, name in enumerate(names)
+        )
         server.execute(f"DELETE FROM `{table}`")
-        server.execute(f"INSERT INTO `{table}` ({', '.join(names)}, c) VALUES ({values}, 'ä{number}')")
+        server.execute(
+            f"INSERT INTO `{table}` ({', '.join(names)}, c) VALUES ({values}, 'ä{number}')"
+        )
         wanted += selected(server, database, table, "c")
         if runs == 2:
             reading.run()
@@ -140,13 +164,17 @@ def test_ddl_in_mid_stream(below: tuple[Server, str], tmp_path: Path, runs: int)
 @pytest.mark.mysql
 @pytest.mark.mariadb
 def test_a_start_in_the_past_with_ddl_in_between(below: tuple[Server, str], tmp_path: Path) -> None:
-    """The catalog of now is wrong for what came before the rename: that table stops, the other one is decoded."""
+    """The catalog of now is wrong for what came before the rename: that table stops, the other one
+    is decoded."""
     server, database = below
     server.execute_all(
         "CREATE TABLE calm (id INT PRIMARY KEY, a INT UNSIGNED)",
         "CREATE TABLE moved (id INT PRIMARY KEY, a INT, b INT)",
     )
-    calm, moved = Reading(server, database, tmp_path / "calm"), Reading(server, database, tmp_path / "moved")
+    calm, moved = (
+        Reading(server, database, tmp_path / "calm"),
+        Reading(server, database, tmp_path / "moved"),
+    )
     server.execute("INSERT INTO calm VALUES (1, 4294967295)")
     calm.run()
     assert calm.of("calm") == selected(server, database, "calm")
@@ -169,7 +197,9 @@ def test_a_start_in_the_past_with_ddl_in_between(below: tuple[Server, str], tmp_
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a_change_that_was_not_logged_is_a_contradiction(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_a_change_that_was_not_logged_is_a_contradiction(
+    below: tuple[Server, str], tmp_path: Path
+) -> None:
     server, database = below
     server.execute("CREATE TABLE k (id INT PRIMARY KEY, a INT)")
     reading = Reading(server, database, tmp_path)
@@ -189,7 +219,9 @@ def test_a_change_that_was_not_logged_is_a_contradiction(below: tuple[Server, st
     )  # fmt: skip
     reading.at = type(reading.at)(*server.end_position())
     server.execute("INSERT INTO k VALUES (2, 3)")
-    with pytest.raises(SchemaError, match="`a` is known as int, the table map has bigint") as caught:
+    with pytest.raises(
+        SchemaError, match="`a` is known as int, the table map has bigint"
+    ) as caught:
         reading.run()
     assert str(caught.value.got) == "id int, a bigint"
 
@@ -198,11 +230,16 @@ def test_a_change_that_was_not_logged_is_a_contradiction(below: tuple[Server, st
 @pytest.mark.mariadb
 def test_the_event_decides_not_the_variable(below: tuple[Server, str], tmp_path: Path) -> None:
     server, database = below
-    server.execute_all("SET GLOBAL binlog_row_metadata = 'FULL'", "CREATE TABLE v (id INT PRIMARY KEY, a INT UNSIGNED)")
+    server.execute_all(
+        "SET GLOBAL binlog_row_metadata = 'FULL'",
+        "CREATE TABLE v (id INT PRIMARY KEY, a INT UNSIGNED)",
+    )
     reading = Reading(server, database, tmp_path, asks=False)
     server.execute("INSERT INTO v VALUES (1, 4294967295)")
     level = "MINIMAL" if server.flavor == "mysql" else "NO_LOG"
-    server.execute_all(f"SET GLOBAL binlog_row_metadata = '{level}'", "INSERT INTO v VALUES (2, 4294967294)")
+    server.execute_all(
+        f"SET GLOBAL binlog_row_metadata = '{level}'", "INSERT INTO v VALUES (2, 4294967294)"
+    )
     reading.run()
     assert reading.of("v") == selected(server, database, "v")
     (version,) = reading.history().versions(database, "v")
@@ -211,12 +248,15 @@ def test_the_event_decides_not_the_variable(below: tuple[Server, str], tmp_path:
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_journals_alone_know_what_their_statements_create(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_journals_alone_know_what_their_statements_create(
+    below: tuple[Server, str], tmp_path: Path
+) -> None:
     server, database = below
     server.execute("CREATE TABLE before_all (id INT PRIMARY KEY)")
     server.flush_journal()
     server.execute_all(
-        "CREATE TABLE w (id INT PRIMARY KEY, a TINYINT UNSIGNED, s VARCHAR(3) CHARACTER SET latin1)",
+        "CREATE TABLE w (id INT PRIMARY KEY, a TINYINT UNSIGNED, s VARCHAR(3) "
+        "CHARACTER SET latin1)",
         "INSERT INTO w VALUES (1, 255, 'ü')",
     )
     server.flush_journal()
@@ -226,7 +266,9 @@ def test_journals_alone_know_what_their_statements_create(below: tuple[Server, s
     reading = Reading(server, database, tmp_path)
     reading.run_files([files[-3]])
     assert reading.of("w") == selected(server, database, "w")
-    with pytest.raises(MetadataMissingError, match="no statement in the part of the log that was read created it"):
+    with pytest.raises(
+        MetadataMissingError, match="no statement in the part of the log that was read created it"
+    ):
         reading.run_files([files[-2]])
 
 
@@ -244,13 +286,16 @@ def test_uuid_and_addresses_are_told_by_the_catalog(
     try:
         reading = Reading(server, database, tmp_path)
         reading.recorded = lambda _database, table: (
-            KnownTable(RecordedSource(columns=(TargetColumn(name="u", delta_type="binary"),), key=()))
+            KnownTable(
+                RecordedSource(columns=(TargetColumn(name="u", delta_type="binary"),), key=())
+            )
             if table == "kept"
             else None
         )
         server.execute_all(
-            "INSERT INTO g VALUES (1, '123e4567-e89b-12d3-a456-426655440000', '192.0.2.1', '2001:db8::ff00:42:8329', "
-            "x'00ff'), (2, '00000000-0000-0000-0000-000000000000', '0.0.0.0', '::', x''), (3, NULL, NULL, NULL, NULL)",
+            "INSERT INTO g VALUES (1, '123e4567-e89b-12d3-a456-426655440000', '192.0.2.1', "
+            "'2001:db8::ff00:42:8329', x'00ff'), (2, '00000000-0000-0000-0000-000000000000', "
+            "'0.0.0.0', '::', x''), (3, NULL, NULL, NULL, NULL)",
             "INSERT INTO kept SELECT id, u FROM g WHERE id = 1",
         )
         reading.run()
@@ -258,7 +303,9 @@ def test_uuid_and_addresses_are_told_by_the_catalog(
         kinds = {schema.table: schema.columns[1].kind for schema in reading.schemas}
         assert kinds == {"g": Kind.UUID, "kept": Kind.BINARY}
         assert [len(row["u"]) for row in reading.of("kept")] == [16]
-        assert reading.notes == ["column `u` is uuid at the source; its target was created with binary and keeps it"]
+        assert reading.notes == [
+            "column `u` is uuid at the source; its target was created with binary and keeps it"
+        ]
     finally:
         server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
 
@@ -290,13 +337,17 @@ def test_a_generated_invisible_key_is_in_the_logged_text(
 
 @pytest.mark.mariadb
 @pytest.mark.torture
-def test_texts_of_the_same_width_are_told_by_their_charset(mariadb_server: Server, mariadb_database: str) -> None:
-    """A full table map is asked beyond for bytes of 4 or 16 alone: each question reads the log once more."""
+def test_texts_of_the_same_width_are_told_by_their_charset(
+    mariadb_server: Server, mariadb_database: str
+) -> None:
+    """A full table map is asked beyond for bytes of 4 or 16 alone: each question reads the log once
+    more."""
     server = mariadb_server
     server.flush_journal()
     server.execute_all(
         f"USE `{mariadb_database}`",
-        "CREATE TABLE texts (a CHAR(4) CHARACTER SET latin1, b CHAR(1) CHARACTER SET utf8mb4, c BINARY(5), d INT)",
+        "CREATE TABLE texts (a CHAR(4) CHARACTER SET latin1, b CHAR(1) CHARACTER SET utf8mb4, c "
+        "BINARY(5), d INT)",
         "CREATE TABLE addresses (a CHAR(4) CHARACTER SET latin1, b INET4, d INT)",
         "INSERT INTO texts VALUES ('abcd', 'x', x'00', 1)",
         "INSERT INTO addresses VALUES ('abcd', '192.0.2.1', 1)",

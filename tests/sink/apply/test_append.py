@@ -102,17 +102,23 @@ ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", 
 LOG = "Manual Update"  # Delta's name of a commit that no command of its own made
 
 
-def batch(sink: DeltaSink, number: int, changes: Sequence[Change], *, place: int, exact: bool = True) -> Cut:
+def batch(
+    sink: DeltaSink, number: int, changes: Sequence[Change], *, place: int, exact: bool = True
+) -> Cut:
     staged = sink.begin(number)
     plan = target_of(ORDERS).with_state(exact=exact)
     if number == 1:
         staged.create(plan)
     staged.add(decoded(ORDERS, changes, first_place=place), plan)
-    return sink.finish(staged.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number))))
+    return sink.finish(
+        staged.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number)))
+    )
 
 
 def rows(sink: DeltaSink) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in newest_rows(sink.paths.table("shop.orders"), "id", "total"))
+    return sorted(
+        tuple(row.values()) for row in newest_rows(sink.paths.table("shop.orders"), "id", "total")
+    )
 
 
 def actions(sink: DeltaSink, version: int) -> dict[str, list[Any]]:
@@ -139,13 +145,21 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(sink: 
     assert [transaction["version"] for transaction in actions(sink, 2)["txn"]] == [32]
     assert "remove" not in actions(sink, 2)
 
-    # The same rows once more, and one that is there: a replay, an overlap. Not exact: keys are looked up.
+    # The same rows once more, and one that is there: a replay, an overlap. Not exact: keys are
+    # looked up.
     batch(sink, 3, [insert(id=7, total=70), insert(id=8, total=8)], place=30, exact=False)
     assert rows(sink) == [*((n, n) for n in range(7)), (7, 70), (8, 8)]
     # Older than the row that is there, or inserted and gone: nothing.
-    batch(sink, 4, [insert(id=7, total=71), insert(id=9, total=9), delete(id=9, total=9)], place=25, exact=False)
+    batch(
+        sink,
+        4,
+        [insert(id=7, total=71), insert(id=9, total=9), delete(id=9, total=9)],
+        place=25,
+        exact=False,
+    )
     assert rows(sink) == [*((n, n) for n in range(7)), (7, 70), (8, 8)]
-    # Updates are never appended, exact or not; a key that moves leaves no ghost; a file without rows goes.
+    # Updates are never appended, exact or not; a key that moves leaves no ghost; a file without
+    # rows goes.
     changes = [update({"id": n, "total": n}, {"id": n + 100, "total": n}) for n in range(5)]
     batch(sink, 5, [*changes, delete(id=5, total=5)], place=40)
     assert rows(sink) == [(6, 6), (7, 70), (8, 8), *((n + 100, n) for n in range(5))]
@@ -158,34 +172,51 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(sink: 
     assert len(actions(sink, 5)["remove"]) == 2
     # Columns may have other names in the files than in the table.
     table = table_at(sink.paths.table("shop.orders"))
-    sink.spark.session().sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").collect()
-    batch(sink, 6, [update({"id": 6, "total": 6}, {"id": 6, "total": 60}), insert(id=9, total=9)], place=50)
+    sink.spark.session().sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    ).collect()
+    batch(
+        sink,
+        6,
+        [update({"id": 6, "total": 6}, {"id": 6, "total": 60}), insert(id=9, total=9)],
+        place=50,
+    )
     assert rows(sink) == [(6, 60), (7, 70), (8, 8), (9, 9), *((n + 100, n) for n in range(5))]
 
 
 def literal(value: Any, delta_type: str) -> str:
     text = value.isoformat() if isinstance(value, datetime) else str(value).lower()
-    return f"X'{value.hex()}'" if isinstance(value, bytes) else f"CAST({text_literal(text)} AS {delta_type})"
+    return (
+        f"X'{value.hex()}'"
+        if isinstance(value, bytes)
+        else f"CAST({text_literal(text)} AS {delta_type})"
+    )
 
 
 @pytest.mark.spark
 def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every plain type: appended, found by each value and its statistics, changed by a key of two columns; across a
-    checkpoint; and changed by Spark's own way in the same files."""
+    """Every plain type: appended, found by each value and its statistics, changed by a key of two
+    columns; across a checkpoint; and changed by Spark's own way in the same files."""
     session, path = sink.spark.session(), sink.paths.table("shop.every")
     held = [dict(row) for row in VALUES]
     record = record_batch(sink, 1, (EVERY, [insert(**row) for row in held], 10))
     sink.finish(record)
-    assert [file.name.rpartition(".zstd")[1] for file in path.glob("*.parquet")] == [".zstd"], "Arrow's, not Spark's"
+    assert [file.name.rpartition(".zstd")[1] for file in path.glob("*.parquet")] == [".zstd"], (
+        "Arrow's, not Spark's"
+    )
     frame = session.read.format("delta").load(str(path))
     types = {c.name: c.delta_type for c in record.targets[0].spec.columns}
     for row in held[:2]:
-        where = " AND ".join(f"{name} = {literal(value, types[name])}" for name, value in row.items())
+        where = " AND ".join(
+            f"{name} = {literal(value, types[name])}" for name, value in row.items()
+        )
         assert frame.where(where).count() == 1, where
     assert frame.where("year IS NULL").count() == 1
-    session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')").collect()
+    session.sql(
+        f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')"
+    ).collect()
     for number in range(2, 5):
         if number == 4:
             monkeypatch.setattr(upserting, "plain_types", lambda *_, **__: None)
@@ -202,12 +233,21 @@ def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
     assert log is not None
     own: Any = session
     delta_log = own._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(own._jsparkSession, str(path))
-    there = [json.loads(text) for text in delta_log.startTransaction().snapshot().allFiles().toJSON().collectAsList()]
+    there = [
+        json.loads(text)
+        for text in delta_log.startTransaction().snapshot().allFiles().toJSON().collectAsList()
+    ]
     told = active_adds(path, log.version)
     assert told is not None
 
     def facts(add: dict[str, Any]) -> Any:
-        return add["path"], add["size"], add["stats"], add.get("deletionVector"), add["modificationTime"]
+        return (
+            add["path"],
+            add["size"],
+            add["stats"],
+            add.get("deletionVector"),
+            add["modificationTime"],
+        )
 
     assert sorted(map(facts, told), key=str) == sorted(map(facts, there), key=str)
     assert {add["path"].split(".")[1] for add in told} == {"zstd", "snappy"}, "files of both ways"
@@ -221,7 +261,9 @@ def stored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-def test_k16_another_writer_is_met_with_another_try(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k16_another_writer_is_met_with_another_try(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it wrote stays; the batch is applied to that, once."""
     batch(sink, 1, [insert(id=n, total=n) for n in range(5)], place=10)
     commit = TableCommit.commit
@@ -229,11 +271,18 @@ def test_k16_another_writer_is_met_with_another_try(sink: DeltaSink, monkeypatch
 
     def late(self: TableCommit, **named: Any) -> int:
         if others:
-            sink.spark.session().sql(others.pop().format(table_at(sink.paths.table("shop.orders")))).collect()
+            sink.spark.session().sql(
+                others.pop().format(table_at(sink.paths.table("shop.orders")))
+            ).collect()
         return commit(self, **named)
 
     monkeypatch.setattr(TableCommit, "commit", late)
-    batch(sink, 2, [update({"id": 1, "total": 1}, {"id": 1, "total": 10}), insert(id=6, total=6)], place=20)
+    batch(
+        sink,
+        2,
+        [update({"id": 1, "total": 1}, {"id": 1, "total": 10}), insert(id=6, total=6)],
+        place=20,
+    )
     assert rows(sink) == [(1, 10), *((n, n) for n in (2, 3, 4, 6))]
     assert [version["version"] for version in actions(sink, 3)["txn"]] == [32]
 
@@ -242,8 +291,15 @@ def test_k16_another_writer_is_met_with_another_try(sink: DeltaSink, monkeypatch
 def test_bitmaps_hold_the_rows_that_they_are_made_of(sink_provider: SparkProvider) -> None:
     rng = np.random.default_rng(5)
     delta = sink_provider.session()._jvm.org.apache.spark.sql.delta
-    for values in ([0], [2**31, 5, 5, 2**33 + 1], rng.choice(300_000, 40_000), np.arange(65_530, 131_080)):
-        made = delta.deletionvectors.RoaringBitmapArray.readFrom(bytearray(bitmap_bytes(np.array(values, np.int64))))
+    for values in (
+        [0],
+        [2**31, 5, 5, 2**33 + 1],
+        rng.choice(300_000, 40_000),
+        np.arange(65_530, 131_080),
+    ):
+        made = delta.deletionvectors.RoaringBitmapArray.readFrom(
+            bytearray(bitmap_bytes(np.array(values, np.int64)))
+        )
         expected = np.unique(values)
         assert made.cardinality() == len(expected)
         assert list(made.toArray())[:50] == expected[:50].tolist()

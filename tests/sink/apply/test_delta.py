@@ -1,4 +1,5 @@
-"""Batches in real Delta tables: every step again is a no-op (K2), and what others did to a table is noticed (K3)."""
+"""Batches in real Delta tables: every step again is a no-op (K2), and what others did to a table is
+noticed (K3)."""
 
 from __future__ import annotations
 
@@ -60,9 +61,13 @@ def run_sql(sink: DeltaSink, statement: str) -> None:
 
 
 def test_k2_every_step_again_changes_nothing(sink: DeltaSink) -> None:
-    """A run that dies between two merges is finished; finished again, with or without its cut, nothing is committed."""
+    """A run that dies between two merges is finished; finished again, with or without its cut,
+    nothing is committed."""
     first = applied(
-        sink, 1, (ORDERS, [insert(id=i, total=i) for i in range(5)], 10), (PEOPLE, [insert(id=1, total=1)], 20)
+        sink,
+        1,
+        (ORDERS, [insert(id=i, total=i) for i in range(5)], 10),
+        (PEOPLE, [insert(id=1, total=1)], 20),
     )
     assert first.cursor.targets["shop.orders"].applied_batch == 1
     assert first.tables["shop.orders"].rows_inserted == 5
@@ -109,9 +114,19 @@ def test_k2_every_step_again_changes_nothing(sink: DeltaSink) -> None:
     applied(
         sink,
         4,
-        (ORDERS, [update({"id": 50, "total": 0}, {"id": 50, "total": 0}), delete(id=9, total=1)], 25),
+        (
+            ORDERS,
+            [update({"id": 50, "total": 0}, {"id": 50, "total": 0}), delete(id=9, total=1)],
+            25,
+        ),
     )
-    assert rows_of(sink, "shop.orders", "id", "total") == [(0, 0), (3, 3), (4, 4), (9, 1), (50, None)]
+    assert rows_of(sink, "shop.orders", "id", "total") == [
+        (0, 0),
+        (3, 3),
+        (4, 4),
+        (9, 1),
+        (50, None),
+    ]
 
 
 @pytest.mark.whole
@@ -129,7 +144,8 @@ def test_k3_what_others_did_to_a_table_is_noticed(sink: DeltaSink) -> None:
     run_sql(sink, f"RESTORE TABLE {table_at(path)} TO VERSION AS OF 1")
     restored = read_table_log(path)
     assert restored is not None
-    assert restored.transaction_version == transaction_version(2, 0)  # why a replay would be skipped
+    # why a replay would be skipped
+    assert restored.transaction_version == transaction_version(2, 0)
     with pytest.raises(LakeStateError, match="RESTORE") as caught:
         check_targets(sink, cut)
     assert caught.value.table == "shop.orders"
@@ -184,10 +200,22 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
     version = cut.tables["shop.orders"].table_version
     sink.paths.cut(2).unlink()
     assert sink.finish(record).tables["shop.orders"].table_version == version
-    assert transactions(sink, "shop.orders") == [transaction_version(1, 0), transaction_version(2, 1)]
+    assert transactions(sink, "shop.orders") == [
+        transaction_version(1, 0),
+        transaction_version(2, 1),
+    ]
 
     table = sink.read_rows("shop.orders")
-    assert table.column_names == ["id", "total", "when", "state", "note", "_cdc_op", "_cdc_seq", "_cdc_ts"]
+    assert table.column_names == [
+        "id",
+        "total",
+        "when",
+        "state",
+        "note",
+        "_cdc_op",
+        "_cdc_seq",
+        "_cdc_ts",
+    ]
     row = {"when": datetime(2024, 2, 29, 1, 2, 3, 4), "state": None, "note": "n"}  # noqa: DTZ001 - a wall clock
     applied(sink, 3, (wide, [insert(id=7, total=7, **row)], 30))
     shown = rows_of(sink, "shop.orders", "id", "when", "state", "note")
@@ -223,13 +251,21 @@ def test_k22_odd_names_and_every_type(open_sink: Callable[..., DeltaSink]) -> No
         "k'2",
     )
     values = [-128, 2**64 - 1, True, Decimal("-" + "9" * 34 + ".0001"), 0.5]
-    values += [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), b"\0\xff", "a", {"srid": 4326, "wkb": b"\1"}, [1.5, -2.0]]
+    values += [
+        datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        b"\0\xff",
+        "a",
+        {"srid": 4326, "wkb": b"\1"},
+        [1.5, -2.0],
+    ]
     row = dict(zip(schema.column_names, ["\\'\n\0x\u00fc", date(1000, 1, 1), *values], strict=True))
     other = {**dict.fromkeys(schema.column_names), "k`1.x": "'; --", "k'2": date(9999, 12, 31)}
     name = schema.full_name
     cut = applied(sink, 1, (schema, [insert(**row), insert(**other)], 1))
     changed = {**row, "tiny": 127}
-    cut = applied(sink, 2, (schema, [update(row, changed), update(other, {**other, "k`1.x": "\u4e2d"})], 3))
+    cut = applied(
+        sink, 2, (schema, [update(row, changed), update(other, {**other, "k`1.x": "\u4e2d"})], 3)
+    )
     assert (cut.tables[name].rows_updated, sink.count(name)) == (2, 2)
     found = {line["k`1.x"]: line for line in sink.read_rows(name, *schema.column_names).to_pylist()}
     assert found == {row["k`1.x"]: changed, "\u4e2d": {**other, "k`1.x": "\u4e2d"}}
@@ -238,14 +274,17 @@ def test_k22_odd_names_and_every_type(open_sink: Callable[..., DeltaSink]) -> No
 
 
 def test_k22_what_an_interrupted_create_left_is_made_a_table(sink: DeltaSink) -> None:
-    """F11: a log without a commit, with what Delta leaves there; and one whose first commit a power cut emptied."""
+    """F11: a log without a commit, with what Delta leaves there; and one whose first commit a power
+    cut emptied."""
     for schema in (ORDERS, PEOPLE):
         log = sink.paths.table(schema.full_name) / "_delta_log"
         for left in ("_commits", "_staged_commits"):
             (log / left).mkdir(parents=True)
         (log / ".00000000000000000000.json.0d9f1c1e.tmp").write_text("{")
     (log / "00000000000000000000.json").touch()
-    cut = applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))
+    cut = applied(
+        sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2)
+    )
     check_targets(sink, cut)
     assert rows_of(sink, "shop.orders", "id") == rows_of(sink, "shop.people", "id") == [(1,)]
 
@@ -258,7 +297,9 @@ def test_k16_a_table_of_somebody_else_is_left_alone(open_sink: Callable[..., Del
     (other.paths.table("shop.people") / "notes.txt").write_text("mine")
     record = record_batch(other, 1, (ORDERS, [insert(id=2, total=2)], 1))
     (target,) = record.targets
-    foreign = record.model_copy(update={"targets": (target.model_copy(update={"app_id": "other"}),)})
+    foreign = record.model_copy(
+        update={"targets": (target.model_copy(update={"app_id": "other"}),)}
+    )
     people = target.model_copy(update={"table": "shop.people"})
     cut = other.finish(foreign.model_copy(update={"targets": (*foreign.targets, people)}))
     held = {name: (held.error, held.what) for name, held in cut.cursor.suspended.items()}
@@ -271,7 +312,9 @@ def test_k16_a_table_of_somebody_else_is_left_alone(open_sink: Callable[..., Del
 
 def test_k4_a_target_that_fails_is_left_behind_where_the_batch_begins(sink: DeltaSink) -> None:
     """A damaged file suspends its table."""
-    record = record_batch(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))
+    record = record_batch(
+        sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2)
+    )
     orders, people = record.targets
     damaged = sink.paths.lake / orders.files[0].path
     content = damaged.read_bytes()
@@ -290,13 +333,20 @@ def test_k4_k22_what_spark_refuses_suspends_at_once(sink: DeltaSink) -> None:
     """It would refuse it again; and no value of a row is told."""
     applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))
     record = record_batch(sink, 2, (ORDERS, [insert(id=2, total=2)], 20))
-    run_sql(sink, f"ALTER TABLE {table_at(sink.paths.table('shop.orders'))} ADD CONSTRAINT few CHECK (id < 2)")
+    run_sql(
+        sink,
+        f"ALTER TABLE {table_at(sink.paths.table('shop.orders'))} ADD CONSTRAINT "
+        "few CHECK (id < 2)",
+    )
     cut = sink.finish(record)
     held = cut.cursor.suspended["shop.orders"]
     assert held.error == TargetRefusedError.__name__
     assert "violat" in held.what.lower()
     assert "id : 2" not in held.what
-    assert cut.tables["shop.orders"].table_version == sink.read_cut(1).tables["shop.orders"].table_version
+    assert (
+        cut.tables["shop.orders"].table_version
+        == sink.read_cut(1).tables["shop.orders"].table_version
+    )
 
 
 def test_k11_keys_swap_through_a_third(sink: DeltaSink) -> None:
@@ -316,12 +366,16 @@ def test_k21_old_log_files_go_after_the_cut_that_has_their_checkpoint(sink: Delt
     def look(point: str) -> None:
         log = sink.paths.table("shop.orders") / "_delta_log"
         if point == "before_cut":
-            seen.append(((log / f"{0:020d}.json").exists(), bool(list(log.glob("*.checkpoint.parquet")))))
+            seen.append(
+                ((log / f"{0:020d}.json").exists(), bool(list(log.glob("*.checkpoint.parquet"))))
+            )
 
     path = sink.paths.table("shop.orders")
     with listening(look):
         applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 10))
-    run_sql(sink, f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
+    run_sql(
+        sink, f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')"
+    )
     for file in (path / "_delta_log").glob("*.json"):
         os.utime(file, (0, 0))
     with listening(look):

@@ -1,4 +1,5 @@
-"""Batches against a plain dictionary: K10 (reduction), K11 (key updates), over full and partial row images."""
+"""Batches against a plain dictionary: K10 (reduction), K11 (key updates), over full and partial row
+images."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ from hypothesis import strategies as st
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.support.delta_reader import newest_rows
-from tests.support.sink_values import Change, applied, column, delete, insert, seq_of, table_schema, update
+from tests.support.sink_values import (
+    Change,
+    applied,
+    column,
+    delete,
+    insert,
+    seq_of,
+    table_schema,
+    update,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -37,9 +47,12 @@ NAMES = ("A", "a", "B", "b", "ä", "", "Z z", "it's \\ 5")
 
 
 class Story:
-    """Random changes of the rows of one `story`, as a server with a given row image would log them."""
+    """Random changes of the rows of one `story`, as a server with a given row image would log
+    them."""
 
-    def __init__(self, number: int, rng: random.Random, rows: dict[tuple[int, str], dict[str, Any]]) -> None:
+    def __init__(
+        self, number: int, rng: random.Random, rows: dict[tuple[int, str], dict[str, Any]]
+    ) -> None:
         self.number = number
         self.rng = rng
         self.rows = rows
@@ -57,7 +70,9 @@ class Story:
     def step(self) -> list[Change]:
         mine = [name for story, name in self.rows if story == self.number]
         free = [name for name in NAMES if name not in mine]
-        kind = self.rng.choice(["insert", "update", "update", "update", "key", "key", "delete", "swap"])
+        kind = self.rng.choice(
+            ["insert", "update", "update", "update", "key", "key", "delete", "swap"]
+        )
         if kind == "insert" and free:
             row = {"story": self.number, "name": self.rng.choice(free)}
             row |= {name: self.value(name) for name in ("a", "b", "c")}
@@ -83,7 +98,9 @@ class Story:
 
     def updated(self, old: dict[str, Any], name: str | None) -> Change:
         new = dict(old)
-        for changed in self.rng.sample(["a", "b", "c"], self.rng.randrange(0 if name is not None else 1, 3)):
+        for changed in self.rng.sample(
+            ["a", "b", "c"], self.rng.randrange(0 if name is not None else 1, 3)
+        ):
             new[changed] = self.value(changed)
         if name is not None:
             new["name"] = name
@@ -95,7 +112,9 @@ class Story:
 
     def logged(self, old: dict[str, Any], new: dict[str, Any]) -> Change:
         changed = {name for name in new if new[name] != old[name]}
-        kept = {"full": set(new), "minimal": changed, "noblob": set(new) - {"b"} | changed}[self.image]
+        kept = {"full": set(new), "minimal": changed, "noblob": set(new) - {"b"} | changed}[
+            self.image
+        ]
         return update(self.before(old), {name: new[name] for name in new if name in kept})
 
 
@@ -150,9 +169,11 @@ def lines_of(sink: DeltaSink) -> list[tuple[Any, ...]]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32))
-def test_k10_k11_batches_equal_a_plain_model(open_sink: Callable[..., DeltaSink], seed: int) -> None:
-    """Many stories at once through three batches: full images appended, then marked and added, then each story with an
-    image kind of its own, merged."""
+def test_k10_k11_batches_equal_a_plain_model(
+    open_sink: Callable[..., DeltaSink], seed: int
+) -> None:
+    """Many stories at once through three batches: full images appended, then marked and added, then
+    each story with an image kind of its own, merged."""
     rng = random.Random(seed)
     sink = open_sink(lake=f"lake-{next(_lakes)}")
     model = Model()
@@ -163,14 +184,19 @@ def test_k10_k11_batches_equal_a_plain_model(open_sink: Callable[..., DeltaSink]
         first_place = place
         for _ in range(10):
             for story in stories:
-                story.image = "full" if number < 3 else ("full", "minimal", "noblob")[story.number % 3]
+                story.image = (
+                    "full" if number < 3 else ("full", "minimal", "noblob")[story.number % 3]
+                )
                 for change in story.step():
                     model.apply(change, place)
                     changes.append(change)
                     place += 1
         middle = len(changes) // 2
         cut = applied(
-            sink, number, (SCHEMA, changes[:middle], first_place), (SCHEMA, changes[middle:], first_place + middle)
+            sink,
+            number,
+            (SCHEMA, changes[:middle], first_place),
+            (SCHEMA, changes[middle:], first_place + middle),
         )
         counted = cut.tables["shop.things"]
         assert counted.rows_inserted + counted.rows_updated + counted.rows_deleted == len(changes)

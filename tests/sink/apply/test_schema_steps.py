@@ -1,4 +1,5 @@
-"""K13 on real Delta tables: the steps of a DDL lead to the recorded columns and rows, wherever a run was killed."""
+"""K13 on real Delta tables: the steps of a DDL lead to the recorded columns and rows, wherever a
+run was killed."""
 
 from __future__ import annotations
 
@@ -66,7 +67,12 @@ STEPS: tuple[Step, ...] = (
     DropColumn(name="c"),
     AddColumn(name="at", delta_type="timestamp_ntz"),
     AddColumn(name="b__converted", delta_type="string"),
-    FillColumns(values=(("b__converted", "string", "CAST(`b` AS string)"), ("a", "string", "concat(`a`, '!')"))),
+    FillColumns(
+        values=(
+            ("b__converted", "string", "CAST(`b` AS string)"),
+            ("a", "string", "concat(`a`, '!')"),
+        )
+    ),
     DropColumn(name="b"),
     RenameColumn(name="b__converted", new_name="b"),
 )
@@ -108,7 +114,9 @@ def follow_steps(sink: DeltaSink) -> None:
     table = sink.read_rows("shop.t")
     assert table.column_names[:5] == ["id", "a", "f", "at", "b"]
     assert str(table.schema.field("id").type) == "int64"
-    assert sorted(zip(*[table.column(n).to_pylist() for n in ("id", "a", "f", "at", "b")], strict=True)) == [
+    assert sorted(
+        zip(*[table.column(n).to_pylist() for n in ("id", "a", "f", "at", "b")], strict=True)
+    ) == [
         (1, "t1!", 0.5, None, "10"),
         (2, "t2!", 0.5, None, "20"),
     ]
@@ -133,7 +141,9 @@ def follow_steps(sink: DeltaSink) -> None:
     assert sorted(sink.read_rows("shop.t", "b").column("b").to_pylist()) == ["20", "new"]
 
     # A failing check changes nothing; columns that are not on the path stop.
-    bad = record_steps(sink, 4, wide, target.spec.columns, CheckRows(condition="`b` <> 'new'", reason="it is new"))
+    bad = record_steps(
+        sink, 4, wide, target.spec.columns, CheckRows(condition="`b` <> 'new'", reason="it is new")
+    )
     with pytest.raises(UnsupportedDdlError, match="it is new"):
         run_steps(session, path, bad, bad.targets[0], one(sink, target))
     foreign = bad.targets[0].model_copy(
@@ -147,7 +157,9 @@ def follow_steps(sink: DeltaSink) -> None:
     good = bad.model_copy(
         update={
             "targets": (
-                bad.targets[0].model_copy(update={"schema_steps": (CheckRows(condition="`id` > 0", reason="x"),)}),
+                bad.targets[0].model_copy(
+                    update={"schema_steps": (CheckRows(condition="`id` > 0", reason="x"),)}
+                ),
             )
         }
     )
@@ -156,7 +168,9 @@ def follow_steps(sink: DeltaSink) -> None:
     assert is_applied(good, good.targets[0], paths=sink.paths)
 
     # All rows go, once; and a table that is made again begins with nothing, under an id of its own.
-    gone = record_steps(sink, 5, wide, target.spec.columns, RemoveRows(op="truncate", seq="1", ts_us=1))
+    gone = record_steps(
+        sink, 5, wide, target.spec.columns, RemoveRows(op="truncate", seq="1", ts_us=1)
+    )
     sink.finish(gone)
     assert sink.count("shop.t") == 0
     batch = sink.begin(6)

@@ -1,4 +1,5 @@
-"""Data files and looks without Spark: bounds that hold every value, rows found where a plain scan finds them."""
+"""Data files and looks without Spark: bounds that hold every value, rows found where a plain scan
+finds them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ import pytest
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.delta import data_file
 from cdc_pipeline.sink.delta.active_files import active_adds
-from cdc_pipeline.sink.delta.data_file import json_text, plain_type, read_statistics, write_data_files
+from cdc_pipeline.sink.delta.data_file import (
+    json_text,
+    plain_type,
+    read_statistics,
+    write_data_files,
+)
 from cdc_pipeline.sink.delta.log import read_table_log
 
 MARKS = {"delta.enableDeletionVectors": "true"}
@@ -88,7 +94,10 @@ def test_bounds_hold_every_value_and_a_reader_gets_every_row(tmp_path: Path) -> 
 
 
 def test_bounds_go_through_a_rewrite_digit_by_digit() -> None:
-    text = '{"numRecords":1,"minValues":{"a \\"b\\"":12345678901234567.8900000001,"x":1E+2},"tightBounds":true}'
+    text = (
+        '{"numRecords":1,"minValues":{"a '
+        '\\"b\\"":12345678901234567.8900000001,"x":1E+2},"tightBounds":true}'
+    )
     again = json_text(read_statistics(text))
     assert '"a \\"b\\"":12345678901234567.8900000001' in again
     assert json.loads(again)["minValues"]["x"] == 100
@@ -96,11 +105,18 @@ def test_bounds_go_through_a_rewrite_digit_by_digit() -> None:
 
 def test_a_value_that_does_not_fit_fails_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(pa.ArrowInvalid):
-        write_data_files(tmp_path, [pa.table({"a": [1]}), pa.table({"a": [300]})], {"a": pa.int8()}, properties=MARKS)
+        write_data_files(
+            tmp_path,
+            [pa.table({"a": [1]}), pa.table({"a": [300]})],
+            {"a": pa.int8()},
+            properties=MARKS,
+        )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_pieces_become_files_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pieces_become_files_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(data_file, "_ROW_GROUP_ROWS", 100)
     monkeypatch.setattr(data_file, "FILE_BYTES", 4_000)
     rng = np.random.default_rng(1)
@@ -115,7 +131,7 @@ def test_many_pieces_become_files_of_bounded_size(tmp_path: Path, monkeypatch: p
     assert min(found["minValues"]["a"] for found in statistics) == values.min()
 
 
-# -- looks ------------------------------------------------------------------------------------------------------------
+# -- looks -----------------------------------------------------------------------------------------
 
 Log = Callable[[list[dict[str, Any]]], None]
 
@@ -136,7 +152,9 @@ def log(tmp_path: Path) -> Log:
 def table_of(path: Path, ids: np.ndarray[Any, np.dtype[np.int64]], *, seq: int) -> dict[str, Any]:
     """The add of a file with these ids, each with a text of its own."""
     kinds = {"id": pa.int64(), "name": pa.string(), "_cdc_seq": pa.decimal128(38, 0)}
-    piece = pa.table({"id": ids, "name": [f"n{n % 3}" for n in ids], "_cdc_seq": [Decimal(seq)] * len(ids)})
+    piece = pa.table(
+        {"id": ids, "name": [f"n{n % 3}" for n in ids], "_cdc_seq": [Decimal(seq)] * len(ids)}
+    )
     (add,) = write_data_files(path, [piece], kinds, properties=FEW, bounded=("_cdc_seq",))
     return add
 
@@ -150,7 +168,13 @@ def test_k10_keys_are_found_where_a_scan_finds_them(
     ids = rng.permutation(1_000)
     adds = [table_of(tmp_path, part, seq=at) for at, part in enumerate(np.split(ids, 4))]
     adds.append(table_of(tmp_path, np.arange(5_000, 5_100), seq=5))
-    vector = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 4, "cardinality": 1}
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "x",
+        "offset": 1,
+        "sizeInBytes": 4,
+        "cardinality": 1,
+    }
     log([{"add": adds[0]}, {"add": adds[1]}])
     log([{"add": add} for add in adds[2:]])
     # A file that is gone, and one that is another since rows of it were marked.
@@ -167,24 +191,31 @@ def test_k10_keys_are_found_where_a_scan_finds_them(
         if at != 1
     }
     assert places == expected
-    assert [file.action.get("deletionVector") for file, _ in found if file.name == adds[0]["path"]] == [vector]
+    assert [
+        file.action.get("deletionVector") for file, _ in found if file.name == adds[0]["path"]
+    ] == [vector]
     # What the look must leave to Spark: rows that may be newer, versions that the log cannot tell.
     assert rows_with_keys(tmp_path, 3, keys, lowest_seq=2) is None
     (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
     assert rows_with_keys(tmp_path, 3, keys, lowest_seq=6) is None
 
 
-def test_a_file_that_lies_elsewhere_or_lacks_the_key_is_left_to_spark(tmp_path: Path, log: Log) -> None:
+def test_a_file_that_lies_elsewhere_or_lacks_the_key_is_left_to_spark(
+    tmp_path: Path, log: Log
+) -> None:
     add = table_of(tmp_path, np.arange(10), seq=1)
     log([{"add": add}])
     assert active_adds(tmp_path, 0) == [add]
     keys = pa.table({"other": pa.array([1], pa.int64())})
     assert rows_with_keys(tmp_path, 0, keys, lowest_seq=5) is None
     log([{"add": {**add, "path": "s3://bucket/x.parquet"}}])
-    assert rows_with_keys(tmp_path, 1, pa.table({"id": pa.array([1], pa.int64())}), lowest_seq=5) is None
+    assert (
+        rows_with_keys(tmp_path, 1, pa.table({"id": pa.array([1], pa.int64())}), lowest_seq=5)
+        is None
+    )
 
 
-# -- which tables -----------------------------------------------------------------------------------------------------
+# -- which tables ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The setting sink.reader_features: what may be switched on, for whom that matters, and what is refused by name."""
+"""The setting sink.reader_features: what may be switched on, for whom that matters, and what is
+refused by name."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def test_what_is_no_feature_is_refused_with_the_list(value: object) -> None:
 
 def test_require_names_the_setting_the_table_and_who_cannot_read() -> None:
     with pytest.raises(FeatureNotAllowedError, match="typeWidening") as caught:
-        _allowed("polars").require("typeWidening", "column `n` grows from int to bigint", table="shop.orders")
+        _allowed("polars").require(
+            "typeWidening", "column `n` grows from int to bigint", table="shop.orders"
+        )
     assert caught.value.table == "shop.orders"
     assert "setting sink.reader_features" in str(caught.value)
     assert "delta-rs" in str(caught.value)

@@ -20,9 +20,17 @@ def put(path: Path, text: str = "") -> None:
 
 @pytest.mark.parametrize(
     "left",
-    [(), (f".{COMMIT}.1f.tmp",), (f".{COMMIT}.crc", "00000000000000000000.crc"), ("_commits/x.json",), (COMMIT,)],
+    [
+        (),
+        (f".{COMMIT}.1f.tmp",),
+        (f".{COMMIT}.crc", "00000000000000000000.crc"),
+        ("_commits/x.json",),
+        (COMMIT,),
+    ],
 )
-def test_k22_a_log_without_a_commit_is_no_table_and_goes(tmp_path: Path, left: tuple[str, ...]) -> None:
+def test_k22_a_log_without_a_commit_is_no_table_and_goes(
+    tmp_path: Path, left: tuple[str, ...]
+) -> None:
     """F11."""
     table = tmp_path / "table"
     (table / "_delta_log").mkdir(parents=True)
@@ -53,7 +61,9 @@ def test_k22_whatever_else_lies_there_stays(tmp_path: Path, name: str) -> None:
     with pytest.raises(LakeStateError, match="not empty"):
         clear_half_made(tmp_path, table="shop.orders")
     assert (tmp_path / name).read_text() == "somebody's"
-    assert (tmp_path / "_delta_log" / ".tmp").exists(), "nothing is removed where something else lies"
+    assert (tmp_path / "_delta_log" / ".tmp").exists(), (
+        "nothing is removed where something else lies"
+    )
 
 
 def test_k22_a_folder_that_is_a_file_or_is_not_there(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from cdc_pipeline.sink.spark.sql import table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# -- against Spark ----------------------------------------------------------------------------------------------------
+# -- against Spark ---------------------------------------------------------------------------------
 
-# What is compared are logs and counts; how Spark comes by them is its own affair, and its quickest way does.
+# What is compared are logs and counts; how Spark comes by them is its own affair, and its quickest
+# way does.
 QUICK = {
     "sql.codegen.wholeStage": "false",
     "sql.codegen.factoryMode": "NO_CODEGEN",
@@ -46,8 +47,11 @@ STATEMENTS = (
 
 @pytest.mark.spark
 @pytest.mark.whole
-def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, sink_provider: SparkProvider) -> None:
-    """Merges, deletes and updates with deletion vectors; versions before, at and after checkpoints; a RESTORE."""
+def test_rows_of_every_version_are_those_that_spark_counts(
+    tmp_path: Path, sink_provider: SparkProvider
+) -> None:
+    """Merges, deletes and updates with deletion vectors; versions before, at and after checkpoints;
+    a RESTORE."""
     session = quick_session(sink_provider)
     table = written(session, tmp_path / "t", STATEMENTS, {})
     log = table / "_delta_log"
@@ -65,7 +69,10 @@ def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, sink_
     ("properties", "settings", "checkpoint"),
     [
         pytest.param(
-            {"delta.checkpoint.writeStatsAsJson": "false", "delta.checkpoint.writeStatsAsStruct": "true"},
+            {
+                "delta.checkpoint.writeStatsAsJson": "false",
+                "delta.checkpoint.writeStatsAsStruct": "true",
+            },
             {"checkpoint.partSize": "2"},
             "*3.checkpoint.0000000001.*.parquet",
             marks=pytest.mark.whole,
@@ -76,7 +83,11 @@ def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, sink_
             "*3.checkpoint.*-*.json",
             marks=pytest.mark.whole,
         ),
-        ({"delta.checkpointPolicy": "v2"}, {"checkpointV2.topLevelFileFormat": "parquet"}, "*3.checkpoint.*-*.parquet"),
+        (
+            {"delta.checkpointPolicy": "v2"},
+            {"checkpointV2.topLevelFileFormat": "parquet"},
+            "*3.checkpoint.*-*.parquet",
+        ),
     ],
     ids=["multi-part, struct statistics", "v2 in JSON", "v2 in Parquet"],
 )
@@ -108,17 +119,22 @@ def quick_session(sink_provider: SparkProvider) -> SparkSession:
     return session
 
 
-def written(session: SparkSession, table: Path, statements: Sequence[str], properties: Mapping[str, str]) -> Path:
+def written(
+    session: SparkSession, table: Path, statements: Sequence[str], properties: Mapping[str, str]
+) -> Path:
     """A table that is made by `statements`, with a checkpoint at every third version."""
     wanted = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "3", **properties}
     listing = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
-    session.sql(f"CREATE TABLE {table_at(table)} (id BIGINT, note INT) USING delta TBLPROPERTIES ({listing})")
+    session.sql(
+        f"CREATE TABLE {table_at(table)} (id BIGINT, note INT) USING delta "
+        f"TBLPROPERTIES ({listing})"
+    )
     for statement in statements:
         session.sql(statement.format(t=table_at(table))).collect()
     return table
 
 
-# -- logs written by hand ---------------------------------------------------------------------------------------------
+# -- logs written by hand --------------------------------------------------------------------------
 
 
 def add(path: str, rows: int | None, **vector: Any) -> dict[str, Any]:
@@ -168,13 +184,17 @@ def write_checkpoint(table: Path, version: int, *adds: dict[str, Any], part: str
             ),
         }
     )
-    rows = pa.array([None, *(action["add"] for action in adds)], kind)  # another action's row has no file
+    # another action's row has no file
+    rows = pa.array([None, *(action["add"] for action in adds)], kind)
     pq.write_table(
-        pa.table({"add": rows}), table / "_delta_log" / f"{version:020d}.checkpoint.{part and part + '.'}parquet"
+        pa.table({"add": rows}),
+        table / "_delta_log" / f"{version:020d}.checkpoint.{part and part + '.'}parquet",
     )
 
 
-def test_no_table_and_no_such_version_have_no_count(tmp_path: Path, table: Path, commit: Commit) -> None:
+def test_no_table_and_no_such_version_have_no_count(
+    tmp_path: Path, table: Path, commit: Commit
+) -> None:
     assert row_count(tmp_path / "nowhere") is None
     assert row_count(table) is None
     commit(0, add("a", 5))
@@ -187,7 +207,12 @@ def test_a_file_changes_its_name_in_any_order_within_a_commit(table: Path, commi
     commit(0, add("a", 10), add("b", 10))
     commit(1, add("a", 10, pathOrInlineDv="x", cardinality=3), remove("a"))
     assert row_count(table) == 17
-    commit(2, remove("a", pathOrInlineDv="x"), add("a", 10, pathOrInlineDv="y", cardinality=4), remove("b"))
+    commit(
+        2,
+        remove("a", pathOrInlineDv="x"),
+        add("a", 10, pathOrInlineDv="y", cardinality=4),
+        remove("b"),
+    )
     assert row_count(table) == 6
 
 
@@ -196,7 +221,9 @@ def test_an_add_of_a_file_that_the_checkpoint_has_counts_once(table: Path, commi
     for version in range(3):
         commit(version, add(f"f{version}", 10))
     vector = {"pathOrInlineDv": "x", "cardinality": 2}
-    write_checkpoint(table, 2, *(add(f"f{version}", 10) for version in range(2)), add("f2", 10, **vector))
+    write_checkpoint(
+        table, 2, *(add(f"f{version}", 10) for version in range(2)), add("f2", 10, **vector)
+    )
     commit(3, add("f0", 10), add("f2", 10, **vector))
     assert row_count(table) == 28
     commit(4, remove("f2", pathOrInlineDv="x"), remove("f1"))
@@ -212,8 +239,15 @@ def test_without_statistics_there_is_no_count(table: Path, commit: Commit) -> No
     assert row_count(table) == 5, "the file that had none is gone"
 
 
-def test_statistics_in_another_order_are_read_as_the_json_that_they_are(table: Path, commit: Commit) -> None:
-    odd = {"add": {"path": "a", "stats": json.dumps({"minValues": {"numRecords": 77}, "numRecords": 5})}}
+def test_statistics_in_another_order_are_read_as_the_json_that_they_are(
+    table: Path, commit: Commit
+) -> None:
+    odd = {
+        "add": {
+            "path": "a",
+            "stats": json.dumps({"minValues": {"numRecords": 77}, "numRecords": 5}),
+        }
+    }
     commit(0, odd)
     assert row_count(table) == 5
     write_checkpoint(table, 0, odd, add("b", 1))
@@ -225,8 +259,20 @@ def test_k20_a_line_of_a_log_ends_where_json_ends_it(table: Path) -> None:
     text: a table whose rows hold one was suspended for a damaged log."""
     ends = "a\u2028b\u2029c\x85d"
     actions: list[dict[str, Any]] = [
-        {"commitInfo": {"operation": "WRITE", "userMetadata": json.dumps({"cdc_app_id": ends}, ensure_ascii=False)}},
-        {"add": {"path": "a", "stats": json.dumps({"numRecords": 5, "minValues": {ends: ends}}, ensure_ascii=False)}},
+        {
+            "commitInfo": {
+                "operation": "WRITE",
+                "userMetadata": json.dumps({"cdc_app_id": ends}, ensure_ascii=False),
+            }
+        },
+        {
+            "add": {
+                "path": "a",
+                "stats": json.dumps(
+                    {"numRecords": 5, "minValues": {ends: ends}}, ensure_ascii=False
+                ),
+            }
+        },
     ]
     text = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
     (table / "_delta_log" / f"{0:020d}.json").write_text(text, encoding="utf-8")

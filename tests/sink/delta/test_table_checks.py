@@ -1,4 +1,5 @@
-"""What a cut says of its tables against their logs, without Spark: set back, written by others, somebody else's."""
+"""What a cut says of its tables against their logs, without Spark: set back, written by others,
+somebody else's."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def write(paths: LakePaths, *, app_id: str = APP_ID, note: dict[str, object] | N
     log = paths.table(NAME) / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     version = len(list(log.iterdir()))
-    actions: list[dict[str, object]] = [{"commitInfo": {"operation": "WRITE", "userMetadata": json.dumps(note or {})}}]
+    actions: list[dict[str, object]] = [
+        {"commitInfo": {"operation": "WRITE", "userMetadata": json.dumps(note or {})}}
+    ]
     if not version:
         fields = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
         made = {
@@ -38,10 +41,17 @@ def write(paths: LakePaths, *, app_id: str = APP_ID, note: dict[str, object] | N
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps({"type": "struct", "fields": fields}),
             "partitionColumns": [],
-            "configuration": {SOURCE_PROPERTY: "shop", TABLE_PROPERTY: NAME, APP_ID_PROPERTY: app_id},
+            "configuration": {
+                SOURCE_PROPERTY: "shop",
+                TABLE_PROPERTY: NAME,
+                APP_ID_PROPERTY: app_id,
+            },
             "createdTime": 0,
         }
-        actions += [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": made}]
+        actions += [
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"metaData": made},
+        ]
     (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
 
 
@@ -80,6 +90,9 @@ def test_k16_a_table_of_somebody_else_is_noticed(paths: LakePaths) -> None:
 
 
 def test_k2_each_statement_of_a_batch_has_an_id_of_its_own() -> None:
-    """Under the same id Delta would skip the second one in silence; ids grow from batch to batch."""
-    ids = [transaction_version(number, step) for number in (1, 2, 3) for step in range(STEPS_PER_BATCH)]
+    """Under the same id Delta would skip the second one in silence; ids grow from batch to
+    batch."""
+    ids = [
+        transaction_version(number, step) for number in (1, 2, 3) for step in range(STEPS_PER_BATCH)
+    ]
     assert ids == list(range(16, 64))

@@ -1,4 +1,5 @@
-"""What a cut names is on the disk before the cut is, and what a power cut tore is undone (K21). Without a JVM."""
+"""What a cut names is on the disk before the cut is, and what a power cut tore is undone (K21).
+Without a JVM."""
 
 from __future__ import annotations
 
@@ -42,8 +43,13 @@ from tests.support.sink_values import (
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
 PEOPLE = table_schema("shop.people", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
-FIRST = ((ORDERS, [insert(id=i, total=i) for i in range(5)], 10), (PEOPLE, [insert(id=1, total=1)], 20))
-SECOND = ((ORDERS, [update({"id": 1, "total": 1}, {"id": 1, "total": 9}), delete(id=2, total=2)], 30),)
+FIRST = (
+    (ORDERS, [insert(id=i, total=i) for i in range(5)], 10),
+    (PEOPLE, [insert(id=1, total=1)], 20),
+)
+SECOND = (
+    (ORDERS, [update({"id": 1, "total": 1}, {"id": 1, "total": 9}), delete(id=2, total=2)], 30),
+)
 EXPECTED = [(0, 0), (1, 9), (3, 3), (4, 4)]
 
 Tear = Callable[[Path], None]
@@ -109,7 +115,9 @@ def restart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def _rows(sink: DeltaSink, table: str = "shop.orders") -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in newest_rows(sink.paths.table(table), "id", "total"))
+    return sorted(
+        tuple(row.values()) for row in newest_rows(sink.paths.table(table), "id", "total")
+    )
 
 
 def _half_done(lake: Path) -> LakePaths:
@@ -131,18 +139,20 @@ def _finished(lake: Path) -> tuple[DeltaSink, Cut]:
         return sink, sink.finish(record, recovered=True)
 
 
-# -- before the cut ---------------------------------------------------------------------------------------------------
+# -- before the cut --------------------------------------------------------------------------------
 
 
 def test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut(
     lake: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Log files, data files, checkpoints, their checksum files, each folder up to the lake's own name; and the staged
-    files before the record."""
+    """Log files, data files, checkpoints, their checksum files, each folder up to the lake's own
+    name; and the staged files before the record."""
     put, looked = table_facts.put_if_absent, []
 
     def look(path: Path, text: str) -> bool:
-        lacking = disk.lacks(*([lake / "shop"] if path.parent == paths.cuts else paths.staging_root.iterdir()))
+        lacking = disk.lacks(
+            *([lake / "shop"] if path.parent == paths.cuts else paths.staging_root.iterdir())
+        )
         looked.append(path.parent.name)
         assert lacking == []
         return put(path, text)
@@ -164,7 +174,8 @@ def test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut(
 def test_k21_a_file_that_the_disk_refuses_is_not_named_and_is_made_again(
     lake: Path, disk: Disk, restart: Callable[[], None]
 ) -> None:
-    """After a failed wait the machine's memory says that all is well: the commit itself is made again (no restart)."""
+    """After a failed wait the machine's memory says that all is well: the commit itself is made
+    again (no restart)."""
     restart()
     with _locked(lake) as sink:
         applied(sink, 1, *FIRST)
@@ -207,10 +218,16 @@ def test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has(lake: Path, disk: 
 
 
 def test_k21_new_files_are_those_that_the_commits_brought_and_left(tmp_path: Path) -> None:
-    """A data file whose deletion vector alone is new is not waited for again; one that is gone is not looked for."""
+    """A data file whose deletion vector alone is new is not waited for again; one that is gone is
+    not looked for."""
     table = tmp_path / "t"
     data = {"path": "day=2024-01-01%20x/part-1.parquet", "size": 7, "partitionValues": {}}
-    vector = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 1, "sizeInBytes": 40}
+    vector = {
+        "storageType": "u",
+        "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+        "offset": 1,
+        "sizeInBytes": 40,
+    }
     marked = {**data, "deletionVector": vector}
     other = {"path": "part-2.parquet", "size": 9}
     commit(table, [{"add": data}, {"add": other}], operation="WRITE")
@@ -219,7 +236,10 @@ def test_k21_new_files_are_those_that_the_commits_brought_and_left(tmp_path: Pat
     log, name = table / LOG_FOLDER, "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
 
     def found(after: int) -> dict[Path, int]:
-        return {file.path.relative_to(table): file.bytes_min for file in new_files(Commits(table, after, 2))}
+        return {
+            file.path.relative_to(table): file.bytes_min
+            for file in new_files(Commits(table, after, 2))
+        }
 
     def logs(*versions: int) -> dict[Path, int]:
         return {commit_file(table, version).relative_to(table): 1 for version in versions}
@@ -243,7 +263,7 @@ def test_k21_a_missing_or_short_file_is_not_named(tmp_path: Path) -> None:
     assert "No such file" in str(make_durable(named, lake=tmp_path)["t"])
 
 
-# -- after a power cut ------------------------------------------------------------------------------------------------
+# -- after a power cut -----------------------------------------------------------------------------
 
 
 def _empty_log(table: Path) -> None:
@@ -252,7 +272,8 @@ def _empty_log(table: Path) -> None:
 
 def _half_a_log(table: Path) -> None:
     file = commit_file(table, newest_version(table))
-    os.truncate(file, len(file.read_bytes().rsplit(b"\n", 2)[0]) + 1)  # whole lines, but for the last
+    # whole lines, but for the last
+    os.truncate(file, len(file.read_bytes().rsplit(b"\n", 2)[0]) + 1)
 
 
 def _no_log(table: Path) -> None:
@@ -315,14 +336,17 @@ def test_k21_a_table_that_a_power_cut_tore_as_it_was_made_is_made_again(
 
 
 def test_k21_without_a_restart_nothing_is_undone(lake: Path, restart: Callable[[], None]) -> None:
-    """A process that dies loses nothing that it has written: what is committed is not committed again (K2)."""
+    """A process that dies loses nothing that it has written: what is committed is not committed
+    again (K2)."""
     paths = _half_done(lake)
     before = {name: newest_version(paths.table(name)) for name in ("shop.orders", "shop.people")}
     sink, _ = _finished(lake)
     assert {name: newest_version(sink.paths.table(name)) for name in before} == before
 
 
-def test_k21_a_torn_maintenance_is_undone_and_a_whole_one_stays(lake: Path, restart: Callable[[], None]) -> None:
+def test_k21_a_torn_maintenance_is_undone_and_a_whole_one_stays(
+    lake: Path, restart: Callable[[], None]
+) -> None:
     with _locked(lake) as sink:
         applied(sink, 1, *FIRST)
     table = sink.paths.table("shop.orders")
@@ -347,10 +371,13 @@ def test_k21_a_torn_maintenance_is_undone_and_a_whole_one_stays(lake: Path, rest
 
 
 def test_k21_what_a_vacuum_relies_on_is_not_undone(lake: Path, restart: Callable[[], None]) -> None:
-    """A file of the version before is gone: a vacuum has waited for the disk, and nothing else holds the rows."""
+    """A file of the version before is gone: a vacuum has waited for the disk, and nothing else
+    holds the rows."""
     paths = _half_done(lake)
     table = paths.table("shop.orders")
-    gone = json.loads(next(line for line in commit_file(table, 2).read_text().splitlines() if '"remove"' in line))
+    gone = json.loads(
+        next(line for line in commit_file(table, 2).read_text().splitlines() if '"remove"' in line)
+    )
     (table / gone["remove"]["path"]).unlink()
     restart()
     sink, _ = _finished(lake)
@@ -368,8 +395,11 @@ def test_k21_commits_of_others_are_not_undone(lake: Path, restart: Callable[[], 
 
 
 @pytest.mark.parametrize("tear", [_empty_log, _no_log, _no_data])
-def test_k21_the_table_of_cursors_survives(lake: Path, disk: Disk, restart: Callable[[], None], tear: Tear) -> None:
-    """A cursor that was written is on the disk; one that a power cut tore gives way to one before it, or to none."""
+def test_k21_the_table_of_cursors_survives(
+    lake: Path, disk: Disk, restart: Callable[[], None], tear: Tear
+) -> None:
+    """A cursor that was written is on the disk; one that a power cut tore gives way to one before
+    it, or to none."""
     paths = LakePaths(lake, "shop")
     store = DeltaCursorStore(paths.cursors, source="shop")
     with _locked(lake):

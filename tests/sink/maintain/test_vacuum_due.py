@@ -1,4 +1,5 @@
-"""When a vacuum is due: whatever changes when, no file is forgotten, and a table at rest comes to rest."""
+"""When a vacuum is due: whatever changes when, no file is forgotten, and a table at rest comes to
+rest."""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ def _is_due(state: VacuumState, now: int) -> bool:
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(100, 103))
-def test_no_replaced_file_outlives_its_retention_by_more_than_an_interval(changes: list[bool], begin: int) -> None:
-    """Twin: the moments at which files were replaced. Each day brings a change or none, then a maintenance."""
+def test_no_replaced_file_outlives_its_retention_by_more_than_an_interval(
+    changes: list[bool], begin: int
+) -> None:
+    """Twin: the moments at which files were replaced. Each day brings a change or none, then a
+    maintenance."""
     state, left = _state(begin), [begin]
     for now, has_change in enumerate([*changes, *([False] * 20)], start=begin):
         if has_change:

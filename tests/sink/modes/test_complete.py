@@ -1,4 +1,5 @@
-"""Every room knows every mode, and nothing but the table and the registry depends on a mode's name."""
+"""Every room knows every mode, and nothing but the table and the registry depends on a mode's
+name."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ ROOMS: dict[str, Collection[str]] = {
     "MODES in config/modes.py": MODES,
     "SINK_MODES in sink/modes/registry.py": SINK_MODES,
     "the headings of docs/modes.md": re.findall(r"^## (\w+)$", PAGE, re.MULTILINE),
-    "the setting `mode` in docs/modes.md": re.findall(r"`(\w+)`", re.search(r"^\| `mode` \|(.*)$", PAGE, re.M)[1]),  # type: ignore[index]
+    "the setting `mode` in docs/modes.md": re.findall(
+        r"`(\w+)`", re.search(r"^\| `mode` \|(.*)$", PAGE, re.M)[1]
+    ),  # type: ignore[index]
     "TWINS in tests/sink/modes/twins.py": TWINS,
 }
 
@@ -71,10 +74,15 @@ def test_a_mode_has_a_file_of_its_own(mode: Mode) -> None:
 def test_the_columns_of_a_mode_fit_its_facts(mode: Mode) -> None:
     spec, own = MODES[mode], own_columns(mode)
     assert [*own][: len(CDC_COLUMNS)] == [column.name for column in CDC_COLUMNS]
-    assert {name.lower() for name in own if not name.startswith("_cdc_")} == {*spec.reserved_columns}
+    assert {name.lower() for name in own if not name.startswith("_cdc_")} == {
+        *spec.reserved_columns
+    }
     assert (DELETED_COLUMN in own) == spec.marks_deleted_rows
     assert (START_COLUMN in own, END_COLUMN in own) == (spec.keeps_versions, spec.keeps_versions)
-    assert (BEFORE_COLUMN in own, TRANSACTION_COLUMN in own) == (spec.rows_are_changes, spec.rows_are_changes)
+    assert (BEFORE_COLUMN in own, TRANSACTION_COLUMN in own) == (
+        spec.rows_are_changes,
+        spec.rows_are_changes,
+    )
     for name in own:
         assert f"`{name}`" in PAGE, f"docs/modes.md does not say what {name} is"
 
@@ -88,7 +96,9 @@ def test_what_the_sink_does_fits_the_facts(mode: Mode) -> None:
     assert (END_COLUMN in sink_mode.seq_columns) == spec.keeps_versions
     assert (sink_mode.staged_images == "cb") == spec.rows_are_changes
     target = RecordedTarget(
-        table="a.b", app_id="x", spec=TargetSpec(mode=mode, columns=COLUMNS, key=("a",) if spec.has_key else ())
+        table="a.b",
+        app_id="x",
+        spec=TargetSpec(mode=mode, columns=COLUMNS, key=("a",) if spec.has_key else ()),
     )
     sql = sink_mode.truncate_sql(Path("/lake/a/b"), target, seq=7, ts_us=1, transaction="o'clock:4")
     assert sql.startswith("DELETE ") == (not spec.keeps_past)
@@ -127,5 +137,7 @@ def _compared(tree: ast.AST) -> list[int]:
             sides = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
         elif isinstance(node, ast.MatchValue):
             sides = [node.value]
-        lines += [node.lineno for side in sides if isinstance(side, ast.Constant) and side.value in NAMES]
+        lines += [
+            node.lineno for side in sides if isinstance(side, ast.Constant) and side.value in NAMES
+        ]
     return lines

@@ -1,5 +1,6 @@
-"""Every mode's SQL against its slow twin on random changes: whole and partial images, key updates and swaps, deletes
-and re-inserts within a batch and across batches. Many stories are packed into one table, all modes into one batch."""
+"""Every mode's SQL against its slow twin on random changes: whole and partial images, key updates
+and swaps, deletes and re-inserts within a batch and across batches. Many stories are packed into
+one table, all modes into one batch."""
 
 from __future__ import annotations
 
@@ -51,17 +52,26 @@ def name_of(mode: Mode) -> str:
 
 def target(name: str, mode: Mode, *, track: tuple[str, ...] = ()) -> Target:
     key = KEY if MODES[mode].has_key else ()
-    return new_target(f"shop.{name}", f"app/{name}", target_columns(SCHEMA), key, mode=mode, track=track)
+    return new_target(
+        f"shop.{name}", f"app/{name}", target_columns(SCHEMA), key, mode=mode, track=track
+    )
 
 
-TARGETS = [*(target(name_of(mode), mode) for mode in MODES), target("tracked", "history", track=TRACK)]
+TARGETS = [
+    *(target(name_of(mode), mode) for mode in MODES),
+    target("tracked", "history", track=TRACK),
+]
 BAG_TARGET = new_target("shop.bag", "app/bag", target_columns(BAG), ())
 
 
 def plain(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         return round(value.timestamp() * 1_000_000)
-    return int(value) if isinstance(value, Decimal) and value.as_tuple().exponent == 0 and value > 10**12 else value
+    return (
+        int(value)
+        if isinstance(value, Decimal) and value.as_tuple().exponent == 0 and value > 10**12
+        else value
+    )
 
 
 def there(sink: DeltaSink, table: str) -> list[str]:
@@ -73,7 +83,9 @@ def wanted(twin: Any) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in twin.rows())
 
 
-def stage(sink: DeltaSink, number: int, changes: list[Change], place: int, bag: list[Change]) -> None:
+def stage(
+    sink: DeltaSink, number: int, changes: list[Change], place: int, bag: list[Change]
+) -> None:
     batch = sink.begin(number)
     for one in [*TARGETS, BAG_TARGET]:
         if number == 1:
@@ -90,10 +102,15 @@ def stage(sink: DeltaSink, number: int, changes: list[Change], place: int, bag: 
 
 
 def bag_changes(rng: random.Random, bag: Bag, *, partial: bool) -> list[Change]:
-    """Changes of a table without a key: a MINIMAL before image holds all columns there, an after image the changed."""
+    """Changes of a table without a key: a MINIMAL before image holds all columns there, an after
+    image the changed."""
     changes: list[Change] = []
     for _ in range(60):
-        row = {"a": rng.randrange(3), "b": rng.choice(["x", None]), "c": rng.choice([0.0, -0.0, None, 0.1])}
+        row = {
+            "a": rng.randrange(3),
+            "b": rng.choice(["x", None]),
+            "c": rng.choice([0.0, -0.0, None, 0.1]),
+        }
         rows = bag.rows()
         kind = rng.choice(["insert", "insert", "delete", "update", "update"])
         if kind == "insert" or not rows:
@@ -104,7 +121,9 @@ def bag_changes(rng: random.Random, bag: Bag, *, partial: bool) -> list[Change]:
             change = update(rng.choice(rows), row)
         bag.apply(change)
         if partial and change[1] is not None and change[2] is not None:
-            after = {name: value for name, value in row.items() if repr(value) != repr(change[1][name])}
+            after = {
+                name: value for name, value in row.items() if repr(value) != repr(change[1][name])
+            }
             change = update(change[1], after)
         changes.append(change)
     return changes
@@ -127,7 +146,9 @@ def test_k10_k11_every_mode_equals_its_twin(open_sink: Callable[[str], DeltaSink
         first_place = place
         for _ in range(12):
             for story in stories:
-                story.image = "full" if number == 1 else ("full", "minimal", "noblob")[story.number % 3]
+                story.image = (
+                    "full" if number == 1 else ("full", "minimal", "noblob")[story.number % 3]
+                )
                 for change in story.step():
                     model.apply(change, place)
                     for twin in twins.values():

@@ -20,5 +20,7 @@ def test_k11_a_row_is_followed_through_a_chain_of_keys() -> None:
         }
     )
     roots = life_roots(links)
-    found = dict(zip(map(int, roots["seg"].to_pylist()), map(int, roots["root"].to_pylist()), strict=True))
+    found = dict(
+        zip(map(int, roots["seg"].to_pylist()), map(int, roots["root"].to_pylist()), strict=True)
+    )
     assert found == {**dict.fromkeys(chain[1:], 2), 22: 21}

@@ -1,6 +1,7 @@
 """What a target of each mode must hold after some changes, one change at a time in plain Python.
 
-Changes are those of `tests.support.sink_values`: ``(op, before, after)`` with dicts of the columns that an image has.
+Changes are those of `tests.support.sink_values`: ``(op, before, after)`` with dicts of the columns
+that an image has.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ class Mirror:
         if old_key is not None:
             self._rows.pop(old_key, None)
         if new_key is not None:
-            marks = {"_cdc_op": _ops(change), "_cdc_seq": seq_of(place, after=True), "_cdc_ts": place * 1_000_000}
+            marks = {
+                "_cdc_op": _ops(change),
+                "_cdc_seq": seq_of(place, after=True),
+                "_cdc_ts": place * 1_000_000,
+            }
             self._rows[new_key] = {**row, **marks}
 
     def rows(self) -> list[Row]:
@@ -78,11 +83,20 @@ class SoftDelete:
 
     def apply(self, change: Change, place: int) -> None:
         _, before, _ = change
-        was = {} if before is None else {**self._source.rows.get(self._source.key_of(before), {}), **before}
+        was = (
+            {}
+            if before is None
+            else {**self._source.rows.get(self._source.key_of(before), {}), **before}
+        )
         old_key, new_key, row = self._source.step(change)
         ts = place * 1_000_000
         if old_key is not None and old_key != new_key:
-            marks = {"_cdc_op": "delete", "_cdc_seq": seq_of(place), "_cdc_ts": ts, "_cdc_deleted": True}
+            marks = {
+                "_cdc_op": "delete",
+                "_cdc_seq": seq_of(place),
+                "_cdc_ts": ts,
+                "_cdc_deleted": True,
+            }
             self._rows[old_key] = {**was, **marks}
         if new_key is not None:
             # The brought-in row of a key update is an update, that of a plain one as well.
@@ -94,7 +108,9 @@ class SoftDelete:
 
 
 class History:
-    def __init__(self, columns: tuple[str, ...], key: tuple[str, ...], track: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, columns: tuple[str, ...], key: tuple[str, ...], track: tuple[str, ...] = ()
+    ) -> None:
         self._source = Keyed(columns, key)
         self._tracked = track or columns
         self._current: dict[tuple[Any, ...], Row] = {}
@@ -115,7 +131,13 @@ class History:
             return
         if there is not None:
             self._end(new_key, seq, ts)
-        self._current[new_key] = {**row, **marks, "__START_AT": seq, "__END_AT": None, "_cdc_end_ts": None}
+        self._current[new_key] = {
+            **row,
+            **marks,
+            "__START_AT": seq,
+            "__END_AT": None,
+            "_cdc_end_ts": None,
+        }
 
     def _end(self, key: tuple[Any, ...], seq: int, ts: int) -> None:
         self._ended.append({**self._current.pop(key), "__END_AT": seq, "_cdc_end_ts": ts})
@@ -140,9 +162,14 @@ class Changelog:
                 "_cdc_ts": place * 1_000_000,
                 "_cdc_transaction": f"tx-{place}",
                 "_cdc_ordinal": 0,
-                "_cdc_before": None if before is None else {name: before.get(name) for name in self._columns},
+                "_cdc_before": None
+                if before is None
+                else {name: before.get(name) for name in self._columns},
                 "_cdc_absent": [name for name in self._columns if name not in plain] or None,
-                "_cdc_before_absent": (before and [name for name in self._columns if name not in before]) or None,
+                "_cdc_before_absent": (
+                    before and [name for name in self._columns if name not in before]
+                )
+                or None,
             }
         )
 
@@ -151,7 +178,8 @@ class Changelog:
 
 
 class Bag:
-    """Rows with multiplicity; images must be whole. Rows are equal where they look the same: -0.0 is not 0.0."""
+    """Rows with multiplicity; images must be whole. Rows are equal where they look the same: -0.0
+    is not 0.0."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[Image]] = {}

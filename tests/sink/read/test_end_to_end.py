@@ -1,4 +1,5 @@
-"""A server, two captures, and the database as of each: by read, by time, by GTID set, and by the printed views."""
+"""A server, two captures, and the database as of each: by read, by time, by GTID set, and by the
+printed views."""
 
 from __future__ import annotations
 
@@ -23,11 +24,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 
 def test_the_database_as_of_each_cut(
-    mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig], spark: Any
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+    spark: Any,
 ) -> None:
     tables = ("left", "right")
     config = make_config(
-        live(mysql_server), include=[f"{mysql_database}.{name}" for name in tables], start=here(mysql_server)
+        live(mysql_server),
+        include=[f"{mysql_database}.{name}" for name in tables],
+        start=here(mysql_server),
     )
     catalog = CatalogConfig(database="cuts_{schema}")
     config = config.model_copy(update={"sink": config.sink.model_copy(update={"catalog": catalog})})
@@ -57,7 +63,11 @@ def test_the_database_as_of_each_cut(
     def sums_at(as_of: Any) -> dict[str, int]:
         found = {}
         for name in tables:
-            rows = cdc_pipeline.read(spark, lake, f"{mysql_database}.{name}", as_of=as_of).select("cents").collect()
+            rows = (
+                cdc_pipeline.read(spark, lake, f"{mysql_database}.{name}", as_of=as_of)
+                .select("cents")
+                .collect()
+            )
             found[name] = sum(row[0] for row in rows)
         return found
 

@@ -78,13 +78,18 @@ def test_each_way_to_name_a_cut(paths: LakePaths, as_of: object, number: int) ->
         (3.5, "cannot be understood"),
     ],
 )
-def test_what_is_not_there_is_said_with_the_range(paths: LakePaths, as_of: object, said: str) -> None:
+def test_what_is_not_there_is_said_with_the_range(
+    paths: LakePaths, as_of: object, said: str
+) -> None:
     with pytest.raises(CutNotFoundError, match=said):
         find_cut(paths, as_of)  # type: ignore[arg-type]
 
 
-def test_a_source_time_that_goes_back_never_shows_what_is_later(paths: LakePaths, put_cut: PutCut) -> None:
-    """Cut 3 has an earlier time than cut 2 (another server's clock): it holds cut 2's transactions all the same."""
+def test_a_source_time_that_goes_back_never_shows_what_is_later(
+    paths: LakePaths, put_cut: PutCut
+) -> None:
+    """Cut 3 has an earlier time than cut 2 (another server's clock): it holds cut 2's transactions
+    all the same."""
     put_cut(1, time_us=100 * SECOND)
     put_cut(2, time_us=300 * SECOND)
     put_cut(3, time_us=200 * SECOND)
@@ -99,13 +104,17 @@ def test_cuts_without_gtids_or_times_say_so(paths: LakePaths, put_cut: PutCut) -
         find_cut(paths, at(5))
 
 
-def test_a_lake_without_the_source_names_those_that_it_has(paths: LakePaths, put_cut: PutCut) -> None:
+def test_a_lake_without_the_source_names_those_that_it_has(
+    paths: LakePaths, put_cut: PutCut
+) -> None:
     put_cut(1)
     with pytest.raises(CutNotFoundError, match="one of the sources shop"):
         cdc_pipeline.cuts(paths.lake, "crm")
 
 
-def test_cuts_are_listed_oldest_first_with_what_is_suspended(paths: LakePaths, put_cut: PutCut) -> None:
+def test_cuts_are_listed_oldest_first_with_what_is_suspended(
+    paths: LakePaths, put_cut: PutCut
+) -> None:
     put_cut(1, time_us=5 * SECOND)
     put_cut(2, tables={"shop.orders": 4, "shop.items": 2}, suspended={"shop.items": 1})
     first, second = cdc_pipeline.cuts(paths.lake, "shop")
@@ -116,19 +125,29 @@ def test_cuts_are_listed_oldest_first_with_what_is_suspended(paths: LakePaths, p
 
 @pytest.mark.parametrize(
     ("text", "meaning"),
-    [("17", 17), ("0-1-100", "0-1-100"), (f" {UUID}:1-3", f"{UUID}:1-3"), ("2026-01-31T08:00:00Z", at(1769846400))],
+    [
+        ("17", 17),
+        ("0-1-100", "0-1-100"),
+        (f" {UUID}:1-3", f"{UUID}:1-3"),
+        ("2026-01-31T08:00:00Z", at(1769846400)),
+    ],
 )
 def test_text_is_a_number_a_time_or_a_gtid_set(text: str, meaning: object) -> None:
     assert parse_as_of(text) == meaning
 
 
-# -- tables of a cut --------------------------------------------------------------------------------------------------
+# -- tables of a cut -------------------------------------------------------------------------------
 
 
 def test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place(put_cut: PutCut) -> None:
-    cut = put_cut(2, tables={"shop.orders": 4, "shop.items": 2}, suspended={"shop.items": 1, "shop.notes": 1})
+    cut = put_cut(
+        2, tables={"shop.orders": 4, "shop.items": 2}, suspended={"shop.items": 1, "shop.notes": 1}
+    )
     assert version_in(cut, "shop.orders") == 4
-    with pytest.raises(TableNotInCutError, match=r"the table is at binlog\.000001:777, the cut at binlog\.000001:2004"):
+    with pytest.raises(
+        TableNotInCutError,
+        match=r"the table is at binlog\.000001:777, the cut at binlog\.000001:2004",
+    ):
         version_in(cut, "shop.items")
     assert version_in(cut, "shop.items", allow_suspended=True) == 2
     # Suspended before its table was made: there is nothing to read, allowed or not.
@@ -136,18 +155,23 @@ def test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place(put_cut: 
         version_in(cut, "shop.notes", allow_suspended=True)
 
 
-def test_a_table_that_the_cut_does_not_have_is_refused_with_those_that_it_has(put_cut: PutCut) -> None:
+def test_a_table_that_the_cut_does_not_have_is_refused_with_those_that_it_has(
+    put_cut: PutCut,
+) -> None:
     with pytest.raises(TableNotInCutError, match=r"one of shop\.orders"):
         version_in(put_cut(1), "shop.later")
 
 
-def test_k4_views_leave_suspended_tables_out_and_quote_every_name(paths: LakePaths, put_cut: PutCut) -> None:
+def test_k4_views_leave_suspended_tables_out_and_quote_every_name(
+    paths: LakePaths, put_cut: PutCut
+) -> None:
     cut = put_cut(2, tables={"shop.or`ders": 4, "shop.items": 2}, suspended={"shop.items": 1})
     statements = view_statements(paths, cut, schema="as`of")
     path = f"{paths.lake}/shop/or~60ders"
     assert statements[1:] == [
         "CREATE SCHEMA IF NOT EXISTS `as``of`",
-        f"CREATE OR REPLACE VIEW `as``of`.`or_ders` AS SELECT * FROM delta.`{path}` VERSION AS OF 4",
+        "CREATE OR REPLACE VIEW `as``of`.`or_ders` AS SELECT * FROM "
+        f"delta.`{path}` VERSION AS OF 4",
     ]
 
 
@@ -167,10 +191,12 @@ def test_k28_a_name_that_several_tables_would_have_is_no_view_s(other: str) -> N
     assert view_names([other, one]) == {one: names[one], other: names[other]}
 
 
-# -- which cuts are kept ----------------------------------------------------------------------------------------------
+# -- which cuts are kept ---------------------------------------------------------------------------
 
 
-def test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention(paths: LakePaths, put_cut: PutCut) -> None:
+def test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention(
+    paths: LakePaths, put_cut: PutCut
+) -> None:
     now_us = round(datetime.now(UTC).timestamp() * 1e6)
     ages_h = {1: 100, 2: 90, 3: 50, 4: 10, 5: 1}
     for number, age in ages_h.items():
@@ -184,9 +210,15 @@ def test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention(paths: Lak
     assert prune_cuts(paths, retention=timedelta(0)) == 0
 
 
-def test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays(paths: LakePaths, put_cut: PutCut) -> None:
+def test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays(
+    paths: LakePaths, put_cut: PutCut
+) -> None:
     for number in (1, 2, 3, 4):
-        put_cut(number, tables={"shop.orders": 1, "shop.items": 1}, suspended={"shop.items": 2} if number > 2 else {})
+        put_cut(
+            number,
+            tables={"shop.orders": 1, "shop.items": 1},
+            suspended={"shop.items": 2} if number > 2 else {},
+        )
     assert prune_cuts(paths, retention=timedelta(0)) == 2
     assert list_numbers(paths.cuts) == [2, 4]
 
@@ -202,7 +234,8 @@ def test_a_damaged_old_cut_stops_readers_and_no_pruning(paths: LakePaths, put_cu
 
 
 @pytest.mark.parametrize(
-    ("text", "hours"), [("7 days", 168), ("36 hours", 36), ("90 minutes", 1.5), ("2 weeks", 336), ("1day", 24)]
+    ("text", "hours"),
+    [("7 days", 168), ("36 hours", 36), ("90 minutes", 1.5), ("2 weeks", 336), ("1day", 24)],
 )
 def test_a_retention_is_a_number_and_a_unit(text: str, hours: float) -> None:
     config = SinkConfig.model_validate({"lake_path": "lake", "cut_retention": text})
@@ -216,8 +249,15 @@ def test_what_is_no_duration_is_refused_with_the_form(value: object) -> None:
 
 
 def test_reading_loads_nothing_heavy_before_it_is_called() -> None:
-    program = "import sys, cdc_pipeline; cdc_pipeline.read, cdc_pipeline.cuts; print(*sorted(sys.modules))"
+    program = (
+        "import sys, cdc_pipeline; cdc_pipeline.read, cdc_pipeline.cuts; "
+        "print(*sorted(sys.modules))"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
     )
     assert not {"pyspark", "pydantic", "pyarrow", "dagster"} & set(done.stdout.split())

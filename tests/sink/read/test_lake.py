@@ -1,4 +1,5 @@
-"""A lake that is read as of its cuts, maintained, copied and registered: one Spark session, two small tables."""
+"""A lake that is read as of its cuts, maintained, copied and registered: one Spark session, two
+small tables."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ import pytest
 import cdc_pipeline
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import CatalogConfig, MaintenanceConfig, SinkConfig
-from cdc_pipeline.errors import CatalogNameError, CutNotFoundError, LakeStateError, MergeError, TableNotInCutError
+from cdc_pipeline.errors import (
+    CatalogNameError,
+    CutNotFoundError,
+    LakeStateError,
+    MergeError,
+    TableNotInCutError,
+)
 from cdc_pipeline.sink.delta.conflicts import again_on_conflict
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -31,7 +38,9 @@ from tests.support.sink_values import applied, column, delete, insert, table_sch
 pytestmark = [pytest.mark.spark]
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("amount", Kind.INT64)], "id")
-ITEMS = table_schema("shop.odd items", [column("id", Kind.INT32), column("amount", Kind.INT64)], "id")
+ITEMS = table_schema(
+    "shop.odd items", [column("id", Kind.INT32), column("amount", Kind.INT64)], "id"
+)
 DELETION_VECTORS = "'delta.enableDeletionVectors' = 'true'"
 EAGER = MaintenanceConfig(small_files=2, deleted_rows=0.01, vacuum_hours=0)
 
@@ -45,7 +54,9 @@ class Lake:
         self.paths = self.sink.paths
         self.provider = provider
 
-    def maintained(self, thresholds: MaintenanceConfig = EAGER, **options: Any) -> dict[str, TableMaintenance]:
+    def maintained(
+        self, thresholds: MaintenanceConfig = EAGER, **options: Any
+    ) -> dict[str, TableMaintenance]:
         report = maintain(self.paths, self.config, thresholds, spark=self.provider, **options)
         assert not report.failed, report
         return {done.table: done for done in report.tables}
@@ -62,11 +73,14 @@ def lake(tmp_path: Path, provider: SparkProvider) -> Lake:
     with made.sink.lock():
         applied(
             made.sink, 1, (ORDERS, [insert(id=1, amount=100), insert(id=2, amount=0)], 1),
-            (ITEMS, [insert(id=1, amount=900), insert(id=2, amount=50), insert(id=3, amount=0)], 11),
+            (ITEMS, [insert(id=1, amount=900), insert(id=2, amount=50), insert(id=3, amount=0)],
+                11),
         )  # fmt: skip
         applied(
-            made.sink, 2, (ORDERS, [update({"id": 1, "amount": 100}, {"id": 1, "amount": 200})], 21),
-            (ITEMS, [update({"id": 1, "amount": 900}, {"id": 1, "amount": 800}), delete(id=2, amount=50)], 31),
+            made.sink, 2, (ORDERS, [update({"id": 1, "amount": 100}, {"id": 1, "amount": 200})],
+                21),
+            (ITEMS, [update({"id": 1, "amount": 900}, {"id": 1, "amount": 800}), delete(id=2,
+                amount=50)], 31),
         )  # fmt: skip
     return made
 
@@ -74,15 +88,25 @@ def lake(tmp_path: Path, provider: SparkProvider) -> Lake:
 def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_path: Path) -> None:
     """One lake, since each statement costs: the steps are in the order of a lake's life."""
     # -- read as of cuts
-    assert [lake.sum_at("shop.orders", n) + lake.sum_at("shop.odd items", n) for n in (1, 2)] == [1050, 1000]
+    assert [lake.sum_at("shop.orders", n) + lake.sum_at("shop.odd items", n) for n in (1, 2)] == [
+        1050,
+        1000,
+    ]
     assert lake.sum_at("shop.orders", None) == 200
     # -- views
     for statement in view_statements(lake.paths, find_cut(lake.paths, 1), schema="at1"):
         spark.sql(statement).collect()
-    assert spark.sql("SELECT sum(amount) FROM (TABLE at1.orders UNION ALL TABLE at1.odd_items)").collect()[0][0] == 1050
+    assert (
+        spark.sql(
+            "SELECT sum(amount) FROM (TABLE at1.orders UNION ALL TABLE at1.odd_items)"
+        ).collect()[0][0]
+        == 1050
+    )
     # -- a copy
     copy = materialize(spark, lake.paths, find_cut(lake.paths, 1), tmp_path / "copy")
-    assert materialize(spark, lake.paths, find_cut(lake.paths, 1), tmp_path / "copy") == copy, "gone on with: no change"
+    assert materialize(spark, lake.paths, find_cut(lake.paths, 1), tmp_path / "copy") == copy, (
+        "gone on with: no change"
+    )
     with pytest.raises(LakeStateError, match="holds another table"):
         materialize(spark, lake.paths, find_cut(lake.paths, 2), tmp_path / "copy")
     # -- new tables have the retention; a catalog
@@ -93,8 +117,16 @@ def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_p
         register(spark, lake.paths, config, "shop.orders")
     assert spark.sql("SELECT sum(amount) FROM registered.shop_orders").collect()[0][0] == 200
     for _ in range(2):  # K22: two names that are one in the catalog
-        register(spark, lake.paths, CatalogConfig(database="registered", name="shop_orders"), "shop.odd items")
-    (other,) = (row.tableName for row in spark.sql("SHOW TABLES IN registered LIKE 'shop_orders_*'").collect())
+        register(
+            spark,
+            lake.paths,
+            CatalogConfig(database="registered", name="shop_orders"),
+            "shop.odd items",
+        )
+    (other,) = (
+        row.tableName
+        for row in spark.sql("SHOW TABLES IN registered LIKE 'shop_orders_*'").collect()
+    )
     assert spark.sql(f"SELECT sum(amount) FROM registered.{other}").collect()[0][0] == lake.sum_at(
         "shop.odd items", None
     )
@@ -103,26 +135,39 @@ def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_p
     # -- K15: a retention that is over at once, so that a vacuum takes what no newer version needs
     lake.config = lake.config.model_copy(update={"cut_retention": timedelta(0)})
     with lake.sink.lock():
-        deferred = lake.maintained(MaintenanceConfig(deleted_rows=1), tables=["shop.odd items"], lock_wait_s=0)[
-            "shop.odd items"
-        ]
+        deferred = lake.maintained(
+            MaintenanceConfig(deleted_rows=1), tables=["shop.odd items"], lock_wait_s=0
+        )["shop.odd items"]
     assert "could not be set" in deferred.skipped
     assert not deferred.properties
     first = lake.maintained(tables=["shop.odd items"])["shop.odd items"]
-    assert (first.optimized, first.vacuum, set(first.properties)) == (True, "lite", {LOG_RETENTION, FILE_RETENTION})
+    assert (first.optimized, first.vacuum, set(first.properties)) == (
+        True,
+        "lite",
+        {LOG_RETENTION, FILE_RETENTION},
+    )
     assert first.files_removed >= 1
     assert first.files_deleted >= 1
     # The table's commits since the cut are its own maintenance: nothing that a run stops at.
     assert lake.sink.failing_targets(find_cut(lake.paths)) == {}
     with lake.sink.lock():
-        applied(lake.sink, 3, (ORDERS, [update({"id": 1, "amount": 200}, {"id": 1, "amount": 300})], 41))
-    # Batch 3 did not change the table, its cut names the version after the maintenance all the same.
+        applied(
+            lake.sink, 3, (ORDERS, [update({"id": 1, "amount": 200}, {"id": 1, "amount": 300})], 41)
+        )
+    # Batch 3 did not change the table, its cut names the version after the maintenance all the
+    # same.
     assert lake.sum_at("shop.odd items", 3) == 800
     with pytest.raises(TableNotInCutError, match=r"its file .* is gone"):
         lake.sum_at("shop.odd items", 2)
     with pytest.raises(CutNotFoundError, match="2 to 3"):
         lake.sum_at("shop.odd items", 1)
-    assert sum(row["amount"] for row in cdc_pipeline.read(spark, copy.lake, "shop.odd items", as_of=1).collect()) == 950
+    assert (
+        sum(
+            row["amount"]
+            for row in cdc_pipeline.read(spark, copy.lake, "shop.odd items", as_of=1).collect()
+        )
+        == 950
+    )
 
 
 def _properties(lake: Lake, table: str) -> dict[str, str]:
@@ -133,10 +178,13 @@ def _properties(lake: Lake, table: str) -> dict[str, str]:
 
 @pytest.mark.whole
 def test_k16_a_batch_that_meets_a_compaction_is_done_again(spark: Any, tmp_path: Path) -> None:
-    """A real MERGE that has read the table while OPTIMIZE replaces its files: refused by Delta, and right at the next
-    try."""
+    """A real MERGE that has read the table while OPTIMIZE replaces its files: refused by Delta, and
+    right at the next try."""
     path, started, go = tmp_path / "t", tmp_path / "started", tmp_path / "go"
-    spark.sql(f"CREATE TABLE {table_at(path)} (id INT, amount INT) USING delta TBLPROPERTIES ({DELETION_VECTORS})")
+    spark.sql(
+        f"CREATE TABLE {table_at(path)} (id INT, amount INT) USING delta TBLPROPERTIES "
+        f"({DELETION_VECTORS})"
+    )
     for number in range(2):
         spark.sql(f"INSERT INTO {table_at(path)} VALUES ({number}, 0)").collect()
 
@@ -160,7 +208,8 @@ def test_k16_a_batch_that_meets_a_compaction_is_done_again(spark: Any, tmp_path:
         source = "SELECT wait_for_go(CAST(id AS INT)) AS id, 7 AS amount FROM range(0, 2, 1, 1)"
         try:
             session.sql(
-                f"MERGE INTO {table_at(path)} t USING ({source}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+                f"MERGE INTO {table_at(path)} t USING ({source}) s ON t.id = s.id WHEN MATCHED "
+                "THEN UPDATE SET *"
             ).collect()
         except Exception as error:
             raise MergeError("refused") from error

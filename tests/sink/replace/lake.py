@@ -13,7 +13,15 @@ from cdc_pipeline.sink.replace.content import Replacement, replacement
 from cdc_pipeline.sink.spark.sql import table_at
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.target import Target
-from tests.support.sink_values import Change, cursor_at, decoded, head_of, interval_of, seq_of, target_of
+from tests.support.sink_values import (
+    Change,
+    cursor_at,
+    decoded,
+    head_of,
+    interval_of,
+    seq_of,
+    target_of,
+)
 
 LOAD_PLACE = 500  # of the rows that a load reads
 
@@ -58,7 +66,12 @@ def side_target(target: Target, load: int = 1) -> Target:
     return target.with_state(app_id=f"{target.state.app_id}/{load}")
 
 
-def apply(sink: DeltaSink, target: Target, *pieces: tuple[TableSchema, Sequence[Change], int], **named: Any) -> Cut:
+def apply(
+    sink: DeltaSink,
+    target: Target,
+    *pieces: tuple[TableSchema, Sequence[Change], int],
+    **named: Any,
+) -> Cut:
     """One batch of rows; a piece is (schema, changes, first place)."""
     number = next_number(sink)
     batch = sink.begin(number)
@@ -80,14 +93,17 @@ def replaced(lakes: Lakes, target: Target) -> Replacement:
     cut, side_cut = lakes.main.last_cut(), lakes.side.last_cut()
     assert side_cut is not None
     seq, ts_us = seq_of(LOAD_PLACE), LOAD_PLACE * 1_000_000
-    content = lakes.side.content_of(side_cut, target.name, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us)
+    content = lakes.side.content_of(
+        side_cut, target.name, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us
+    )
     before = cut.tables.get(target.name) if cut is not None else None
     state = cut.cursor.targets.get(target.name) if cut is not None else None
     return replacement(target, content, before=before, state=state)
 
 
 def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:
-    """The record of the batch that puts the side tables of some targets in the place of their targets."""
+    """The record of the batch that puts the side tables of some targets in the place of their
+    targets."""
     made = [replaced(lakes, target) for target in targets]
     number = next_number(lakes.main)
     batch = lakes.main.begin(number)
@@ -95,16 +111,23 @@ def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:
         batch.replace(found.target, found.content)
     assert batch.has_work
     notes = tuple(note for found in made for note in found.notes)
-    return batch.record(head_of(interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes))
+    return batch.record(
+        head_of(
+            interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes
+        )
+    )
 
 
 def differences(lakes: Lakes, schema: TableSchema, *, rescued: bool = False) -> list[Any]:
     """Rows that only one of target and side table has, by Spark's own words."""
     # Spark compares no maps.
     listed = "* EXCEPT (_cdc_rescued), map_entries(_cdc_rescued)" if rescued else "*"
-    there, loaded = (f"SELECT {listed} FROM {table}" for table in (lakes.table(schema), lakes.side_table(schema)))
+    there, loaded = (
+        f"SELECT {listed} FROM {table}" for table in (lakes.table(schema), lakes.side_table(schema))
+    )
     return lakes.sql(
-        f"SELECT * FROM ({there} EXCEPT ALL {loaded}) UNION ALL SELECT * FROM ({loaded} EXCEPT ALL {there})"
+        f"SELECT * FROM ({there} EXCEPT ALL {loaded}) UNION ALL SELECT * FROM ({loaded} "
+        f"EXCEPT ALL {there})"
     )
 
 

@@ -34,9 +34,16 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     open_sink: Callable[[str], DeltaSink], spark: Any
 ) -> None:
     lakes = Lakes(open_sink)
-    first = apply(lakes.main, target(ORDERS), (ORDERS, [insert(id=n, total=n) for n in range(5)], 10))
+    first = apply(
+        lakes.main, target(ORDERS), (ORDERS, [insert(id=n, total=n) for n in range(5)], 10)
+    )
     loading = side_target(target(ORDERS))
-    apply(lakes.side, loading, (ORDERS, [insert(id=n, total=10 * n) for n in range(3, 9)], 500), kind="load")
+    apply(
+        lakes.side,
+        loading,
+        (ORDERS, [insert(id=n, total=10 * n) for n in range(3, 9)], 500),
+        kind="load",
+    )
     changes = [update({"id": 4, "total": 40}, {"id": 4, "total": 41}), delete(id=5, total=50)]
     apply(lakes.side, loading, (ORDERS, changes, 600))
     # RESTORE keeps transaction ids: such a table gets a new one and is loaded again.
@@ -47,7 +54,12 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     cut = lakes.main.finish(record)
     assert differences(lakes, ORDERS) == []
     state = cut.cursor.targets["shop.orders"]
-    assert (state.app_id, state.partial, state.exact, state.table_version) == (loading.state.app_id, False, False, 3)
+    assert (state.app_id, state.partial, state.exact, state.table_version) == (
+        loading.state.app_id,
+        False,
+        False,
+        3,
+    )
     check_targets(lakes.main, cut)
     made = lakes.actions(ORDERS, 3)
     assert [mark["version"] for mark in made["txn"]] == [32]
@@ -56,10 +68,15 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
         check_readable(lakes.main.paths, first if number == 1 else cut, "shop.orders")
     old = read(spark, lakes.main.paths.lake, "shop.orders", as_of=1).orderBy("id").collect()
     assert [(row.id, row.total) for row in old] == [(n, n) for n in range(5)]
-    apply(lakes.main, side_target(target(ORDERS)), (ORDERS, [insert(id=100, total=1), delete(id=3, total=30)], 700))
+    apply(
+        lakes.main,
+        side_target(target(ORDERS)),
+        (ORDERS, [insert(id=100, total=1), delete(id=3, total=30)], 700),
+    )
     assert rows(lakes) == [(4, 41), (6, 60), (7, 70), (8, 80), (100, 1)]
 
-    # Without its side table the batch ends too: the target stays as it is, and nothing of the load is left there.
+    # Without its side table the batch ends too: the target stays as it is, and nothing of the load
+    # is left there.
     lakes.load_again()
     again = side_target(target(ORDERS), 2)
     apply(lakes.side, again, (ORDERS, [insert(id=1, total=1)], 800), kind="load")
@@ -69,7 +86,9 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     before = sorted(here.rglob("*"))
     max(side.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns).unlink()
     cut = lakes.main.finish(record)
-    assert [(note.kind, note.table) for note in cut.notes[-1:]] == [(LOAD_FAILED_NOTE, "shop.orders")]
+    assert [(note.kind, note.table) for note in cut.notes[-1:]] == [
+        (LOAD_FAILED_NOTE, "shop.orders")
+    ]
     assert sorted(here.rglob("*")) == before
     assert cut.cursor.targets["shop.orders"].app_id == loading.state.app_id
     assert cut.cursor.targets["shop.orders"].suspended is None
@@ -82,7 +101,9 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
 ) -> None:
     lakes = Lakes(open_sink)
     loading = side_target(target(ORDERS))
-    apply(lakes.side, loading, (ORDERS, [insert(id=n, total=n) for n in range(4)], 500), kind="load")
+    apply(
+        lakes.side, loading, (ORDERS, [insert(id=n, total=n) for n in range(4)], 500), kind="load"
+    )
     record = recorded_swap(lakes, loading)
     folder = lakes.main.paths.table("shop.orders")
     commit = ContentCommit.commit
@@ -112,7 +133,11 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     monkeypatch.setattr(ContentCommit, "commit", commit)
     assert lakes.main.last_cut() is None
     cut = lakes.main.finish(record)
-    assert (cut.kind, cut.tables["shop.orders"].table_version, cut.tables["shop.orders"].rows_inserted) == (
+    assert (
+        cut.kind,
+        cut.tables["shop.orders"].table_version,
+        cut.tables["shop.orders"].rows_inserted,
+    ) == (
         "load",
         0,
         4,

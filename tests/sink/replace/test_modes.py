@@ -1,4 +1,5 @@
-"""Targets that keep what is gone, and columns that the source dropped, where a load replaces them (K10, K17, K18)."""
+"""Targets that keep what is gone, and columns that the source dropped, where a load replaces them
+(K10, K17, K18)."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ Rows = list[tuple[Any, ...]]
 
 def items(name: str, kind: Kind = Kind.TEXT, *more: str) -> TableSchema:
     others = [column(other, Kind.TEXT) for other in more]
-    return table_schema(f"shop.{name}", [column("id", Kind.INT32), column("v", kind), *others], "id")
+    return table_schema(
+        f"shop.{name}", [column("id", Kind.INT32), column("v", kind), *others], "id"
+    )
 
 
 def row(n: int, v: object) -> dict[str, Any]:
@@ -60,7 +63,9 @@ def loaded(number: int = -1) -> Decimal:
     return Decimal(seq_of(LOAD_PLACE) + (0 if number < 0 else 2 * number + 1))
 
 
-def change(batch: StagedBatch, made: Target, schema: TableSchema, place: int, *changes: Change) -> None:
+def change(
+    batch: StagedBatch, made: Target, schema: TableSchema, place: int, *changes: Change
+) -> None:
     names = pa.array([f"1:{place}"] * len(changes)) if made.spec.mode == "changelog" else None
     batch.add(decoded(schema, changes, first_place=place), made, transactions=names)
 
@@ -88,7 +93,9 @@ def dropped(batch: StagedBatch, made: Target, name: str) -> None:
 
 
 @pytest.mark.whole
-def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink: Callable[[str], DeltaSink]) -> None:
+def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(
+    open_sink: Callable[[str], DeltaSink],
+) -> None:
     lakes = Lakes(open_sink)
     hist, log, torn = items("hist"), items("log"), items("torn")
     soft, soft_now = items("soft", Kind.TEXT, "note"), items("soft", Kind.INT32)
@@ -106,14 +113,17 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink:
         batch.create(made)
     change(batch, history, hist, 10, *(insert(id=n, v="a") for n in range(6)))
     change(batch, history, hist, 20, update(row(0, "a"), row(0, "b")), delete(id=1, v="a"))
-    change(batch, history, hist, 600, *late)  # what the load tells too, from its own reading of the log
+    # what the load tells too, from its own reading of the log
+    change(batch, history, hist, 600, *late)
     for made, schema in ((changelog, log), (torn_log, torn)):
         change(batch, made, schema, 10, insert(id=1, v="a"), insert(id=2, v="a"))
     change(batch, changelog, log, 600, changed)
     texts = [insert(id=n, v=v, note=f"n{n}") for n, v in enumerate(("0", "1", "2", "3", "four"))]
     soft_target = target(soft, mode="soft_delete")
     change(batch, soft_target, soft, 10, *texts)
-    change(batch, soft_target, soft, 20, delete(id=0, v="0", note="n0"), delete(id=1, v="1", note="n1"))
+    change(
+        batch, soft_target, soft, 20, delete(id=0, v="0", note="n0"), delete(id=1, v="1", note="n1")
+    )
     change(batch, target(kept), kept, 10, *texts)
     finish(lakes.main, batch)
     cut = lakes.main.last_cut()
@@ -128,7 +138,16 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink:
     loads = [side_target(made) for made in (history, changelog, torn_log)]
     loads += [side_target(target(soft_now, mode="soft_delete")), side_target(target(kept_now))]
     batch = lakes.side.begin(1)
-    load(batch, loads[0], hist, row(0, "b"), row(1, "again"), row(2, "a"), row(3, "other"), row(5, "a"))
+    load(
+        batch,
+        loads[0],
+        hist,
+        row(0, "b"),
+        row(1, "again"),
+        row(2, "a"),
+        row(3, "other"),
+        row(5, "a"),
+    )
     change(batch, loads[0], hist, 600, *late, delete(id=5, v="a"))
     load(batch, loads[1], log, row(1, "b"), row(3, "b"))
     change(batch, loads[1], log, 600, changed, delete(id=3, v="b"))

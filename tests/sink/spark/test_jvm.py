@@ -1,4 +1,5 @@
-"""The JVM beside the process: its space for compiled code, its archive of classes, and what happens when it dies."""
+"""The JVM beside the process: its space for compiled code, its archive of classes, and what happens
+when it dies."""
 
 from __future__ import annotations
 
@@ -59,18 +60,25 @@ def test_k26_a_secret_that_only_arguments_can_carry_is_refused(name: str, value:
     with pytest.raises(ValidationError, match=f"{name} may contain a password") as refused:
         SparkConfig(settings={name: value})
     assert "word@" not in refused.value.errors(include_input=False)[0]["msg"]
-    SparkConfig(settings={"spark.driver.extraJavaOptions": "-Xss4m -Djavax.net.ssl.trustStore=/etc/certs"})
+    SparkConfig(
+        settings={"spark.driver.extraJavaOptions": "-Xss4m -Djavax.net.ssl.trustStore=/etc/certs"}
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "secret"),
     [
         ("spark.hadoop.fs.s3a.access.key", True), ("spark.hadoop.fs.s3a.session.token", True),
-        ("spark.hadoop.fs.azure.sas.fixed.token.x", True), ("spark.hadoop.fs.azure.account.oauth2.client.secret", True),
-        ("spark.hadoop.fs.gs.auth.service.account.private.key", True), ("spark.authenticate.secret", True),
-        ("spark.hadoop.javax.jdo.option.ConnectionPassword", True), ("spark.hadoop.fs.s3a.encryption.key", True),
-        ("spark.hadoop.fs.s3a.aws.credentials.provider", False), ("spark.sql.shuffle.partitions", False),
-        ("spark.hadoop.fs.azure.account.oauth2.client.endpoint", False), ("spark.driver.memory", False),
+        ("spark.hadoop.fs.azure.sas.fixed.token.x", True),
+        ("spark.hadoop.fs.azure.account.oauth2.client.secret", True),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key", True),
+        ("spark.authenticate.secret", True),
+        ("spark.hadoop.javax.jdo.option.ConnectionPassword", True),
+        ("spark.hadoop.fs.s3a.encryption.key", True),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", False),
+        ("spark.sql.shuffle.partitions", False),
+        ("spark.hadoop.fs.azure.account.oauth2.client.endpoint", False),
+        ("spark.driver.memory", False),
     ],
 )  # fmt: skip
 def test_k26_names_that_may_be_of_a_secret(name: str, secret: bool) -> None:
@@ -85,7 +93,9 @@ def test_k26_of_a_failed_start_the_innermost_cause_is_told_without_secrets() -> 
         def __init__(self, text: str, cause: Cause | None) -> None:
             self.toString, self.getCause = (lambda: text), (lambda: cause)
 
-    failed = RuntimeError("An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.")
+    failed = RuntimeError(
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext."
+    )
     inner = Cause("java.net.BindException: s3cr3t-1 at jdbc://hive:word@db/meta" + "." * 500, None)
     failed.java_exception = Cause("org.apache.spark.SparkException: x", inner)  # type: ignore[attr-defined]
     told = root_cause(failed, hidden=["s3cr3t-1", ""])
@@ -116,10 +126,14 @@ def _die_and_go_on() -> None:
     _check_secrets(session)
     beans = session._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
     code = sum(pool.getUsage().getMax() for pool in beans if "Code" in pool.getName())
-    assert code >= CODE_CACHE_MB << 20, f"{code} bytes for compiled code: Spark's classes fill the default of 48 MiB"
+    assert code >= CODE_CACHE_MB << 20, (
+        f"{code} bytes for compiled code: Spark's classes fill the default of 48 MiB"
+    )
     context: Any = SparkContext
     process = context._gateway.proc
-    assert archive.name in Path(f"/proc/{process.pid}/maps").read_text(), "Java did not take the archive of classes"
+    assert archive.name in Path(f"/proc/{process.pid}/maps").read_text(), (
+        "Java did not take the archive of classes"
+    )
     process.kill()
     process.wait()
     assert provider.session().sql("SELECT 1").collect()[0][0] == 1
@@ -133,11 +147,14 @@ def _die_and_go_on() -> None:
 @pytest.mark.whole
 @pytest.mark.spark
 def test_k26_a_jvm_that_died_is_replaced_and_its_code_cache_is_large() -> None:
-    """Also K26, in the same process: no secret of the settings stands in the JVM's arguments or in an error."""
+    """Also K26, in the same process: no secret of the settings stands in the JVM's arguments or in
+    an error."""
     run_in_a_child(_die_and_go_on)
 
 
-def test_without_an_archive_java_is_asked_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_archive_java_is_asked_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = tmp_path / "classes.jsa"
     monkeypatch.setattr(class_archive, "archive_path", lambda: archive)
     assert class_archive.java_options() == ""
@@ -152,7 +169,10 @@ def test_without_an_archive_java_is_asked_for_none(tmp_path: Path, monkeypatch: 
 
 def test_jars_of_the_configuration_join_deltas() -> None:
     local = session_settings(
-        SparkConfig(settings={"spark.driver.extraClassPath": "/own/a.jar", "spark.jars": "/own/b.jar"}), warehouse="w"
+        SparkConfig(
+            settings={"spark.driver.extraClassPath": "/own/a.jar", "spark.jars": "/own/b.jar"}
+        ),
+        warehouse="w",
     )
     assert "io.delta_delta-spark" in local["spark.driver.extraClassPath"]
     assert local["spark.driver.extraClassPath"].endswith(":/own/a.jar")

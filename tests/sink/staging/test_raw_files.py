@@ -1,4 +1,5 @@
-"""Raw rows events give the same changes as the chunks that they came from, in whatever portions they are read."""
+"""Raw rows events give the same changes as the chunks that they came from, in whatever portions
+they are read."""
 
 from __future__ import annotations
 
@@ -44,7 +45,10 @@ def row(number: int, text: bytes) -> Image:
 def chunk(texts: list[bytes]) -> Chunk:
     return chunk_of(
         [
-            *((WRITE, rows_body(WRITE, [row(at, text), row(-at, b"twice")])) for at, text in enumerate(texts)),
+            *(
+                (WRITE, rows_body(WRITE, [row(at, text), row(-at, b"twice")]))
+                for at, text in enumerate(texts)
+            ),
             (UPDATE, rows_body(UPDATE, [row(1, b"a"), row(7, b"b")])),
             (DELETE, rows_body(DELETE, [row(2, b"gone")])),
         ]
@@ -68,14 +72,21 @@ def test_k1_raw_events_give_the_same_changes_and_seqs() -> None:
     events = raw_events(parts)
     assert events.schema == SCHEMA
     assert same(decode_rows(list(selections(events)), TABLE, epoch=4), expected)
-    singly = [decode_rows(list(selections(events.slice(at, 1))), TABLE, epoch=4) for at in range(len(events))]
+    singly = [
+        decode_rows(list(selections(events.slice(at, 1))), TABLE, epoch=4)
+        for at in range(len(events))
+    ]
     assert same(joined(singly), expected)
 
 
 def test_k14_only_the_events_own_bytes_are_kept() -> None:
     hidden = chunk([b"one", b"a secret", b"three"])
     events = raw_events([RowsSelection(hidden, np.array([0, 2]))])
-    held = b"".join(bytes(buffer) for buffer in events.column("event").combine_chunks().buffers() if buffer is not None)
+    held = b"".join(
+        bytes(buffer)
+        for buffer in events.column("event").combine_chunks().buffers()
+        if buffer is not None
+    )
     assert b"secret" not in held
     assert b"one" in held
     assert b"three" in held
@@ -87,19 +98,25 @@ def test_events_that_do_not_lie_in_order_of_their_bytes() -> None:
     lengths = plain.events["event_length"].astype(np.int64)
     moved_data = np.concatenate([
         plain.data[start : start + length]
-        for start, length in reversed(list(zip(plain.events["start"].tolist(), lengths.tolist(), strict=True)))
+        for start, length in reversed(list(zip(plain.events["start"].tolist(), lengths.tolist(),
+            strict=True)))
     ])  # fmt: skip
     events = plain.events.copy()
     events["start"] = (lengths.sum() - np.cumsum(lengths)).astype(np.int64)
     moved = Chunk(plain.journal, plain.journal_format, moved_data, events, plain.end_offset)
     rows = np.arange(len(events))
     expected = decode_rows([RowsSelection(plain, rows)], TABLE, epoch=1)
-    assert same(decode_rows(list(selections(raw_events([RowsSelection(moved, rows)]))), TABLE, epoch=1), expected)
+    assert same(
+        decode_rows(list(selections(raw_events([RowsSelection(moved, rows)]))), TABLE, epoch=1),
+        expected,
+    )
 
 
 def target_of(table: TableSchema) -> RecordedTarget:
     return RecordedTarget(
-        table=table.full_name, app_id="a", spec=TargetSpec(columns=target_columns(table), key=("id",))
+        table=table.full_name,
+        app_id="a",
+        spec=TargetSpec(columns=target_columns(table), key=("id",)),
     )
 
 
@@ -129,8 +146,18 @@ def test_a_value_that_cannot_be_held_is_told_with_its_place() -> None:
 def test_an_executors_error_comes_back_as_what_it_is(kind: type[CdcError]) -> None:
     from cdc_pipeline.sink.apply.raw_decode import _marked_text
 
-    there = kind("a value\nin two lines {}", journal="binlog.000001", offset=7, table="a.b", expected="x", got="'}'")
-    text = f"PythonException: Traceback\n  RuntimeError: {_marked_text(there)}\n\n  at org.apache.spark"
+    there = kind(
+        "a value\nin two lines {}",
+        journal="binlog.000001",
+        offset=7,
+        table="a.b",
+        expected="x",
+        got="'}'",
+    )
+    text = (
+        f"PythonException: Traceback\n  RuntimeError: {_marked_text(there)}\n\n  at "
+        "org.apache.spark"
+    )
     told = executor_error(RuntimeError(text))
     assert told is not None
     assert told.as_dict() == there.as_dict()

@@ -20,7 +20,15 @@ from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.schema.evolution.steps import AddColumn
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, expand, with_after_bit
+from cdc_pipeline.sink.modes.expand import (
+    ARRIVE,
+    DELETE,
+    INSERT,
+    LEAVE,
+    UPDATE,
+    expand,
+    with_after_bit,
+)
 from tests.support.seqs import seq_array
 from tests.support.sink_values import (
     Change,
@@ -39,7 +47,9 @@ from tests.support.sink_values import (
 )
 
 SCHEMA = table_schema(
-    "shop.things", [column("id", Kind.TEXT, charset="utf8mb4"), column("a", Kind.INT32), column("b", Kind.INT32)], "id"
+    "shop.things",
+    [column("id", Kind.TEXT, charset="utf8mb4"), column("a", Kind.INT32), column("b", Kind.INT32)],
+    "id",
 )
 NAMES = SCHEMA.column_names
 
@@ -54,7 +64,9 @@ def twin(changes: list[Change], place: int = 10) -> list[tuple[int, int, tuple[A
     found = []
     for at, (_, before, after) in enumerate(changes, place):
         if before is not None and (after is None or after["id"] != before["id"]):
-            found.append((DELETE if after is None else LEAVE, seq_of(at), (before["id"], None, None)))
+            found.append(
+                (DELETE if after is None else LEAVE, seq_of(at), (before["id"], None, None))
+            )
         if after is not None:
             op = INSERT if before is None else UPDATE if after["id"] == before["id"] else ARRIVE
             found.append((op, seq_of(at, after=True), tuple(after[name] for name in NAMES)))
@@ -75,7 +87,10 @@ def test_k11_expansion_equals_its_twin() -> None:
         update(row("y"), row(None)),
         delete(**row("X")),
     ]
-    found = [(line["_op"], int(line["_seq"]), (line["c0"], line["c1"], line["c2"])) for line in staged(changes)]
+    found = [
+        (line["_op"], int(line["_seq"]), (line["c0"], line["c1"], line["c2"]))
+        for line in staged(changes)
+    ]
     assert found == twin(changes)
 
 
@@ -88,7 +103,10 @@ def test_k10_absent_columns_are_marked_and_filled_from_the_before_image() -> Non
             delete(id="x"),
         ]
     )
-    shown = [(line["_op"], *(line[f"c{i}"] if line[f"p{i}"] else "-" for i in range(3))) for line in lines]
+    shown = [
+        (line["_op"], *(line[f"c{i}"] if line[f"p{i}"] else "-" for i in range(3)))
+        for line in lines
+    ]
     assert shown == [
         (UPDATE, "x", 7, "-"),
         (LEAVE, "-", "-", "-"),
@@ -97,12 +115,20 @@ def test_k10_absent_columns_are_marked_and_filled_from_the_before_image() -> Non
         (DELETE, "-", "-", "-"),
     ]
     assert [line["c0"] for line in lines] == ["x", "x", "y", "x", "x"]
-    result = expand(decoded(SCHEMA, [update({"id": "x"}, {"id": "y"})], first_place=1), columns=NAMES, key=("id",))
+    result = expand(
+        decoded(SCHEMA, [update({"id": "x"}, {"id": "y"})], first_place=1),
+        columns=NAMES,
+        key=("id",),
+    )
     assert (result.partial, result.partial_key_updates) == (True, 1)
 
 
 def test_images_that_only_deletes_lack_count_as_whole() -> None:
-    result = expand(decoded(SCHEMA, [delete(id="x"), insert(**row("y"))], first_place=1), columns=NAMES, key=("id",))
+    result = expand(
+        decoded(SCHEMA, [delete(id="x"), insert(**row("y"))], first_place=1),
+        columns=NAMES,
+        key=("id",),
+    )
     assert not result.partial
     assert "p0" not in result.table.column_names
 
@@ -110,7 +136,9 @@ def test_images_that_only_deletes_lack_count_as_whole() -> None:
 def test_k1_the_after_bit_is_set_on_slices_too() -> None:
     rows = decoded(SCHEMA, [insert(**row(str(i))) for i in range(5)], first_place=2**39)
     seq = with_after_bit(rows.seq.slice(2, 2))
-    assert [int(value) for value in seq.to_pylist()] == [seq_of(2**39 + i, after=True) for i in (2, 3)]
+    assert [int(value) for value in seq.to_pylist()] == [
+        seq_of(2**39 + i, after=True) for i in (2, 3)
+    ]
 
 
 @pytest.mark.parametrize("change", [update({"a": 1}, {"a": 2}), delete(a=1), insert(a=1)])
@@ -122,10 +150,14 @@ def test_an_image_without_its_key_stops(change: Change) -> None:
 def test_an_invalid_value_is_never_staged() -> None:
     invalid = [InvalidValue(0, "after", 1, "zero or partial date", "0000-00-00")]
     with pytest.raises(StagingError, match="zero or partial date"):
-        expand(decoded(SCHEMA, [insert(**row("x"))], first_place=1, invalid=invalid), columns=NAMES, key=("id",))
+        expand(
+            decoded(SCHEMA, [insert(**row("x"))], first_place=1, invalid=invalid),
+            columns=NAMES,
+            key=("id",),
+        )
 
 
-# -- files and records ------------------------------------------------------------------------------------------
+# -- files and records -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -135,7 +167,9 @@ def dry_sink(tmp_path: Path) -> DeltaSink:
 
 
 def _record(batch: Any) -> Any:
-    return batch.record(head_of(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number)))
+    return batch.record(
+        head_of(interval=interval_of(batch.number), cursor_after=cursor_at(batch.number))
+    )
 
 
 def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None:
@@ -147,7 +181,8 @@ def test_k2_files_are_recorded_with_their_checksums(dry_sink: DeltaSink) -> None
         batch.create(plan)
         batch.add(decoded(SCHEMA, [insert(**row("x")), insert(**row("y"))], first_place=1), plan)
         batch.add(decoded(SCHEMA, [update(row("x"), row("z"))], first_place=3), plan)
-        batch.add(decoded(SCHEMA, [update({"id": "y"}, {"a": 4})], first_place=4), plan)  # another layout: a new file
+        # another layout: a new file
+        batch.add(decoded(SCHEMA, [update({"id": "y"}, {"a": 4})], first_place=4), plan)
         assert (batch.has_work, batch.has_open, batch.staged_rows) == (True, False, 5)
         assert batch.staged_bytes > 0
         assert dry_sink.pending_record() is None
@@ -197,7 +232,9 @@ def test_k9_open_pieces_join_or_are_gone(dry_sink: DeltaSink) -> None:
     (target,) = record.targets  # the other table's rows were rolled back: nothing to do there
     assert (target.table, target.rows_inserted) == ("shop.things", 4)
     keys = [
-        key for file in target.files for key in pq.read_table(dry_sink.paths.lake / file.path).column("c0").to_pylist()
+        key
+        for file in target.files
+        for key in pq.read_table(dry_sink.paths.lake / file.path).column("c0").to_pylist()
     ]
     assert sorted(keys) == ["a", "f", "g", "h"]
     assert len(list(dry_sink.paths.staging(1).iterdir())) == len(target.files)
@@ -224,7 +261,11 @@ def test_k2_what_has_no_record_is_garbage(dry_sink: DeltaSink) -> None:
     with dry_sink.lock():
         batch = dry_sink.begin(1)
         batch.add(decoded(SCHEMA, [insert(**row("x"))], first_place=1), target_of(SCHEMA))
-        batch.add(decoded(SCHEMA, [insert(**row("y"))], first_place=2), target_of(SCHEMA), open_transaction=True)
+        batch.add(
+            decoded(SCHEMA, [insert(**row("y"))], first_place=2),
+            target_of(SCHEMA),
+            open_transaction=True,
+        )
         dry_sink.paths.batches.mkdir()
         (dry_sink.paths.batches / ".put-1-x").write_text("half a rec")
         assert dry_sink.discard_unrecorded() == 3
@@ -233,7 +274,9 @@ def test_k2_what_has_no_record_is_garbage(dry_sink: DeltaSink) -> None:
         batch.add(decoded(SCHEMA, [insert(**row("x"))], first_place=1), target_of(SCHEMA))
         record = _record(batch)
         assert dry_sink.discard_unrecorded() == 0
-        assert verify(record.targets[0].files[0], lake=dry_sink.paths.lake, table="shop.things").exists()
+        assert verify(
+            record.targets[0].files[0], lake=dry_sink.paths.lake, table="shop.things"
+        ).exists()
 
 
 def test_k3_a_record_without_its_predecessors_cut_stops(dry_sink: DeltaSink) -> None:
@@ -270,30 +313,47 @@ def test_expanded_timestamps_are_utc_instants() -> None:
 
 
 def test_k8_undone_rows_leave_open_files_and_counts(dry_sink: DeltaSink) -> None:
-    """ROLLBACK TO after the rows were staged in pieces: in several files, in part, wholly, or not at all."""
+    """ROLLBACK TO after the rows were staged in pieces: in several files, in part, wholly, or not
+    at all."""
 
     def piece(changes: list[Change], ordinal: int) -> DecodedRows:
         rows = decoded(SCHEMA, changes, first_place=1)
         count, zeros = len(changes), np.zeros(len(changes), np.int64)
-        return replace(rows, seq=seq_array(1, 1, zeros + 50, np.arange(ordinal, ordinal + count), zeros, 0))
+        return replace(
+            rows, seq=seq_array(1, 1, zeros + 50, np.arange(ordinal, ordinal + count), zeros, 0)
+        )
 
     with dry_sink.lock():
         batch = dry_sink.begin(1)
         plan = target_of(SCHEMA)
         batch.add(decoded(SCHEMA, [insert(**row("whole"))], first_place=1), plan)
         batch.add(
-            piece([insert(**row("a")), update(row("b"), row("c")), delete(**row("d"))], 2), plan, open_transaction=True
+            piece([insert(**row("a")), update(row("b"), row("c")), delete(**row("d"))], 2),
+            plan,
+            open_transaction=True,
         )
         # Another layout begins another file.
-        batch.add(piece([update(row("e"), {"id": "e", "a": 5}), insert(**row("f"))], 5), plan, open_transaction=True)
+        batch.add(
+            piece([update(row("e"), {"id": "e", "a": 5}), insert(**row("f"))], 5),
+            plan,
+            open_transaction=True,
+        )
         batch.add(piece([delete(**row("g"))], 7), plan, open_transaction=True)
         batch.undo_open(np.array([[3, 4], [6, 8]]))
         batch.close_open()
         record = batch.record(head_of(interval=interval_of(1), cursor_after=cursor_at(1)))
     (target,) = record.targets
     assert (target.rows_inserted, target.rows_updated, target.rows_deleted) == (2, 1, 1)
-    tables = [pq.read_table(verify(file, lake=dry_sink.paths.lake, table="shop.things")) for file in target.files]
-    assert sorted(key for table in tables for key in table.column("c0").to_pylist()) == ["a", "d", "e", "whole"]
+    tables = [
+        pq.read_table(verify(file, lake=dry_sink.paths.lake, table="shop.things"))
+        for file in target.files
+    ]
+    assert sorted(key for table in tables for key in table.column("c0").to_pylist()) == [
+        "a",
+        "d",
+        "e",
+        "whole",
+    ]
     left = {path.name for path in dry_sink.paths.staging(1).iterdir()}
     assert left == {Path(file.path).name for file in target.files}
 

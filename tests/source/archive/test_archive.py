@@ -34,10 +34,14 @@ def flavor(request: pytest.FixtureRequest) -> str:
 
 
 def write(server: Server, *, journals: int = 3) -> None:
-    server.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY, b VARCHAR(100))")
+    server.execute_all(
+        "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY, b VARCHAR(100))"
+    )
     for number in range(journals):
         for row in range(5):
-            server.execute(f"INSERT INTO shop.t VALUES ({number * 5 + row}, REPEAT('x', {row * 20}))")
+            server.execute(
+                f"INSERT INTO shop.t VALUES ({number * 5 + row}, REPEAT('x', {row * 20}))"
+            )
         if number < journals - 1:
             server.flush_journal()
 
@@ -79,10 +83,16 @@ def test_it_ends_where_the_server_ends(archive: tuple[Path, str, Server]) -> Non
     end = source.end_position()
     at_server = server.end_position()
     assert (end.journal, end.offset) == (at_server[0], at_server[1])
-    assert end.gtid_set.replace("\n", "").replace(" ", "") == server.gtid_set().replace("\n", "").replace(" ", "")
+    assert end.gtid_set.replace("\n", "").replace(" ", "") == server.gtid_set().replace(
+        "\n", ""
+    ).replace(" ", "")
     assert source.identity.flavor == flavor
     assert source.identity.server_id == server.server_id
-    assert [info.journal for info in source.journals()] == ["binlog.000001", "binlog.000002", "binlog.000003"]
+    assert [info.journal for info in source.journals()] == [
+        "binlog.000001",
+        "binlog.000002",
+        "binlog.000003",
+    ]
     assert source.earliest_position().offset == 4
     assert source.tables() is None
 
@@ -94,7 +104,9 @@ def test_chunks_join_whatever_the_block_size(archive: tuple[Path, str, Server]) 
         assert offsets(ArchiveSource(directory, chunk_bytes=chunk_bytes)) == whole
     source = ArchiveSource(directory)
     for journal, offset in whole[:: max(1, len(whole) // 20)]:
-        start = replace(source.earliest_position(), journal=journal, offset=offset, journal_created_s=0)
+        start = replace(
+            source.earliest_position(), journal=journal, offset=offset, journal_created_s=0
+        )
         source.validate_position(start)
         rest = [
             (chunk.journal, at)
@@ -110,12 +122,16 @@ def test_chunks_join_whatever_the_block_size(archive: tuple[Path, str, Server]) 
         assert head == whole[: whole.index((journal, offset))]
 
 
-def test_positions_inside_events_past_the_end_and_of_other_journals(archive: tuple[Path, str, Server]) -> None:
+def test_positions_inside_events_past_the_end_and_of_other_journals(
+    archive: tuple[Path, str, Server],
+) -> None:
     directory, _, _ = archive
     source = ArchiveSource(directory)
     start = source.earliest_position()
     size = (directory / start.journal).stat().st_size
-    boundaries = {offset for journal, offset in offsets(source) if journal == start.journal} | {size}
+    boundaries = {offset for journal, offset in offsets(source) if journal == start.journal} | {
+        size
+    }
     for offset in range(4, size + 1):
         position = replace(start, offset=offset)
         if offset in boundaries:
@@ -131,7 +147,9 @@ def test_positions_inside_events_past_the_end_and_of_other_journals(archive: tup
         source.validate_position(replace(start, journal="binlog.000009"))
 
 
-def test_a_gap_in_the_numbers_stops_after_what_is_before_it(archive: tuple[Path, str, Server]) -> None:
+def test_a_gap_in_the_numbers_stops_after_what_is_before_it(
+    archive: tuple[Path, str, Server],
+) -> None:
     directory, _, _ = archive
     (directory / "binlog.000002").unlink()
     seen, error = fails(ArchiveSource(directory))
@@ -140,7 +158,9 @@ def test_a_gap_in_the_numbers_stops_after_what_is_before_it(archive: tuple[Path,
     assert {journal for journal, _ in seen} == {"binlog.000001"}
 
 
-def test_damage_and_truncation_of_the_last_journal_are_met_by_the_run(archive: tuple[Path, str, Server]) -> None:
+def test_damage_and_truncation_of_the_last_journal_are_met_by_the_run(
+    archive: tuple[Path, str, Server],
+) -> None:
     directory, _, _ = archive
     source = ArchiveSource(directory)
     whole = offsets(source)
@@ -152,7 +172,9 @@ def test_damage_and_truncation_of_the_last_journal_are_met_by_the_run(archive: t
     assert isinstance(error, TruncatedJournalError)
     assert (error.journal, error.offset) == (last.name, event_offset)
     assert seen == whole[:-3]
-    last.write_bytes(data[: event_offset + 25] + bytes([data[event_offset + 25] ^ 1]) + data[event_offset + 26 :])
+    last.write_bytes(
+        data[: event_offset + 25] + bytes([data[event_offset + 25] ^ 1]) + data[event_offset + 26 :]
+    )
     seen, error = fails(ArchiveSource(directory))
     assert isinstance(error, DamagedJournalError)
     assert error.offset == event_offset
@@ -201,7 +223,11 @@ def test_k5_a_killed_server_proves_its_end_by_the_next_set(
         for event in chunk.events
     ]
     assert types[-1][0] not in (EventType.ROTATE, EventType.STOP)
-    begin = max(offset for event_type, offset in types if event_type in (EventType.GTID, EventType.MARIADB_GTID))
+    begin = max(
+        offset
+        for event_type, offset in types
+        if event_type in (EventType.GTID, EventType.MARIADB_GTID)
+    )
     killed.write_bytes(killed.read_bytes()[:begin])
     seen, error = fails(ArchiveSource(tmp_path))
     assert isinstance(error, DamagedJournalError)
@@ -212,7 +238,9 @@ def test_k5_a_killed_server_proves_its_end_by_the_next_set(
 
 
 @pytest.mark.mysql
-def test_k5_without_gtids_an_open_end_is_not_proved(start_server: StartServer, tmp_path: Path) -> None:
+def test_k5_without_gtids_an_open_end_is_not_proved(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
     write(server, journals=1)
     server.kill()

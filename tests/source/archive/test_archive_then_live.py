@@ -1,4 +1,5 @@
-"""P5: what the server has purged is read from an archive, then the server's own log, without a gap or an overlap."""
+"""P5: what the server has purged is read from an archive, then the server's own log, without a gap
+or an overlap."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ from dataclasses import replace
 import pytest
 
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.errors import CdcError, DamagedJournalError, JournalMissingError, SourceIdentityError
+from cdc_pipeline.errors import (
+    CdcError,
+    DamagedJournalError,
+    JournalMissingError,
+    SourceIdentityError,
+)
 from cdc_pipeline.position.position import Position
 from tests.source.archive.conftest import MARIADB, MYSQL, WITHOUT_GTIDS, Log, StartServer
 from tests.source.proving import proved
@@ -27,7 +33,8 @@ def test_p5_purged_journals_are_read_from_the_archive_and_then_the_server(log: L
     with pytest.raises(JournalMissingError):
         source.validate_position(log.start)  # an empty archive helps nobody
     end = log.end
-    for copies in ((2, 3), (4, 5)):  # at first the archive ends right before the server's log; then both have some
+    # at first the archive ends right before the server's log; then both have some
+    for copies in ((2, 3), (4, 5)):
         log.keep(*copies)
         source.validate_position(log.start)
         (reason,) = source.reasons(log.start)
@@ -46,14 +53,22 @@ def test_p5_purged_journals_are_read_from_the_archive_and_then_the_server(log: L
         assert got == everything[-len(got) :]
         assert all(event.fields[6] in MARKS for event in everything[: -len(got)])
         inside = replace(log.sets[2], gtid_set="")
-        assert events_of(source.chunks(log.start, inside)) == archived_events(log.all_files, log.start, inside)
-    # What the catalog says of now holds back to the start: the archive, too, is looked through for DDL.
+        assert events_of(source.chunks(log.start, inside)) == archived_events(
+            log.all_files, log.start, inside
+        )
+    # What the catalog says of now holds back to the start: the archive, too, is looked through for
+    # DDL.
     log.keep(1)
-    for start, ddl in ((log.start, {}), (source.earliest_position(), {("shop", "t"): "binlog.000001"})):
+    for start, ddl in (
+        (log.start, {}),
+        (source.earliest_position(), {("shop", "t"): "binlog.000001"}),
+    ):
         placed = source.catalog(lambda database, _: database == "shop", since=start)
         assert placed is not None
         assert placed.catalog.tables["shop", "t"][0].column_names == ("a",)
-        assert {table: journal for table, (journal, _) in placed.last_ddl.items() if table[1]} == ddl
+        assert {
+            table: journal for table, (journal, _) in placed.last_ddl.items() if table[1]
+        } == ddl
     # A start that the server can serve does not look into the archive.
     later = log.sets[3]
     shutil.rmtree(log.archive)
@@ -61,7 +76,9 @@ def test_p5_purged_journals_are_read_from_the_archive_and_then_the_server(log: L
     (log.archive / "binlog.000001").write_bytes(b"no journal")
     source.validate_position(later)
     assert source.reasons(later) == ()
-    assert events_of(proved(source, later, end))[-1] == archived_events(log.all_files, later, end)[-1]
+    assert (
+        events_of(proved(source, later, end))[-1] == archived_events(log.all_files, later, end)[-1]
+    )
 
 
 @pytest.mark.parametrize("log", [MYSQL, MARIADB], indirect=True)
@@ -93,13 +110,18 @@ def test_p5_an_archive_with_a_hole_is_refused(log: Log) -> None:
         log.archive.mkdir()
         log.keep(*copies)
         source = log.source()
-        for read in (source.validate_position, lambda start, s=source: list(s.chunks(start, log.end))):
+        for read in (
+            source.validate_position,
+            lambda start, s=source: list(s.chunks(start, log.end)),
+        ):
             with pytest.raises(JournalMissingError) as caught:
                 read(log.start)
             assert caught.value.setting == "source.archive_directory"
             if not log.start.gtid_set or missing == "binlog.000003":
                 assert caught.value.journal == missing
-            assert str(log.archive) in str(caught.value.next_step) or str(log.archive) in str(caught.value.expected)
+            assert str(log.archive) in str(caught.value.next_step) or str(log.archive) in str(
+                caught.value.expected
+            )
 
 
 def test_p5_an_archive_of_another_server_is_refused(log: Log, start_server: StartServer) -> None:
@@ -124,11 +146,13 @@ def test_p5_an_archive_of_another_server_is_refused(log: Log, start_server: Star
 
 
 def test_p5_an_archive_whose_last_copy_is_not_whole_is_refused(log: Log) -> None:
-    """The journal was copied while the server wrote it, and purged later: its end is missing, at an event boundary."""
+    """The journal was copied while the server wrote it, and purged later: its end is missing, at an
+    event boundary."""
     log.keep(2, 3)
     journal = log.archive / "binlog.000003"
     cut = max(
-        event.fields[0] for event in archived_events([log.all_files[2]], Position("binlog.000003", 4), log.sets[3])
+        event.fields[0]
+        for event in archived_events([log.all_files[2]], Position("binlog.000003", 4), log.sets[3])
     )
     begin = log.sets[2].offset  # between two transactions
     assert begin < cut
@@ -143,7 +167,9 @@ def test_p5_an_archive_whose_last_copy_is_not_whole_is_refused(log: Log) -> None
         list(proved(source, log.start, source.end_position()))
 
 
-def test_k24_an_archive_that_holds_more_of_a_journal_than_the_server_stops_by_name(log: Log) -> None:
+def test_k24_an_archive_that_holds_more_of_a_journal_than_the_server_stops_by_name(
+    log: Log,
+) -> None:
     """A server that lost the end of its log in a power cut, after the archive had been given it."""
     log.keep(1, 2, 3, 4, 5, 6)
     log.source().validate_position(log.start)

@@ -17,7 +17,8 @@ from tests.source.archive.conftest import Log
 
 
 def test_p5_a_reset_log_never_reads_as_nothing_new(log: Log) -> None:
-    """Journals and GTIDs are numbered again: the old copies would fit, and the server has the cursor's set."""
+    """Journals and GTIDs are numbered again: the old copies would fit, and the server has the
+    cursor's set."""
     log.keep(1, 2, 3, 4, 5)
     server = log.server
     cursor = cursor_state("shop", log.live().identity, log.start)
@@ -32,7 +33,8 @@ def test_p5_a_reset_log_never_reads_as_nothing_new(log: Log) -> None:
 
     assert resolve_start(cursor=cursor, start="latest", source=log.source()).position == log.start
     deadline = time.monotonic() + 10
-    while int(time.time()) <= log.start.journal_created_s + 1:  # until the clock shows another second
+    # until the clock shows another second
+    while int(time.time()) <= log.start.journal_created_s + 1:
         assert time.monotonic() < deadline
     server.execute("RESET BINARY LOGS AND GTIDS" if server.flavor == "mysql" else "RESET MASTER")
     refused(log.start, late)

@@ -1,7 +1,9 @@
-"""A server that lies at login: it greets, asks for a plugin of its choice, and keeps every byte that it is sent.
+"""A server that lies at login: it greets, asks for a plugin of its choice, and keeps every byte
+that it is sent.
 
 Rules:
-- One connection after the other, in a thread that ends with the context. Nothing here waits by sleeping.
+- One connection after the other, in a thread that ends with the context. Nothing here waits by
+  sleeping.
 - With `with_tls` its certificate is signed by itself, for 127.0.0.1.
 """
 
@@ -35,15 +37,21 @@ class LoginServer:
     Args:
         switch_to: the plugin that it asks for after the client's first answer.
         greeting: the plugin that its greeting names.
-        folder: for its certificate, `folder / "ca.pem"`; None for a server without TLS. Its RSA key is the same.
+        folder: for its certificate, `folder / "ca.pem"`; None for a server without TLS. Its RSA key
+            is the same.
 
     Attributes:
         port: on 127.0.0.1.
-        received: every byte that came inside or outside of TLS, once it was decrypted, and each RSA-encrypted answer.
+        received: every byte that came inside or outside of TLS, once it was decrypted, and each
+            RSA-encrypted answer.
     """
 
     def __init__(
-        self, switch_to: str = "", *, greeting: str = "mysql_native_password", folder: Path | None = None
+        self,
+        switch_to: str = "",
+        *,
+        greeting: str = "mysql_native_password",
+        folder: Path | None = None,
     ) -> None:
         self._switch_to = switch_to
         self._greeting = greeting
@@ -58,7 +66,10 @@ class LoginServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -76,8 +87,21 @@ class LoginServer:
 
     def _talk(self, wire: socket.socket) -> None:
         capabilities = _CAPABILITIES | (_SSL if self._tls else 0)
-        greeting = b"\x0a9.7.0\0" + struct.pack("<I", 7) + _SALT[:8] + b"\0" + struct.pack("<H", capabilities & 0xFFFF)
-        greeting += b"\xff\x02\0" + struct.pack("<H", capabilities >> 16) + b"\x15" + bytes(10) + _SALT[8:] + b"\0"
+        greeting = (
+            b"\x0a9.7.0\0"
+            + struct.pack("<I", 7)
+            + _SALT[:8]
+            + b"\0"
+            + struct.pack("<H", capabilities & 0xFFFF)
+        )
+        greeting += (
+            b"\xff\x02\0"
+            + struct.pack("<H", capabilities >> 16)
+            + b"\x15"
+            + bytes(10)
+            + _SALT[8:]
+            + b"\0"
+        )
         _send(wire, 0, greeting + self._greeting.encode() + b"\0")
         number, answer = self._take(wire)
         if self._tls is not None and struct.unpack_from("<I", answer)[0] & _SSL:
@@ -128,7 +152,9 @@ def _exactly(wire: socket.socket, count: int) -> bytes:
 
 
 def _public_key() -> bytes:
-    return _KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return _KEY.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
 
 
 def make_certificate(folder: Path) -> ssl.SSLContext:
@@ -143,14 +169,19 @@ def make_certificate(folder: Path) -> ssl.SSLContext:
         .serial_number(1)
         .not_valid_before(begin)
         .not_valid_after(begin + datetime.timedelta(days=365 * 60))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(_KEY, hashes.SHA256())
     )
     (folder / "ca.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
         _KEY.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
         )
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

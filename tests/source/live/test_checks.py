@@ -38,7 +38,9 @@ def test_a_good_server_passes(server: Server, fresh_database: str) -> None:
     assert tables is not None
     assert f"{fresh_database}.t" in tables
     assert f"{fresh_database}.v" not in tables
-    assert not [name for name in tables if name.startswith(("mysql.", "sys.", "information_schema."))]
+    assert not [
+        name for name in tables if name.startswith(("mysql.", "sys.", "information_schema."))
+    ]
 
 
 SETTINGS = [
@@ -68,7 +70,9 @@ def test_a_setting_is_named_with_the_statement_that_mends_it(
 
 
 @pytest.mark.mysql
-def test_json_differences_are_no_obstacle_where_rows_hold_their_documents(start_server: Callable[..., Server]) -> None:
+def test_json_differences_are_no_obstacle_where_rows_hold_their_documents(
+    start_server: Callable[..., Server],
+) -> None:
     server = start_server("mysql")
     source = live_source(server)
     server.execute("SET GLOBAL binlog_row_value_options = 'PARTIAL_JSON'")
@@ -90,7 +94,9 @@ def test_partial_row_images_are_no_obstacle(start_server: Callable[..., Server])
 @pytest.mark.mysql
 @pytest.mark.mariadb
 @pytest.mark.parametrize(("flavor", "level"), [("mysql", "MINIMAL"), ("mariadb", "NO_LOG")])
-def test_less_row_metadata_is_a_warning(request: pytest.FixtureRequest, flavor: Flavor, level: str) -> None:
+def test_less_row_metadata_is_a_warning(
+    request: pytest.FixtureRequest, flavor: Flavor, level: str
+) -> None:
     server: Server = request.getfixturevalue(f"{flavor}_server")
     source = live_source(server)
     assert source.warnings([]) == ()
@@ -107,7 +113,9 @@ def test_less_row_metadata_is_a_warning(request: pytest.FixtureRequest, flavor: 
 @pytest.mark.mysql
 @pytest.mark.mariadb
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
-def test_a_server_without_a_log_is_named(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_a_server_without_a_log_is_named(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     server = start_server(flavor, skip_log_bin=None, binlog_row_metadata="MINIMAL")
     source = live_source(server)
     with pytest.raises(ServerSettingError, match="no binary log") as caught:
@@ -178,7 +186,9 @@ def test_an_unreachable_server_is_retryable() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
-        config = LiveSourceConfig(kind="live", host="127.0.0.1", port=port, user="cdc", password=SECRET)
+        config = LiveSourceConfig(
+            kind="live", host="127.0.0.1", port=port, user="cdc", password=SECRET
+        )
         with pytest.raises(ServerUnreachableError, match=str(port)) as caught:
             LiveSource(config, pipeline_name="shop").check()
     assert caught.value.retryable
@@ -190,7 +200,12 @@ def test_a_port_that_says_nothing_times_out() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         config = LiveSourceConfig(
-            kind="live", host="127.0.0.1", port=silent.getsockname()[1], user="cdc", password=SECRET, read_timeout_s=0.2
+            kind="live",
+            host="127.0.0.1",
+            port=silent.getsockname()[1],
+            user="cdc",
+            password=SECRET,
+            read_timeout_s=0.2,
         )
         with pytest.raises(ServerUnreachableError, match="no connection"):
             LiveSource(config, pipeline_name="shop").check()
@@ -215,7 +230,9 @@ TLS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.mysql
 @pytest.mark.parametrize(("tls", "text"), TLS)
-def test_a_certificate_that_does_not_fit_is_told(mysql_server: Server, tls: dict[str, Any], text: str) -> None:
+def test_a_certificate_that_does_not_fit_is_told(
+    mysql_server: Server, tls: dict[str, Any], text: str
+) -> None:
     if "ca_file" in tls:
         tls = tls | {"ca_file": mysql_server.datadir / tls["ca_file"]}
     with pytest.raises(SourceError, match=text) as caught:
@@ -241,7 +258,10 @@ def test_a_server_without_tls_where_it_is_asked_for(mariadb_server: Server) -> N
 
 
 def test_a_tls_file_that_is_missing_is_named(tmp_path: Path, mysql_server: Server) -> None:
-    for name, setting in (("ca_file", "source.tls.ca_file"), ("certificate_file", "source.tls.certificate_file")):
+    for name, setting in (
+        ("ca_file", "source.tls.ca_file"),
+        ("certificate_file", "source.tls.certificate_file"),
+    ):
         with pytest.raises(ConfigError) as caught:
             live_source(mysql_server, tls={"mode": "verify", name: tmp_path / "absent.pem"}).check()
         assert caught.value.setting == setting

@@ -28,12 +28,15 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture
 def log(server: Server, fresh_database: str) -> list[Position]:
-    """Positions in a log of three journals: 0 the start, then one after each transaction; GTID sets included."""
+    """Positions in a log of three journals: 0 the start, then one after each transaction; GTID sets
+    included."""
     server.flush_journal()
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY, b VARCHAR(50))")
     places = [position(server, gtid_set=server.gtid_set())]
     for number in range(9):
-        server.execute(f"INSERT INTO {fresh_database}.t VALUES ({number}, 'row'), ({number + 100}, 'row')")
+        server.execute(
+            f"INSERT INTO {fresh_database}.t VALUES ({number}, 'row'), ({number + 100}, 'row')"
+        )
         places.append(position(server, gtid_set=server.gtid_set()))
         if number % 3 == 2 and number < 8:
             server.flush_journal()
@@ -72,19 +75,24 @@ def test_a_dump_by_gtid_set_gives_the_rows_of_the_files(
     early = [event for event in got if place(event) < log[first].order]
     assert {event.fields[-1] for event in early} <= marks
     if got[0].journal != log[first].journal:
-        # All of the start's journal is in the set: the server begins with the next one, after the rotate event.
+        # All of the start's journal is in the set: the server begins with the next one, after the
+        # rotate event.
         assert expected.pop(0).fields[-1] == EventType.ROTATE
     assert [event for event in got if place(event) >= log[first].order] == expected
 
 
-def test_the_whole_log_is_read_from_its_earliest_position(server: Server, log: list[Position]) -> None:
+def test_the_whole_log_is_read_from_its_earliest_position(
+    server: Server, log: list[Position]
+) -> None:
     source = live_source(server)
     start, end = source.earliest_position(), source.end_position()
     got = events_of(source.chunks(start, end))
     assert got == archived_events(server.journals(), start, end)
     assert end.gtid_set == server.gtid_set()
     assert [info.journal for info in source.journals()] == [path.name for path in server.journals()]
-    assert [info.size_bytes for info in source.journals()] == [path.stat().st_size for path in server.journals()]
+    assert [info.size_bytes for info in source.journals()] == [
+        path.stat().st_size for path in server.journals()
+    ]
 
 
 def test_chunks_have_the_format_of_their_own_journal(server: Server, log: list[Position]) -> None:
@@ -97,7 +105,9 @@ def test_chunks_have_the_format_of_their_own_journal(server: Server, log: list[P
         assert chunk.journal_format.is_mariadb == (server.flavor == "mariadb")
 
 
-def test_an_end_that_other_writers_pass_is_still_the_end(server: Server, fresh_database: str) -> None:
+def test_an_end_that_other_writers_pass_is_still_the_end(
+    server: Server, fresh_database: str
+) -> None:
     """The end is fixed before; what is written meanwhile is not delivered."""
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY)")
     source = live_source(server)
@@ -108,7 +118,9 @@ def test_an_end_that_other_writers_pass_is_still_the_end(server: Server, fresh_d
     server.flush_journal()
     server.execute(f"INSERT INTO {fresh_database}.t VALUES (3)")
     for begin in (start, by_offset(start)):
-        got = [event for event in events_of(source.chunks(begin, end)) if place(event) >= start.order]
+        got = [
+            event for event in events_of(source.chunks(begin, end)) if place(event) >= start.order
+        ]
         assert got == archived_events(server.journals(), start, end)
 
 
@@ -118,15 +130,20 @@ def test_nothing_is_read_between_equal_positions(server: Server, log: list[Posit
     assert list(source.chunks(by_offset(log[4]), by_offset(log[4]))) == []
 
 
-def test_a_set_that_holds_the_end_reads_nothing_but_marks(server: Server, log: list[Position]) -> None:
+def test_a_set_that_holds_the_end_reads_nothing_but_marks(
+    server: Server, log: list[Position]
+) -> None:
     """The start's set decides, not its journal and offset: they may be those of another server."""
     source = live_source(server)
     behind = Position(log[2].journal, log[2].offset, gtid_set=log[9].gtid_set)
     assert list(source.chunks(behind, log[8])) == []
 
 
-def test_an_end_without_known_gtids_is_reached_by_skipping(server: Server, log: list[Position]) -> None:
-    """All transactions before the end are in the start's set: the server sends none of them, and the run ends well."""
+def test_an_end_without_known_gtids_is_reached_by_skipping(
+    server: Server, log: list[Position]
+) -> None:
+    """All transactions before the end are in the start's set: the server sends none of them, and
+    the run ends well."""
     source = live_source(server)
     chunks = list(source.chunks(log[9], by_offset(log[9])))
     assert {event.fields[-1] for event in events_of(chunks)} <= {
@@ -137,7 +154,9 @@ def test_an_end_without_known_gtids_is_reached_by_skipping(server: Server, log: 
     }
 
 
-def test_an_end_beyond_the_log_is_an_error_with_both_places(server: Server, log: list[Position]) -> None:
+def test_an_end_beyond_the_log_is_an_error_with_both_places(
+    server: Server, log: list[Position]
+) -> None:
     source = live_source(server)
     last = Position(*at_rest(server))
     end = Position(last.journal, last.offset + 1000)
@@ -147,7 +166,9 @@ def test_an_end_beyond_the_log_is_an_error_with_both_places(server: Server, log:
     assert events_of(delivered) == archived_events(server.journals(), log[7], last)
 
 
-def test_an_end_inside_an_event_is_an_error_after_what_comes_before(server: Server, log: list[Position]) -> None:
+def test_an_end_inside_an_event_is_an_error_after_what_comes_before(
+    server: Server, log: list[Position]
+) -> None:
     source = live_source(server)
     end = Position(log[9].journal, log[9].offset - 10)
     chunks, error = read_failing(source, by_offset(log[8]), end)
@@ -158,10 +179,13 @@ def test_an_end_inside_an_event_is_an_error_after_what_comes_before(server: Serv
 
 @pytest.mark.parametrize("length", [16_777_155, 17 << 20])
 def test_events_of_more_than_one_packet(server: Server, fresh_database: str, length: int) -> None:
-    """A packet holds 2**24 - 1 bytes; larger events come in several, one of exactly that size in two."""
+    """A packet holds 2**24 - 1 bytes; larger events come in several, one of exactly that size in
+    two."""
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY, b LONGBLOB)")
     start = position(server)
-    server.execute(f"INSERT INTO {fresh_database}.t VALUES (1, REPEAT('x', {length})), (2, 'small')")
+    server.execute(
+        f"INSERT INTO {fresh_database}.t VALUES (1, REPEAT('x', {length})), (2, 'small')"
+    )
     server.execute(f"INSERT INTO {fresh_database}.t VALUES (3, 'after')")
     end = position(server)
     got = events_of(live_source(server).chunks(start, end))
@@ -171,10 +195,14 @@ def test_events_of_more_than_one_packet(server: Server, fresh_database: str, len
 
 def test_many_chunks_keep_their_own_bytes(server: Server, fresh_database: str) -> None:
     """A chunk's memory is not used again while it is held."""
-    server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    server.execute(
+        f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)"
+    )
     start = position(server)
     for number in range(40):
-        server.execute(f"INSERT INTO {fresh_database}.t (b) VALUES (REPEAT('{number % 10}', 300000))")
+        server.execute(
+            f"INSERT INTO {fresh_database}.t (b) VALUES (REPEAT('{number % 10}', 300000))"
+        )
     end = position(server)
     chunks = list(live_source(server).chunks(start, end))
     assert len(chunks) > 4
@@ -191,7 +219,9 @@ def test_a_dump_over_tls(mysql_server: Server, mysql_database: str, mode: str) -
     end = position(mysql_server)
     user, password = mysql_server.create_replication_user("tls_only")
     mysql_server.execute(f"ALTER USER {user} REQUIRE SSL")
-    tls = {"mode": mode} | ({} if mode == "preferred" else {"ca_file": mysql_server.datadir / "ca.pem"})
+    tls = {"mode": mode} | (
+        {} if mode == "preferred" else {"ca_file": mysql_server.datadir / "ca.pem"}
+    )
     source = live_source(mysql_server, user=user, password=password, tls=tls)
     source.check()
     got = source.chunks(start, end)
@@ -202,7 +232,9 @@ def test_a_dump_over_tls(mysql_server: Server, mysql_database: str, mode: str) -
 
 
 def test_close_from_another_thread_stops_a_reader(server: Server, fresh_database: str) -> None:
-    server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    server.execute(
+        f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)"
+    )
     start = position(server)
     for _ in range(5):
         server.execute(f"INSERT INTO {fresh_database}.t (b) VALUES (REPEAT('x', 8000000))")
@@ -236,14 +268,18 @@ def test_a_clash_of_replica_ids_names_both(server: Server, fresh_database: str) 
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY, b LONGBLOB)")
     user, password = server.create_replication_user("cdc_all", grants=("ALL",))
     first, second = (
-        live_source(server, name=name, replica_server_id=4_000_000_001, user=user, password=password)
+        live_source(
+            server, name=name, replica_server_id=4_000_000_001, user=user, password=password
+        )
         for name in ("first", "second")
     )
     start = position(server)
     server.execute(f"INSERT INTO {fresh_database}.t VALUES (1, REPEAT('x', 30000000))")
     end = position(server)
     # The first reads nothing yet, so that its dump lasts.
-    held = open_dump(first.config, DumpRequest(server.flavor, start.journal, start.offset), first.replica)
+    held = open_dump(
+        first.config, DumpRequest(server.flavor, start.journal, start.offset), first.replica
+    )
     try:
         for refused in (second.check, lambda: list(second.chunks(start, end))):
             with pytest.raises(ReplicaIdError, match="4000000001") as caught:

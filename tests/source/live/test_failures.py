@@ -1,4 +1,5 @@
-"""What happens when the stream breaks: everything before is delivered, then one error with its place."""
+"""What happens when the stream breaks: everything before is delivered, then one error with its
+place."""
 
 from __future__ import annotations
 
@@ -22,24 +23,38 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.position import Position
 from tests.servers import Flavor, Server
-from tests.support.live_source import Event, archived_events, events_of, live_source, position, read_failing
+from tests.support.live_source import (
+    Event,
+    archived_events,
+    events_of,
+    live_source,
+    position,
+    read_failing,
+)
 
 pytestmark = pytest.mark.timeout(120)
 FLAVORS = pytest.mark.parametrize(
-    "flavor", [pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ],
 )
 
 
 def big_log(server: Server) -> tuple[Position, Position]:
     """About 60 MB of log: more than sockets and buffers hold. Start and end."""
-    server.execute_all("CREATE DATABASE a", "CREATE TABLE a.t (k INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    server.execute_all(
+        "CREATE DATABASE a", "CREATE TABLE a.t (k INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)"
+    )
     start = position(server)
     for _ in range(60):
         server.execute("INSERT INTO a.t (b) VALUES (REPEAT('x', 1000000))")
     return start, position(server)
 
 
-# GTID, BEGIN or text, table map, rows and end of the first transaction: the first chunk, and what surely came.
+# GTID, BEGIN or text, table map, rows and end of the first transaction: the first chunk, and what
+# surely came.
 FIRST_EVENTS = 4
 
 
@@ -52,7 +67,9 @@ def delivered_before(chunks: list[Chunk], server: Server, start: Position) -> in
 
 
 @FLAVORS
-def test_a_killed_server_ends_the_dump_after_what_came(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_a_killed_server_ends_the_dump_after_what_came(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     """No reconnect, no event twice; the error is retryable and tells how far it came."""
     server = start_server(flavor)
     source = live_source(server)
@@ -74,7 +91,9 @@ def test_a_killed_server_ends_the_dump_after_what_came(start_server: Callable[..
 
 @FLAVORS
 @pytest.mark.parametrize("by_gtid", [False, True])
-def test_a_killed_dump_is_a_lost_connection(start_server: Callable[..., Server], flavor: Flavor, by_gtid: bool) -> None:
+def test_a_killed_dump_is_a_lost_connection(
+    start_server: Callable[..., Server], flavor: Flavor, by_gtid: bool
+) -> None:
     """MariaDB says EOF, as at the end of the log: only the position tells that it is not."""
     server = start_server(flavor)
     source = live_source(server)
@@ -82,10 +101,14 @@ def test_a_killed_dump_is_a_lost_connection(start_server: Callable[..., Server],
     start, end = big_log(server)
 
     def kill() -> None:
-        (dump,) = [row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+        (dump,) = [
+            row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])
+        ]
         server.execute(f"KILL {dump}")
 
-    chunks, error = read_failing(source, dataclasses.replace(start, gtid_set=gtid_set), end, after_first=kill)
+    chunks, error = read_failing(
+        source, dataclasses.replace(start, gtid_set=gtid_set), end, after_first=kill
+    )
     assert isinstance(error, ServerUnreachableError)
     assert error.retryable
     if not by_gtid:
@@ -93,8 +116,11 @@ def test_a_killed_dump_is_a_lost_connection(start_server: Callable[..., Server],
 
 
 @pytest.mark.mariadb
-def test_an_orderly_stop_of_mariadb_is_a_lost_connection(start_server: Callable[..., Server]) -> None:
-    """It says EOF as well. It waits for a reader that stands still: the reading goes on once the shutdown has begun."""
+def test_an_orderly_stop_of_mariadb_is_a_lost_connection(
+    start_server: Callable[..., Server],
+) -> None:
+    """It says EOF as well. It waits for a reader that stands still: the reading goes on once the
+    shutdown has begun."""
     server = start_server("mariadb")
     source = live_source(server)
     start, end = big_log(server)
@@ -112,12 +138,24 @@ def test_an_orderly_stop_of_mariadb_is_a_lost_connection(start_server: Callable[
     assert delivered_before(chunks, server, start) >= FIRST_EVENTS
 
 
-# Flavor, name of the second capture, whether the first may see it, and what its error says of it. MySQL tells names
-# apart by their uuid and lets both read; MariaDB goes by the server id alone, and shows replicas to REPLICATION MASTER
-# ADMIN only.
+# Flavor, name of the second capture, whether the first may see it, and what its error says of it.
+# MySQL tells names apart by their uuid and lets both read; MariaDB goes by the server id alone, and
+# shows replicas to REPLICATION MASTER ADMIN only.
 CLASHES = [
-    pytest.param("mysql", "shop", True, "another capture of the same name, cdc-shop@", marks=pytest.mark.mysql),
-    pytest.param("mariadb", "shop", True, "another capture of the same name, cdc-shop@", marks=pytest.mark.mariadb),
+    pytest.param(
+        "mysql",
+        "shop",
+        True,
+        "another capture of the same name, cdc-shop@",
+        marks=pytest.mark.mysql,
+    ),
+    pytest.param(
+        "mariadb",
+        "shop",
+        True,
+        "another capture of the same name, cdc-shop@",
+        marks=pytest.mark.mariadb,
+    ),
     pytest.param("mariadb", "stock", True, "cdc-stock@", marks=pytest.mark.mariadb),
     pytest.param("mariadb", "stock", False, "REPLICATION MASTER ADMIN", marks=pytest.mark.mariadb),
 ]
@@ -131,7 +169,13 @@ def test_a_second_reader_with_our_id_ends_the_first(
     out in turn.
     """
     server = start_server(flavor)
-    seeing = dict(zip(("user", "password"), server.create_replication_user("cdc_all", grants=("ALL",)), strict=True))
+    seeing = dict(
+        zip(
+            ("user", "password"),
+            server.create_replication_user("cdc_all", grants=("ALL",)),
+            strict=True,
+        )
+    )
     source = live_source(server, replica_server_id=4_000_000_001, **(seeing if may_see else {}))
     # An account that does not see the first one, so that its check lets it pass.
     other = live_source(server, name=name, replica_server_id=4_000_000_001)
@@ -147,13 +191,17 @@ def test_a_second_reader_with_our_id_ends_the_first(
     thread = threading.Thread(target=read_second)
 
     def begin_second() -> None:
-        (first,) = [row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+        (first,) = [
+            row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])
+        ]
         other.check()
         thread.start()
         deadline = time.monotonic() + 20
         while True:  # until the second's dump is there, or waits for the first's to end
             now = {row[0]: str(row[4]) for row in server.query("SHOW PROCESSLIST")}
-            if now.get(first) == "Killed" or any("Binlog Dump" in now[number] for number in now if number != first):
+            if now.get(first) == "Killed" or any(
+                "Binlog Dump" in now[number] for number in now if number != first
+            ):
                 return
             assert time.monotonic() < deadline
 
@@ -182,7 +230,8 @@ def test_mysql_lets_two_names_with_one_id_read(start_server: Callable[..., Serve
     start, end = big_log(server)
     first = source.chunks(start, end)
     got = events_of([next(first)])
-    other.replica = dataclasses.replace(other.replica, host=source.replica.host)  # its check sees the first's name
+    # its check sees the first's name
+    other.replica = dataclasses.replace(other.replica, host=source.replica.host)
     assert events_of(other.chunks(start, end)) == archived_events(server.journals(), start, end)
     assert got + events_of(first) == archived_events(server.journals(), start, end)
 
@@ -196,7 +245,9 @@ def test_a_silent_server_times_out(start_server: Callable[..., Server], flavor: 
     pid = server.pid
     assert pid is not None
     try:
-        chunks, error = read_failing(source, start, end, after_first=lambda: os.kill(pid, signal.SIGSTOP))
+        chunks, error = read_failing(
+            source, start, end, after_first=lambda: os.kill(pid, signal.SIGSTOP)
+        )
     finally:
         os.kill(pid, signal.SIGCONT)
     assert isinstance(error, ServerUnreachableError)
@@ -205,7 +256,9 @@ def test_a_silent_server_times_out(start_server: Callable[..., Server], flavor: 
 
 
 @FLAVORS
-def test_a_flipped_bit_on_the_server_stops_at_its_event(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_a_flipped_bit_on_the_server_stops_at_its_event(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     """Servers send damaged events without a word (their verification is off by default)."""
     server = start_server(flavor)
     source = live_source(server)

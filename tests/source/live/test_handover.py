@@ -1,4 +1,5 @@
-"""The hand-over of the library's connection: one connection, no byte of the stream lost, requests that are whole."""
+"""The hand-over of the library's connection: one connection, no byte of the stream lost, requests
+that are whole."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def test_a_gap_in_a_dump_by_offset_is_told(mysql_server: Server, mysql_database:
     chunk, _ = EventFramer(path.name).feed(np.frombuffer(path.read_bytes(), dtype=np.uint8)[4:])
     assert chunk is not None
     start, end = Position(path.name, 4), position(mysql_server)
-    dump = open_dump(source.config, DumpRequest("mysql", start.journal, start.offset), source.replica)
+    dump = open_dump(
+        source.config, DumpRequest("mysql", start.journal, start.offset), source.replica
+    )
     try:
         for row in (0, 2, len(chunk.events) // 2):
             holed = dataclasses.replace(chunk, events=np.delete(chunk.events, row))

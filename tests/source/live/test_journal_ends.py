@@ -1,4 +1,5 @@
-"""K5 on a live dump: servers that were killed, and journals that lost their end, of both flavors."""
+"""K5 on a live dump: servers that were killed, and journals that lost their end, of both
+flavors."""
 
 from __future__ import annotations
 
@@ -26,20 +27,24 @@ _GTIDS = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.MARIADB_GTID)
 _CLOSING = (EventType.ROTATE, EventType.STOP)
 _KINDS = [
     pytest.param(("mysql", True), id="mysql", marks=pytest.mark.mysql),
-    pytest.param(("mysql", False), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]),
+    pytest.param(
+        ("mysql", False), id="mysql-without-gtids", marks=[pytest.mark.mysql, pytest.mark.whole]
+    ),
     pytest.param(("mariadb", True), id="mariadb", marks=pytest.mark.mariadb),
 ]
 
 
 @pytest.fixture(params=_KINDS)
 def killed(request: pytest.FixtureRequest, start_server: StartServer) -> tuple[Server, bool]:
-    """A server that was killed and started again, and whether its transactions have GTIDs. Its second journal has no
-    end; its third goes on."""
+    """A server that was killed and started again, and whether its transactions have GTIDs. Its
+    second journal has no end; its third goes on."""
     flavor, gtids = request.param
     options = {} if gtids else {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
     server = start_server(flavor, **options)
     server.execute_all(
-        "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (1)"
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.t (a INT PRIMARY KEY)",
+        "INSERT INTO shop.t VALUES (1)",
     )
     server.flush_journal()
     server.execute_all("INSERT INTO shop.t VALUES (2)", "INSERT INTO shop.t VALUES (3)")
@@ -49,14 +54,17 @@ def killed(request: pytest.FixtureRequest, start_server: StartServer) -> tuple[S
     return server, gtids
 
 
-def events(source: Source, start: Position, **options: object) -> tuple[list[tuple[Place, int]], CdcError | None]:
+def events(
+    source: Source, start: Position, **options: object
+) -> tuple[list[tuple[Place, int]], CdcError | None]:
     """(journal, offset) and type of what was delivered, and the error that ended it."""
     seen: list[tuple[Place, int]] = []
     try:
         for chunk in proved(source, start, source.end_position(), **options):  # type: ignore[arg-type]
             types = chunk.events["event_type"].tolist()
             seen += [
-                ((chunk.journal, at), kind) for at, kind in zip(chunk.events["offset"].tolist(), types, strict=True)
+                ((chunk.journal, at), kind)
+                for at, kind in zip(chunk.events["offset"].tolist(), types, strict=True)
             ]
     except CdcError as error:
         return seen, error
@@ -80,7 +88,9 @@ def without_gtids(position: Position) -> Position:
     return Position(position.journal, position.offset, journal_created_s=position.journal_created_s)
 
 
-def test_k5_a_killed_servers_end_is_proved_by_the_next_set(killed: tuple[Server, bool], tmp_path: Path) -> None:
+def test_k5_a_killed_servers_end_is_proved_by_the_next_set(
+    killed: tuple[Server, bool], tmp_path: Path
+) -> None:
     server, gtids = killed
     journal = server.journals()[1].name
     assert raw_events(server, journal, tmp_path)[-1][2] not in _CLOSING
@@ -103,12 +113,15 @@ def test_k5_a_killed_servers_end_is_proved_by_the_next_set(killed: tuple[Server,
     acceptances: list[AcceptedEnd] = []
     seen, error = events(source, start, accepted={journal}, acceptances=acceptances)
     assert error is None
-    assert [(end.journal, end.following) for end in acceptances] == [(journal, server.end_position()[0])]
+    assert [(end.journal, end.following) for end in acceptances] == [
+        (journal, server.end_position()[0])
+    ]
     assert seen[-1][0][0] == server.end_position()[0]
 
 
 def test_k5_a_journal_that_lost_its_tail_stops(killed: tuple[Server, bool], tmp_path: Path) -> None:
-    """Cut at an event boundary before XID, behind the server's back: it goes on with the next journal, as if whole."""
+    """Cut at an event boundary before XID, behind the server's back: it goes on with the next
+    journal, as if whole."""
     server, gtids = killed
     journal = server.journals()[1].name
     rows = raw_events(server, journal, tmp_path)
@@ -124,7 +137,11 @@ def test_k5_a_journal_that_lost_its_tail_stops(killed: tuple[Server, bool], tmp_
         seen, error = events(source, start)
         assert isinstance(error, DamagedJournalError), cut
         assert (error.journal, error.offset) == (journal, begin)
-        assert "no GTIDs" in str(error) if not gtids else "does not continue where it ends" in str(error)
+        assert (
+            "no GTIDs" in str(error)
+            if not gtids
+            else "does not continue where it ends" in str(error)
+        )
         assert {place[0] for place, _ in seen} == {path.name for path in server.journals()[:2]}
         acceptances: list[AcceptedEnd] = []
         seen, error = events(source, start, accepted={journal}, acceptances=acceptances)
@@ -134,12 +151,16 @@ def test_k5_a_journal_that_lost_its_tail_stops(killed: tuple[Server, bool], tmp_
     file.write_bytes(content)
 
 
-def test_k5_an_unfinished_transaction_at_a_proved_end_never_was(killed: tuple[Server, bool], tmp_path: Path) -> None:
-    """The server was killed while it wrote: its journal ends inside a transaction that the next one does not know."""
+def test_k5_an_unfinished_transaction_at_a_proved_end_never_was(
+    killed: tuple[Server, bool], tmp_path: Path
+) -> None:
+    """The server was killed while it wrote: its journal ends inside a transaction that the next one
+    does not know."""
     server, gtids = killed
     journal = server.journals()[1].name
     rows = raw_events(server, journal, tmp_path)
-    # The last transaction without its end, copied behind itself under a number that was never given.
+    # The last transaction without its end, copied behind itself under a number that was never
+    # given.
     first = server.journals()[0].name
     begin = max(offset for offset, _, kind in rows if kind in _GTIDS)
     tail = rows[-1][1]
@@ -149,7 +170,9 @@ def test_k5_an_unfinished_transaction_at_a_proved_end_never_was(killed: tuple[Se
     file = server.datadir / journal
     content = file.read_bytes()
     with file.open("ab") as handle:
-        handle.write(_moved(content[begin : other[-1][0]], tail - begin, flavor=server.flavor, gtids=gtids))
+        handle.write(
+            _moved(content[begin : other[-1][0]], tail - begin, flavor=server.flavor, gtids=gtids)
+        )
     acceptances: list[AcceptedEnd] = []
     seen, error = events(source, start, accepted={journal}, acceptances=acceptances)
     assert error is None
@@ -171,7 +194,9 @@ def test_an_orderly_end_needs_no_proof(start_server: StartServer, tmp_path: Path
     assert events(source, source.earliest_position())[1] is None
     for journal in server.journals()[:-1]:
         at_end = Position(journal.name, journal.stat().st_size)
-        inside = Position(journal.name, max(row[0] for row in raw_events(server, journal.name, tmp_path)))
+        inside = Position(
+            journal.name, max(row[0] for row in raw_events(server, journal.name, tmp_path))
+        )
         assert source.ends_closed(at_end)
         assert archive.ends_closed(at_end)
         assert not source.ends_closed(inside)
@@ -181,11 +206,15 @@ def test_an_orderly_end_needs_no_proof(start_server: StartServer, tmp_path: Path
 
 
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
-def test_a_dump_by_gtid_set_from_anywhere_is_no_false_alarm(flavor: str, start_server: StartServer) -> None:
+def test_a_dump_by_gtid_set_from_anywhere_is_no_false_alarm(
+    flavor: str, start_server: StartServer
+) -> None:
     server = start_server(flavor)
     server.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)")
     sets = [server.gtid_set()]
-    for number, ending in enumerate([server.flush_journal, server.restart, _crash(server), server.flush_journal]):
+    for number, ending in enumerate(
+        [server.flush_journal, server.restart, _crash(server), server.flush_journal]
+    ):
         server.execute(f"INSERT INTO shop.t VALUES ({number})")
         sets.append(server.gtid_set())
         ending()
@@ -216,7 +245,8 @@ def _set_at(server: Server, journal: str, offset: int) -> str:
 
 
 def _moved(piece: bytes, by: int, *, flavor: str, gtids: bool) -> bytes:
-    """Events with later places, the first one's transaction number raised by 1000, and new checksums."""
+    """Events with later places, the first one's transaction number raised by 1000, and new
+    checksums."""
     moved = b""
     at = 0
     while at < len(piece):

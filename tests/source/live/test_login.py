@@ -49,7 +49,9 @@ def _config(server: LoginServer, **tls: Any) -> LiveSourceConfig:
     )
 
 
-def _gives_away(server: LoginServer, config: LiveSourceConfig, connect: str = "control") -> CdcError | None:
+def _gives_away(
+    server: LoginServer, config: LiveSourceConfig, connect: str = "control"
+) -> CdcError | None:
     """Connect; return the error, or None if the server has read the password."""
     with server, pytest.raises(CdcError) as caught:
         CONNECTIONS[connect](config)
@@ -79,7 +81,9 @@ def test_k26_clear_text_is_never_sent_where_tls_is_left_out() -> None:
 
 @pytest.mark.parametrize("plugin", ["mysql_clear_password", "dialog"])
 @pytest.mark.parametrize("mode", ["verify_ca", "verify"])
-def test_clear_text_is_sent_to_a_server_whose_certificate_was_checked(plugin: str, mode: str, tmp_path: Path) -> None:
+def test_clear_text_is_sent_to_a_server_whose_certificate_was_checked(
+    plugin: str, mode: str, tmp_path: Path
+) -> None:
     server = LoginServer(plugin, folder=tmp_path)
     assert _gives_away(server, _config(server, mode=mode, ca_file=tmp_path / "ca.pem")) is None
 
@@ -119,7 +123,8 @@ def test_k26_required_is_tls_or_nothing() -> None:
 
 
 def test_k26_with_an_authority_of_its_own_no_other_is_trusted(tmp_path: Path) -> None:
-    """The system's authorities sign anybody's certificate: `verify_ca` would take each of them for the server's."""
+    """The system's authorities sign anybody's certificate: `verify_ca` would take each of them for
+    the server's."""
     make_certificate(tmp_path)
     context = tls_arguments(TlsConfig(mode="verify_ca", ca_file=tmp_path / "ca.pem"))["ssl"]
     assert len(context.get_ca_certs()) == 1

@@ -14,7 +14,9 @@ _ROWS = 40
 _STALL_S = 4.0  # four times the server's own limit
 
 
-@pytest.mark.parametrize("flavor", [pytest.param(f, marks=getattr(pytest.mark, f)) for f in ("mysql", "mariadb")])
+@pytest.mark.parametrize(
+    "flavor", [pytest.param(f, marks=getattr(pytest.mark, f)) for f in ("mysql", "mariadb")]
+)
 def test_a_stalled_reader_is_waited_for(start_server: Any, flavor: str) -> None:
     server = start_server(flavor, net_write_timeout=1, max_allowed_packet=64 << 20)
     server.execute_all("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, b LONGBLOB)")

@@ -15,7 +15,11 @@ from tests.support.live_source import archived_events, events_of, live_source, p
 
 pytestmark = pytest.mark.timeout(120)
 FLAVORS = pytest.mark.parametrize(
-    "flavor", [pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ],
 )
 
 
@@ -32,7 +36,8 @@ def by_offset(position_: Position) -> Position:
 
 
 def test_every_offset_is_a_boundary_or_refused(server: Server, fresh_database: str) -> None:
-    """Both servers list, and send, events that are none for some offsets; of all only the events' own may pass."""
+    """Both servers list, and send, events that are none for some offsets; of all only the events'
+    own may pass."""
     server.flush_journal()
     source = live_source(server, tls={"mode": "off"})
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY)")
@@ -65,7 +70,9 @@ def test_the_end_of_a_closed_journal_is_a_boundary(server: Server) -> None:
 
 
 @FLAVORS
-def test_a_purged_journal_is_named_with_the_oldest(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_a_purged_journal_is_named_with_the_oldest(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     """Found before reading, by offset and by GTID set; a dump that is started anyway says the
     same.
     """
@@ -91,7 +98,9 @@ def test_a_purged_journal_is_named_with_the_oldest(start_server: Callable[..., S
             source.validate_position(behind)
         with pytest.raises(JournalMissingError, match="purged"):
             list(source.chunks(behind, end))
-    missing = {"mysql": f"{source.identity.server_uuid}:", "mariadb": f"0-{server.server_id}-"}[flavor]
+    missing = {"mysql": f"{source.identity.server_uuid}:", "mariadb": f"0-{server.server_id}-"}[
+        flavor
+    ]
     with pytest.raises(JournalMissingError) as named:
         source.validate_position(first)
     assert missing in str(named.value.got)
@@ -102,12 +111,16 @@ def test_a_purged_journal_is_named_with_the_oldest(start_server: Callable[..., S
     assert (earliest.journal, earliest.offset) == (end.journal, 4)
     fill(server, 1)
     end = source.end_position()
-    got = [event for event in events_of(source.chunks(earliest, end)) if place(event) >= earliest.order]
+    got = [
+        event for event in events_of(source.chunks(earliest, end)) if place(event) >= earliest.order
+    ]
     assert got == archived_events(server.journals(), earliest, end)
 
 
 @FLAVORS
-def test_k6_the_creation_time_of_each_journal(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_k6_the_creation_time_of_each_journal(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     server = start_server(flavor)
     fill(server)
     deadline = time.monotonic() + 10
@@ -118,7 +131,9 @@ def test_k6_the_creation_time_of_each_journal(start_server: Callable[..., Server
         created = [source.journal_created_s(info.journal) for info in source.journals()]
         assert time.monotonic() < deadline
     assert created == sorted(created)
-    assert created == [int.from_bytes(path.read_bytes()[4:8], "little") for path in server.journals()]
+    assert created == [
+        int.from_bytes(path.read_bytes()[4:8], "little") for path in server.journals()
+    ]
     with pytest.raises(JournalMissingError):
         source.journal_created_s("binlog.009999")
     assert source.uses_gtids
@@ -126,7 +141,9 @@ def test_k6_the_creation_time_of_each_journal(start_server: Callable[..., Server
 
 
 @FLAVORS
-def test_a_journal_deleted_from_disk_is_named(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_a_journal_deleted_from_disk_is_named(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     server = start_server(flavor)
     source = live_source(server)
     fill(server)
@@ -181,7 +198,11 @@ def test_a_reset_log_is_another_log(start_server: Callable[..., Server], flavor:
     fill(server, 1)
     now = source.end_position()
     size = source.journals()[0].size_bytes
-    for place_ in (stale, dataclasses.replace(stale, offset=4), dataclasses.replace(stale, offset=size)):
+    for place_ in (
+        stale,
+        dataclasses.replace(stale, offset=4),
+        dataclasses.replace(stale, offset=size),
+    ):
         with pytest.raises(SourceIdentityError, match="not the one"):
             source.validate_position(place_)
         with pytest.raises(SourceIdentityError, match="not the one"):
@@ -192,17 +213,24 @@ def test_a_reset_log_is_another_log(start_server: Callable[..., Server], flavor:
     # By GTID set: the server has not executed what the cursor has.
     with pytest.raises(SourceIdentityError, match="not executed"):
         source.validate_position(end)
-    source.validate_position(Position("binlog.000001", boundary, journal_created_s=chunk.journal_format.created_s))
+    source.validate_position(
+        Position("binlog.000001", boundary, journal_created_s=chunk.journal_format.created_s)
+    )
 
 
 @FLAVORS
-def test_a_set_from_another_server_is_ahead(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_a_set_from_another_server_is_ahead(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     server = start_server(flavor)
     fill(server)
     source = live_source(server)
     end = source.end_position()
     ahead = {
-        "mysql": [f"{source.identity.server_uuid}:1-1000", f"{end.gtid_set},11111111-2222-3333-4444-555555555555:1-5"],
+        "mysql": [
+            f"{source.identity.server_uuid}:1-1000",
+            f"{end.gtid_set},11111111-2222-3333-4444-555555555555:1-5",
+        ],
         "mariadb": [f"0-{server.server_id}-1000", f"{end.gtid_set},7-1-5"],
     }[flavor]
     for gtid_set in ahead:
@@ -220,7 +248,9 @@ def test_a_set_from_another_server_is_ahead(start_server: Callable[..., Server],
 
 
 @FLAVORS
-def test_a_malformed_set_is_a_position_error(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_a_malformed_set_is_a_position_error(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     server = start_server(flavor)
     fill(server)
     source = live_source(server)
@@ -233,7 +263,8 @@ def test_a_malformed_set_is_a_position_error(start_server: Callable[..., Server]
 def test_a_dump_that_starts_inside_an_event_never_delivers_rows_silently(
     start_server: Callable[..., Server], flavor: Flavor
 ) -> None:
-    """`validate_position` refuses such a start; a dump that is started anyway ends with an error."""
+    """`validate_position` refuses such a start; a dump that is started anyway ends with an
+    error."""
     server = start_server(flavor)
     fill(server, 2)
     source = live_source(server)
@@ -254,13 +285,17 @@ def test_without_gtids_positions_have_none(start_server: Callable[..., Server]) 
     marked = dataclasses.replace(start, gtid_set=f"{source.identity.server_uuid}:1-5")
     source.validate_position(marked)
     for begin in (start, marked):
-        assert events_of(source.chunks(begin, end)) == archived_events(server.journals(), start, end)
+        assert events_of(source.chunks(begin, end)) == archived_events(
+            server.journals(), start, end
+        )
 
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
-def test_journals_with_and_without_checksums(start_server: Callable[..., Server], flavor: Flavor) -> None:
+def test_journals_with_and_without_checksums(
+    start_server: Callable[..., Server], flavor: Flavor
+) -> None:
     server = start_server(flavor, binlog_checksum="NONE")
     fill(server, 1)
     server.execute("SET GLOBAL binlog_checksum = 'CRC32'")
@@ -276,7 +311,8 @@ def test_journals_with_and_without_checksums(start_server: Callable[..., Server]
 
 @pytest.mark.mysql
 def test_tagged_gtids_are_a_start(start_server: Callable[..., Server]) -> None:
-    """The library cannot encode sets with tags: the request is our own, and nothing is sent twice."""
+    """The library cannot encode sets with tags: the request is our own, and nothing is sent
+    twice."""
     server = start_server("mysql")
     fill(server, 1)
     with server.root_connection() as connection, connection.cursor() as cursor:

@@ -1,4 +1,5 @@
-"""Every wait for a server ends: for connecting, for answers, for a dump of heartbeats alone (K25, F19, F20)."""
+"""Every wait for a server ends: for connecting, for answers, for a dump of heartbeats alone (K25,
+F19, F20)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ Speak = Callable[[socket.socket], None]
 
 def config(port: int, **timeouts: float) -> LiveSourceConfig:
     return LiveSourceConfig(
-        kind="live", host="127.0.0.1", port=port, user="cdc", password="a secret", tls={"mode": "off"}, **timeouts
+        kind="live",
+        host="127.0.0.1",
+        port=port,
+        user="cdc",
+        password="a secret",
+        tls={"mode": "off"},
+        **timeouts,
     )
 
 
@@ -64,7 +71,14 @@ def say_nothing(_peer: socket.socket) -> None:
 def greet_and_fall_silent(peer: socket.socket) -> None:
     """A greeting, then no answer to the login."""
     capabilities = (0xF7DF).to_bytes(2, "little"), (0x0008).to_bytes(2, "little")
-    greeting = b"\x0a9.7.0\0" + bytes(4) + b"12345678\0" + capabilities[0] + b"\x2d\x02\0" + capabilities[1]
+    greeting = (
+        b"\x0a9.7.0\0"
+        + bytes(4)
+        + b"12345678\0"
+        + capabilities[0]
+        + b"\x2d\x02\0"
+        + capabilities[1]
+    )
     greeting += b"\x15" + bytes(10) + b"123456789012\0mysql_native_password\0"
     peer.sendall(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
 
@@ -109,11 +123,12 @@ def test_k25_f19_answers_are_waited_for_by_their_own_settings(server: Server) ->
         impatient.query("SELECT SLEEP(60)")
 
 
-# -- dumps -------------------------------------------------------------------------------------------------------------
+# -- dumps -----------------------------------------------------------------------------------------
 
 
 def first_events() -> tuple[list[bytes], int]:
-    """What a dump begins with: a made up rotate, the format description, one event; and where that ends."""
+    """What a dump begins with: a made up rotate, the format description, one event; and where that
+    ends."""
     builder = JournalBuilder()
     rotate = builder_event(4, (4).to_bytes(8, "little") + JOURNAL.encode(), flags=0x20)
     description = builder.format_description()
@@ -156,7 +171,9 @@ class Dump:
         self.server.close()
 
 
-def read(dump: Dump, monkeypatch: pytest.MonkeyPatch, *, in_python: bool, **settings: Any) -> list[Any]:
+def read(
+    dump: Dump, monkeypatch: pytest.MonkeyPatch, *, in_python: bool, **settings: Any
+) -> list[Any]:
     source = LiveSource(config(1, **settings), pipeline_name="shop")
     source.server = SimpleNamespace(flavor="mysql", uses_gtids=False, close=lambda: None)  # type: ignore[assignment]
     monkeypatch.setattr(live, "check_replica_id", lambda *_, **__: None)
@@ -173,7 +190,9 @@ HEARTBEAT_AT_THE_END = first_events()[1]
 
 
 @pytest.mark.parametrize("in_python", [False, True])
-@pytest.mark.parametrize("place", [0, HEARTBEAT_AT_THE_END], ids=["no place", "the place that was reached"])
+@pytest.mark.parametrize(
+    "place", [0, HEARTBEAT_AT_THE_END], ids=["no place", "the place that was reached"]
+)
 def test_k25_f20_a_dump_of_heartbeats_alone_ends_with_a_retryable_error(
     monkeypatch: pytest.MonkeyPatch, place: int, in_python: bool
 ) -> None:
@@ -204,7 +223,7 @@ def test_k25_f18_an_event_above_the_setting_stops_the_dump_with_its_place(
     assert caught.value.setting == "source.packet_bytes_max"
 
 
-# -- Spark -------------------------------------------------------------------------------------------------------------
+# -- Spark -----------------------------------------------------------------------------------------
 
 
 def test_k25_f20_the_jobs_of_a_batch_that_takes_too_long_are_cancelled_until_it_has_ended() -> None:

@@ -1,4 +1,5 @@
-"""What the tests of the table reader share: a reader on a test server, and a table's schema from both sources."""
+"""What the tests of the table reader share: a reader on a test server, and a table's schema from
+both sources."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from tests.support.live_source import live_config
 
 
 @contextmanager
-def table_reader(server: Server, *, batch_bytes: int = 32 << 20, **changes: Any) -> Iterator[TableReader]:
+def table_reader(
+    server: Server, *, batch_bytes: int = 32 << 20, **changes: Any
+) -> Iterator[TableReader]:
     """A reader with an account that may capture."""
     with TableReader(live_config(server, **changes), batch_bytes=batch_bytes) as reader:
         yield reader
@@ -40,7 +43,9 @@ def control(server: Server) -> Iterator[ServerConnection]:
 def catalog_schema(server: Server, database: str, table: str) -> TableSchema:
     """The table as information_schema tells it."""
     with control(server) as connection:
-        return read_catalog(connection, lambda *name: name == (database, table)).tables[database, table][0]
+        return read_catalog(connection, lambda *name: name == (database, table)).tables[
+            database, table
+        ][0]
 
 
 def selected(
@@ -50,7 +55,9 @@ def selected(
     return joined(schema, list(reader.select(schema, bounds=bounds, **options)))
 
 
-def joined(schema: TableSchema, parts: list[SelectedRows]) -> tuple[pa.RecordBatch, list[InvalidValue]]:
+def joined(
+    schema: TableSchema, parts: list[SelectedRows]
+) -> tuple[pa.RecordBatch, list[InvalidValue]]:
     """Batches as one."""
     first, invalid = 0, []
     for part in parts:

@@ -21,12 +21,13 @@ KEYS = {
     "int": ("i INT, PRIMARY KEY (i)", "(-5), (-2147483648), (0), (3), (7), (2147483647)"),
     "latin1 and bigint unsigned": (
         "v VARCHAR(20) CHARACTER SET latin1, i BIGINT UNSIGNED, PRIMARY KEY (v, i)",
-        r"('', 0), ('', 18446744073709551615), ('a', 1), ('A', 2), ('ä', 1), ('b ', 1), ('b', 2), ('''\\', 1)",
+        r"('', 0), ('', 18446744073709551615), ('a', 1), ('A', 2), ('ä', 1), ('b ', 1), ('b', "
+        r"2), ('''\\', 1)",
     ),
     "float and double": (
         "f FLOAT, d DOUBLE, PRIMARY KEY (f, d)",
-        "(0.1, 0.1), (0.1, 0.3), (-3.4028234e38, 1), (1e-45, 5e-324), (16777217, 1e308), (0.3, 0.1), (123456.789, 1), "
-        "(16777216, 2), (-0.1, -0.1), (0, 0)",
+        "(0.1, 0.1), (0.1, 0.3), (-3.4028234e38, 1), (1e-45, 5e-324), (16777217, 1e308), (0.3, "
+        "0.1), (123456.789, 1), (16777216, 2), (-0.1, -0.1), (0, 0)",
     ),
     "enum and set": (
         "e ENUM('z','b','a'), s SET('x','y'), PRIMARY KEY (e, s)",
@@ -34,28 +35,46 @@ KEYS = {
     ),
     "moments": (
         "d DATE, t TIME(6), z DATETIME(2), PRIMARY KEY (d, t, z)",
-        "('0000-00-00', '-838:59:59', '0000-00-00'), ('2024-02-00', '838:59:59', '2024-00-00 10:11:12.13'), "
-        "('2023-02-31', '-00:00:00.000001', '9999-12-31 23:59:59.99'), ('2024-01-01', '00:00:00', '2024-01-01')",
+        "('0000-00-00', '-838:59:59', '0000-00-00'), ('2024-02-00', '838:59:59', '2024-00-00 "
+        "10:11:12.13'), ('2023-02-31', '-00:00:00.000001', '9999-12-31 23:59:59.99'), "
+        "('2024-01-01', '00:00:00', '2024-01-01')",
     ),
     "timestamp, year and bit": (
         "m TIMESTAMP(3), y YEAR, b BIT(9), PRIMARY KEY (m, y, b)",
-        "('2001-01-01 00:00:00.123', 0, b'1'), ('0000-00-00', 1901, b'0'), ('2038-01-19 03:14:07.999', 2155, "
-        "b'111111111'), ('2001-01-01 00:00:00.123', 0, b'0'), ('2001-01-01 00:00:00.124', 0, b'0')",
+        "('2001-01-01 00:00:00.123', 0, b'1'), ('0000-00-00', 1901, b'0'), ('2038-01-19 "
+        "03:14:07.999', 2155, b'111111111'), ('2001-01-01 00:00:00.123', 0, b'0'), ('2001-01-01 "
+        "00:00:00.124', 0, b'0')",
     ),
     "decimal": (
         "d DECIMAL(65,30), PRIMARY KEY (d)",
         f"({'9' * 35}.{'9' * 30}), (-{'9' * 35}.{'9' * 30}), (0), (-0.{'0' * 29}1), (0.1)",
     ),
-    "a text's first characters": ("x TEXT, PRIMARY KEY (x(3))", "(''), ('abcZ'), ('ABD'), ('a'), ('b'), ('%s')"),
+    "a text's first characters": (
+        "x TEXT, PRIMARY KEY (x(3))",
+        "(''), ('abcZ'), ('ABD'), ('a'), ('b'), ('%s')",
+    ),
     "bytes": ("x VARBINARY(20), PRIMARY KEY (x)", "(x''), (x'00'), (x'ff00'), (x'0000'), (x'61')"),
-    "padded bytes": ("x BINARY(3), PRIMARY KEY (x)", "(x''), (x'01'), (x'ff00'), (x'000001'), (x'61')"),
+    "padded bytes": (
+        "x BINARY(3), PRIMARY KEY (x)",
+        "(x''), (x'01'), (x'ff00'), (x'000001'), (x'61')",
+    ),
     "collations": (
-        "x VARCHAR(20) COLLATE utf8mb4_unicode_ci, u CHAR(3) CHARACTER SET utf16, PRIMARY KEY (x, u)",
+        "x VARCHAR(20) COLLATE utf8mb4_unicode_ci, u CHAR(3) CHARACTER SET utf16, "
+        "PRIMARY KEY (x, u)",
         "('', ''), ('ß', 'ä'), ('ssa', 'ä'), ('😀', 'a'), ('Z', 'b'), ('z', 'c'), ('z', ' d')",
     ),
-    "case": ("x VARCHAR(20) COLLATE utf8mb4_bin, PRIMARY KEY (x)", "('a'), ('A'), ('b'), ('B'), ('ä'), ('')"),
-    "no padding": ("x VARCHAR(9) COLLATE {nopad}, PRIMARY KEY (x)", "('a'), ('a '), ('a  '), (''), (' '), ('b')"),
-    "names": ("`a``b` INT, `select` VARCHAR(9), PRIMARY KEY (`select`, `a``b`)", "(1, 'x'), (2, 'x'), (0, 'y')"),
+    "case": (
+        "x VARCHAR(20) COLLATE utf8mb4_bin, PRIMARY KEY (x)",
+        "('a'), ('A'), ('b'), ('B'), ('ä'), ('')",
+    ),
+    "no padding": (
+        "x VARCHAR(9) COLLATE {nopad}, PRIMARY KEY (x)",
+        "('a'), ('a '), ('a  '), (''), (' '), ('b')",
+    ),
+    "names": (
+        "`a``b` INT, `select` VARCHAR(9), PRIMARY KEY (`select`, `a``b`)",
+        "(1, 'x'), (2, 'x'), (0, 'y')",
+    ),
 }
 NOPAD = {"mysql": "utf8mb4_0900_as_cs", "mariadb": "utf8mb4_nopad_bin"}
 
@@ -64,7 +83,10 @@ def keys_of(reader: TableReader, schema: TableSchema, bounds: KeyRange) -> list[
     names = schema.key_names
     batches = list(reader.select(schema, bounds=bounds))
     return [
-        (tuple(row[name] for name in names), *sorted((v.column, v.text) for v in batch.invalid if v.row == number))
+        (
+            tuple(row[name] for name in names),
+            *sorted((v.column, v.text) for v in batch.invalid if v.row == number),
+        )
         for batch in batches
         for number, row in enumerate(batch.rows.to_pylist())
     ]
@@ -72,10 +94,15 @@ def keys_of(reader: TableReader, schema: TableSchema, bounds: KeyRange) -> list[
 
 def test_each_row_is_in_exactly_one_range(server: Server, fresh_database: str) -> None:
     """Ranges of one, two and three rows; the bounds have been through JSON."""
-    with closing(server.root_connection(database=fresh_database)) as connection, connection.cursor() as cursor:
+    with (
+        closing(server.root_connection(database=fresh_database)) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
         for number, (columns, values) in enumerate(KEYS.values()):
-            columns = columns.format(nopad=NOPAD[server.flavor]) if "{nopad}" in columns else columns
+            columns = (
+                columns.format(nopad=NOPAD[server.flavor]) if "{nopad}" in columns else columns
+            )
             cursor.execute(f"CREATE TABLE t{number} ({columns}) CHARACTER SET utf8mb4")
             cursor.execute(f"INSERT INTO t{number} VALUES {values}")
     journal = Journal(server, fresh_database)
@@ -113,14 +140,17 @@ def test_uuids_and_addresses(mariadb_server: Server, mariadb_database: str) -> N
     schema = replace(told, columns=tuple(replace(column, kind=kind) for column, kind in kinds))
     with table_reader(mariadb_server) as reader:
         whole = keys_of(reader, schema, ALL_ROWS)
-        parts = [keys_of(reader, schema, one) for one in plan_ranges(reader, schema, schema.key_names, 2)]
+        parts = [
+            keys_of(reader, schema, one) for one in plan_ranges(reader, schema, schema.key_names, 2)
+        ]
     assert [key for part in parts for key in part] == whole
     assert [len(part) for part in parts] == [2, 2, 1]
 
 
 def test_a_plan_goes_on_from_any_bound(server: Server, fresh_database: str) -> None:
     server.execute_all(
-        f"USE `{fresh_database}`", "CREATE TABLE t (a INT, b VARCHAR(9), c INT, PRIMARY KEY (b, a))",
+        f"USE `{fresh_database}`",
+        "CREATE TABLE t (a INT, b VARCHAR(9), c INT, PRIMARY KEY (b, a))",
         "INSERT INTO t VALUES " + ", ".join(f"({n % 7}, 'k{n // 7}', {n})" for n in range(100)),
     )  # fmt: skip
     schema = catalog_schema(server, fresh_database, "t")
@@ -128,8 +158,12 @@ def test_a_plan_goes_on_from_any_bound(server: Server, fresh_database: str) -> N
         ranges = list(plan_ranges(reader, schema, schema.key_names, 30))
         assert len(ranges) == 4
         for number, one in enumerate(ranges[:-1]):
-            assert list(plan_ranges(reader, schema, schema.key_names, 30, after=one.upto)) == ranges[number + 1 :]
-        # Rows that come meanwhile are in the range that their key is in, and the plan is still right.
+            assert (
+                list(plan_ranges(reader, schema, schema.key_names, 30, after=one.upto))
+                == ranges[number + 1 :]
+            )
+        # Rows that come meanwhile are in the range that their key is in, and the plan is still
+        # right.
         plan = plan_ranges(reader, schema, schema.key_names, 30)
         first = next(plan)
         server.execute("INSERT INTO t VALUES (-1, '', 1000), (99, 'zz', 1001)")
@@ -137,7 +171,10 @@ def test_a_plan_goes_on_from_any_bound(server: Server, fresh_database: str) -> N
         assert counts == [31, 30, 30, 11]
         odd = list(plan_ranges(reader, schema, schema.key_names, 20, where="c % 2 = 1 -- odd"))
         assert len(odd) == 3
-        assert sum(selected(reader, schema, one, where="c % 2 = 1 -- odd")[0].num_rows for one in odd) == 51
+        assert (
+            sum(selected(reader, schema, one, where="c % 2 = 1 -- odd")[0].num_rows for one in odd)
+            == 51
+        )
         with pytest.raises(ConfigError) as caught:
             list(reader.select(schema, bounds=odd[0], where="nonsense = 1"))
         assert caught.value.setting == "where"
@@ -149,11 +186,16 @@ def test_a_bound_that_is_not_beyond_the_one_before_it_stops_the_plan(
 ) -> None:
     """As it would be with a FLOAT of which only six digits were told."""
     mysql_server.execute_all(
-        f"USE `{mysql_database}`", "CREATE TABLE t (f FLOAT PRIMARY KEY)", "INSERT INTO t VALUES (16777215), (16777214)"
+        f"USE `{mysql_database}`",
+        "CREATE TABLE t (f FLOAT PRIMARY KEY)",
+        "INSERT INTO t VALUES (16777215), (16777214)",
     )
     schema = catalog_schema(mysql_server, mysql_database, "t")
     monkeypatch.setattr(key_ranges, "_expression", lambda column: f"`{column.name}`")
-    with table_reader(mysql_server) as reader, pytest.raises(SchemaError, match="the same bound again") as caught:
+    with (
+        table_reader(mysql_server) as reader,
+        pytest.raises(SchemaError, match="the same bound again") as caught,
+    ):
         list(plan_ranges(reader, schema, schema.key_names, 1))
     assert caught.value.table == f"{mysql_database}.t"
 
@@ -162,14 +204,18 @@ def test_which_key_is_usable(server: Server, fresh_database: str) -> None:
     server.execute_all(
         f"USE `{fresh_database}`",
         "CREATE TABLE a (i INT PRIMARY KEY, u INT NOT NULL UNIQUE)",
-        "CREATE TABLE b (i INT, u INT NULL UNIQUE, v INT NOT NULL, w INT NOT NULL, UNIQUE (v, w), UNIQUE (i, v))",
+        "CREATE TABLE b (i INT, u INT NULL UNIQUE, v INT NOT NULL, w INT NOT NULL, UNIQUE (v, "
+        "w), UNIQUE (i, v))",
         "CREATE TABLE c (i INT, UNIQUE (i))",
         "CREATE TABLE d (i INT NOT NULL, w CHAR(9) NOT NULL, UNIQUE (i, w), UNIQUE long_one (w))",
         "INSERT INTO c VALUES (NULL), (NULL), (1)",
         "INSERT INTO d VALUES (1, 'x'), (1, 'y'), (2, 'a')",
     )
     with table_reader(server) as reader:
-        found = {name: usable_key(reader, catalog_schema(server, fresh_database, name)) for name in "abcd"}
+        found = {
+            name: usable_key(reader, catalog_schema(server, fresh_database, name))
+            for name in "abcd"
+        }
         assert found == {"a": ("i",), "b": ("v", "w"), "c": (), "d": ("w",)}
         keyless = catalog_schema(server, fresh_database, "c")
         assert list(plan_ranges(reader, keyless, (), 1)) == [ALL_ROWS]
@@ -186,7 +232,8 @@ def test_the_index_is_used(server: Server, fresh_database: str) -> None:
     """A range of a composite key reads its own rows, not the table."""
     server.execute_all(
         f"USE `{fresh_database}`", "CREATE TABLE t (a INT, b CHAR(9), c INT, PRIMARY KEY (a, b))",
-        "INSERT INTO t VALUES " + ", ".join(f"({n // 50}, 'k{n % 50:02d}', {n})" for n in range(2000)),
+        "INSERT INTO t VALUES " + ", ".join((f"({n // 50}, 'k{n % 50:02d}', "
+            f"{n})") for n in range(2000)),
         "ANALYZE TABLE t",
     )  # fmt: skip
     schema = catalog_schema(server, fresh_database, "t")
@@ -200,4 +247,6 @@ def test_the_index_is_used(server: Server, fresh_database: str) -> None:
 
 
 def handler_reads(reader: TableReader) -> int:
-    return sum(int(value) for _, value in reader.query("SHOW SESSION STATUS LIKE 'Handler_read%'")[1])
+    return sum(
+        int(value) for _, value in reader.query("SHOW SESSION STATUS LIKE 'Handler_read%'")[1]
+    )

@@ -1,4 +1,5 @@
-"""Marks around views (K17): low marks are committed, end marks are behind, exact views are exact under writes."""
+"""Marks around views (K17): low marks are committed, end marks are behind, exact views are exact
+under writes."""
 
 from __future__ import annotations
 
@@ -25,12 +26,17 @@ WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
 
 @contextmanager
-def writer(server: Server, database: str, table: str = "w", *, pause_s: float = 0) -> Iterator[None]:
+def writer(
+    server: Server, database: str, table: str = "w", *, pause_s: float = 0
+) -> Iterator[None]:
     """Rows are inserted into a table the whole time, one transaction each."""
     stop, begun = threading.Event(), threading.Event()
 
     def write() -> None:
-        with closing(server.root_connection(database=database)) as connection, connection.cursor() as cursor:
+        with (
+            closing(server.root_connection(database=database)) as connection,
+            connection.cursor() as cursor,
+        ):
             while not stop.wait(pause_s) if pause_s else not stop.is_set():
                 cursor.execute(f"INSERT INTO {table} VALUES ()")
                 begun.set()
@@ -46,14 +52,23 @@ def writer(server: Server, database: str, table: str = "w", *, pause_s: float = 
 
 
 def places_of_rows(journals: list[Path]) -> list[tuple[int, int]]:
-    """Where the transaction of each rows event of `w` begins, in the order of the log; it is written to row by row."""
+    """Where the transaction of each rows event of `w` begins, in the order of the log; it is
+    written to row by row."""
     found = []
     for path in journals:
         chunk = read_chunk(path)
         maps = np.flatnonzero(chunk.events["event_type"] == EventType.TABLE_MAP).tolist()
-        ids = {int(chunk.events["table_id"][row]) for row in maps if table_map.table_name(chunk.body(row)).table == "w"}
-        rows = np.isin(chunk.events["event_type"], list(ROWS_TYPES)) & np.isin(chunk.events["table_id"], list(ids))
-        found += [Position(path.name, int(offset)).order for offset in chunk.events["tx_offset"][rows]]
+        ids = {
+            int(chunk.events["table_id"][row])
+            for row in maps
+            if table_map.table_name(chunk.body(row)).table == "w"
+        }
+        rows = np.isin(chunk.events["event_type"], list(ROWS_TYPES)) & np.isin(
+            chunk.events["table_id"], list(ids)
+        )
+        found += [
+            Position(path.name, int(offset)).order for offset in chunk.events["tx_offset"][rows]
+        ]
     return found
 
 
@@ -62,13 +77,19 @@ def before(places: list[tuple[int, int]], mark: Mark) -> int:
     return sum(place < mark.position.order for place in places)
 
 
-def test_k17_low_marks_are_committed_and_end_marks_are_behind(server: Server, fresh_database: str) -> None:
+def test_k17_low_marks_are_committed_and_end_marks_are_behind(
+    server: Server, fresh_database: str
+) -> None:
     server.execute(f"CREATE TABLE {fresh_database}.w (id INT PRIMARY KEY AUTO_INCREMENT)")
     schema = catalog_schema(server, fresh_database, "w")
     server.flush_journal()
     first = len(server.journals()) - 1
     seen = []
-    with control(server) as connection, table_reader(server) as reader, writer(server, fresh_database):
+    with (
+        control(server) as connection,
+        table_reader(server) as reader,
+        writer(server, fresh_database),
+    ):
         for _ in range(5):
             low = wait_committed(connection, connection.end_position())
             reader.begin_view()
@@ -83,13 +104,19 @@ def test_k17_low_marks_are_committed_and_end_marks_are_behind(server: Server, fr
     assert seen[0][1] < seen[-1][1]
 
 
-def test_k17_an_exact_view_holds_what_is_before_its_mark(server: Server, fresh_database: str) -> None:
+def test_k17_an_exact_view_holds_what_is_before_its_mark(
+    server: Server, fresh_database: str
+) -> None:
     server.execute(f"CREATE TABLE {fresh_database}.w (id INT PRIMARY KEY AUTO_INCREMENT)")
     schema = catalog_schema(server, fresh_database, "w")
     server.flush_journal()
     first = len(server.journals()) - 1
     seen = []
-    with control(server) as connection, table_reader(server) as reader, writer(server, fresh_database):
+    with (
+        control(server) as connection,
+        table_reader(server) as reader,
+        writer(server, fresh_database),
+    ):
         for _ in range(5):
             mark = exact_view(reader)
             seen.append((mark, selected(reader, schema)[0].num_rows))
@@ -103,9 +130,11 @@ def test_k17_an_exact_view_holds_what_is_before_its_mark(server: Server, fresh_d
 
 
 @pytest.mark.mysql
-def test_k17_an_exact_view_among_writers_of_other_tables(mysql_server: Server, mysql_database: str) -> None:
-    """Some transaction is always between log and engine; only those of the table itself are in the way, and a statement
-    whose tables are not known."""
+def test_k17_an_exact_view_among_writers_of_other_tables(
+    mysql_server: Server, mysql_database: str
+) -> None:
+    """Some transaction is always between log and engine; only those of the table itself are in the
+    way, and a statement whose tables are not known."""
     server, database = mysql_server, mysql_database
     server.execute_all(
         f"USE `{database}`",
@@ -129,10 +158,13 @@ def test_k17_an_exact_view_among_writers_of_other_tables(mysql_server: Server, m
             seen.append((mark, selected(reader, schema)[0].num_rows))
             reader.end_view()
             assert wait_committed(connection, mark.position) == mark.position
-        # As it would be with all of them still in flight: what touches the table, or might, is no proof.
+        # As it would be with all of them still in flight: what touches the table, or might, is no
+        # proof.
         end = connection.end_position()
         assert LogTail(reader, tables, since).set_at(since.gtid_set, end) is None
-        rest = LogTail(reader, [(database, "none")], Position(end.journal, 4, gtid_set=since.gtid_set))
+        rest = LogTail(
+            reader, [(database, "none")], Position(end.journal, 4, gtid_set=since.gtid_set)
+        )
         assert rest.set_at(since.gtid_set, end) is not None
         server.execute(f"ALTER TABLE `{database}`.o ADD COLUMN v INT")
         end = connection.end_position()
@@ -146,7 +178,11 @@ def test_k17_an_exact_view_among_writers_of_other_tables(mysql_server: Server, m
 def test_what_was_never_committed_is_no_low_mark(server: Server) -> None:
     journal, _ = server.end_position()
     with control(server) as connection:
-        gtid_set = f"{server.variable('server_uuid')}:1-999999" if server.flavor == "mysql" else "0-1-999999"
+        gtid_set = (
+            f"{server.variable('server_uuid')}:1-999999"
+            if server.flavor == "mysql"
+            else "0-1-999999"
+        )
         beyond = Position(f"{journal.rpartition('.')[0]}.999999", 4, gtid_set=gtid_set)
         assert not committed(connection, beyond)
         with pytest.raises(TableReadInterruptedError, match="is not committed") as caught:
@@ -159,7 +195,9 @@ def test_k17_mysql_without_gtids_has_an_earlier_boundary_where_its_locks_are_not
     start_server: Callable[..., Server],
 ) -> None:
     server = start_server("mysql", **WITHOUT_GTIDS)
-    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.w (id INT PRIMARY KEY)", "INSERT INTO d.w VALUES (1)")
+    server.execute_all(
+        "CREATE DATABASE d", "CREATE TABLE d.w (id INT PRIMARY KEY)", "INSERT INTO d.w VALUES (1)"
+    )
     with control(server) as connection, table_reader(server) as reader:
         old = connection.end_position()
         assert not committed(connection, old)
@@ -176,8 +214,8 @@ def test_k17_mysql_without_gtids_has_an_earlier_boundary_where_its_locks_are_not
 
 @contextmanager
 def between_flush_and_commit(server: Server, *statements: str) -> Iterator[Position]:
-    """A semi-synchronous source that waits for a replica holds a transaction there: in the log, in no view. Gives the
-    log's end of before."""
+    """A semi-synchronous source that waits for a replica holds a transaction there: in the log, in
+    no view. Gives the log's end of before."""
     server.execute("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
     with control(server) as connection:
         start = connection.end_position()
@@ -189,7 +227,10 @@ def between_flush_and_commit(server: Server, *statements: str) -> Iterator[Posit
         )
 
         def write() -> None:
-            with closing(server.root_connection(database="d", autocommit=True)) as other, other.cursor() as cursor:
+            with (
+                closing(server.root_connection(database="d", autocommit=True)) as other,
+                other.cursor() as cursor,
+            ):
                 for statement in statements:
                     cursor.execute(statement)
 
@@ -227,7 +268,9 @@ def test_k17_mysql_without_gtids_proves_a_place_by_the_locks_of_those_who_commit
         with between_flush_and_commit(server, "XA COMMIT 'x'"):
             flushed = connection.end_position()
             assert not committed(connection, flushed)
-            assert wait_committed(connection, flushed, timeout_s=0.2) == Position(flushed.journal, 4)
+            assert wait_committed(connection, flushed, timeout_s=0.2) == Position(
+                flushed.journal, 4
+            )
             with pytest.raises(TableReadInterruptedError, match="in flight"):
                 exact_view(reader, timeout_s=0.2)
             assert not reader.in_view
@@ -256,7 +299,9 @@ def test_k17_mysql_without_gtids_proves_a_place_by_the_locks_of_those_who_commit
 
 
 @pytest.mark.mysql
-def test_k17_a_transaction_between_flush_and_commit_is_not_committed(start_server: Callable[..., Server]) -> None:
+def test_k17_a_transaction_between_flush_and_commit_is_not_committed(
+    start_server: Callable[..., Server],
+) -> None:
     server = start_server("mysql")
     server.execute_all("CREATE DATABASE d", "CREATE TABLE d.w (id INT PRIMARY KEY AUTO_INCREMENT)")
     schema = catalog_schema(server, "d", "w")

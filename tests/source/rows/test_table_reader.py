@@ -1,4 +1,5 @@
-"""Reading tables of live servers: views, errors in the stream, long rows, memory, TLS, and leaving in the middle."""
+"""Reading tables of live servers: views, errors in the stream, long rows, memory, TLS, and leaving
+in the middle."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ from tests.source.rows.helpers import catalog_schema, selected, table_reader
 from tests.support.live_source import live_config
 
 
-def filled(server: Server, database: str, *, rows: int = 100, width: int = 10, table: str = "t") -> TableSchema:
+def filled(
+    server: Server, database: str, *, rows: int = 100, width: int = 10, table: str = "t"
+) -> TableSchema:
     """A table of `rows` rows with a key and a LONGBLOB of `width` bytes."""
     values = ", ".join(f"({n}, REPEAT('{n % 10}', {width}))" for n in range(rows))
     server.execute(f"CREATE TABLE {database}.{table} (id INT PRIMARY KEY, b LONGBLOB)")
@@ -55,7 +58,7 @@ def running(server: Server, text: str) -> list[int]:
     return [int(number) for number, info in rows if info and text in str(info)]
 
 
-# -- views ------------------------------------------------------------------------------------------------------------
+# -- views -----------------------------------------------------------------------------------------
 
 
 def test_a_view_is_one_moment(server: Server, fresh_database: str) -> None:
@@ -100,7 +103,9 @@ def test_one_result_at_a_time(server: Server, fresh_database: str) -> None:
 
 
 @contextmanager
-def closing_batches(reader: TableReader, schema: TableSchema, **options: Any) -> Iterator[Iterator[SelectedRows]]:
+def closing_batches(
+    reader: TableReader, schema: TableSchema, **options: Any
+) -> Iterator[Iterator[SelectedRows]]:
     batches = reader.select(schema, **options)
     try:
         yield batches
@@ -108,7 +113,7 @@ def closing_batches(reader: TableReader, schema: TableSchema, **options: Any) ->
         batches.close()  # type: ignore[attr-defined]
 
 
-# -- batches and memory -----------------------------------------------------------------------------------------------
+# -- batches and memory ----------------------------------------------------------------------------
 
 
 def test_batches_are_bounded_by_rows_and_bytes(server: Server, fresh_database: str) -> None:
@@ -143,20 +148,28 @@ def test_rows_of_more_than_one_packet(server: Server, fresh_database: str) -> No
         with closing(server.root_connection()) as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE TABLE {fresh_database}.t (id INT PRIMARY KEY, b LONGBLOB)")
             for number, size in enumerate((5, 17 << 20, 7, (1 << 24) - 13, 0)):
-                cursor.execute(f"INSERT INTO {fresh_database}.t VALUES ({number}, REPEAT('{number}', {size}))")
+                cursor.execute(
+                    f"INSERT INTO {fresh_database}.t VALUES ({number}, REPEAT('{number}', {size}))"
+                )
         schema = catalog_schema(server, fresh_database, "t")
         with table_reader(server, batch_bytes=1 << 20) as reader:
-            found = [row for batch in reader.select(schema, bounds=ALL_ROWS) for row in batch.rows.to_pylist()]
+            found = [
+                row
+                for batch in reader.select(schema, bounds=ALL_ROWS)
+                for row in batch.rows.to_pylist()
+            ]
     finally:
         server.execute(f"SET GLOBAL max_allowed_packet = {packet}")
     assert [len(row["b"]) for row in found] == [5, 17 << 20, 7, (1 << 24) - 13, 0]
     assert all(row["b"] == str(row["id"]).encode() * len(row["b"]) for row in found)
 
 
-# -- leaving and failing ----------------------------------------------------------------------------------------------
+# -- leaving and failing ---------------------------------------------------------------------------
 
 
-def test_leaving_in_the_middle_leaves_no_statement_running(server: Server, fresh_database: str) -> None:
+def test_leaving_in_the_middle_leaves_no_statement_running(
+    server: Server, fresh_database: str
+) -> None:
     schema = filled(server, fresh_database, rows=120, width=200_000)
     with table_reader(server) as reader:
         reader.begin_view()
@@ -170,8 +183,11 @@ def test_leaving_in_the_middle_leaves_no_statement_running(server: Server, fresh
         assert sum(len(batch) for batch in reader.select(schema)) == 120
 
 
-def read_until_error(reader: TableReader, schema: TableSchema, act: Callable[[], object]) -> tuple[int, CdcError]:
-    """Read row by row; `act` is called behind the first. The rows that came, and the error that must come."""
+def read_until_error(
+    reader: TableReader, schema: TableSchema, act: Callable[[], object]
+) -> tuple[int, CdcError]:
+    """Read row by row; `act` is called behind the first. The rows that came, and the error that
+    must come."""
     rows = 0
     try:
         for batch in reader.select(schema, batch_rows=1):
@@ -184,7 +200,9 @@ def read_until_error(reader: TableReader, schema: TableSchema, act: Callable[[],
 
 
 @pytest.mark.parametrize("statement", ["KILL QUERY", "KILL"])
-def test_a_killed_statement_can_be_tried_again(server: Server, fresh_database: str, statement: str) -> None:
+def test_a_killed_statement_can_be_tried_again(
+    server: Server, fresh_database: str, statement: str
+) -> None:
     schema = filled(server, fresh_database, rows=120, width=200_000)
     with table_reader(server) as reader:
 
@@ -223,7 +241,10 @@ def test_a_ddl_behind_the_view(server: Server, fresh_database: str) -> None:
     with table_reader(server) as reader:
         reader.begin_view()
         selected(reader, other)
-        server.execute(f"ALTER TABLE {fresh_database}.t DROP PRIMARY KEY, ADD COLUMN x INT, ADD PRIMARY KEY (id, b(3))")
+        server.execute(
+            f"ALTER TABLE {fresh_database}.t DROP PRIMARY KEY, ADD COLUMN x INT, ADD "
+            "PRIMARY KEY (id, b(3))"
+        )
         with pytest.raises(TableChangedError) as caught:
             list(reader.select(schema))
         assert "1412" in str(caught.value.got)
@@ -244,9 +265,14 @@ def test_a_missing_grant_and_a_wrong_condition(server: Server, fresh_database: s
         assert selected(reader, schema, where="id < 10 OR id = 20 # all others")[0].num_rows == 11
 
 
-def test_a_lock_that_is_not_given_can_be_tried_again(mysql_server: Server, mysql_database: str) -> None:
+def test_a_lock_that_is_not_given_can_be_tried_again(
+    mysql_server: Server, mysql_database: str
+) -> None:
     schema = filled(mysql_server, mysql_database)
-    with closing(mysql_server.root_connection(database=mysql_database)) as connection, connection.cursor() as cursor:
+    with (
+        closing(mysql_server.root_connection(database=mysql_database)) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("LOCK TABLES t WRITE")
         with table_reader(mysql_server) as reader:
             reader.query("SET SESSION lock_wait_timeout = 1")
@@ -260,7 +286,9 @@ def test_over_tls(mysql_server: Server, mysql_database: str, mode: str) -> None:
     schema = filled(mysql_server, mysql_database, rows=20, width=300_000)
     user, password = mysql_server.create_replication_user("tls_only")
     mysql_server.execute(f"ALTER USER {user} REQUIRE SSL")
-    tls = {"mode": mode} | ({} if mode == "preferred" else {"ca_file": mysql_server.datadir / "ca.pem"})
+    tls = {"mode": mode} | (
+        {} if mode == "preferred" else {"ca_file": mysql_server.datadir / "ca.pem"}
+    )
     with table_reader(mysql_server, user=user, password=password, tls=tls) as reader:
         rows = selected(reader, schema)[0]
         assert reader._connection is not None
@@ -270,13 +298,15 @@ def test_over_tls(mysql_server: Server, mysql_database: str, mode: str) -> None:
 
 def test_settings_of_the_server_do_not_change_values(server: Server, fresh_database: str) -> None:
     settings = {
-        "sql_mode": "'ANSI_QUOTES,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,NO_ZERO_DATE'",
-        "time_zone": "'+05:30'", "sql_select_limit": "3", "sql_big_selects": "0", "max_join_size": "5",
+        "sql_mode": "'ANSI_QUOTES,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,NO_ZERO_DATE'",  # noqa: E501
+        "time_zone": "'+05:30'", "sql_select_limit": "3", "sql_big_selects": "0",
+        "max_join_size": "5",
     }  # fmt: skip
     server.execute_all(
-        "SET sql_mode = ''", f"CREATE TABLE {fresh_database}.t (id INT PRIMARY KEY, c CHAR(9), m TIMESTAMP NULL)",
-        f"INSERT INTO {fresh_database}.t VALUES (1, 'a', '2024-01-01'), (2, 'b', '0000-00-00'), (3, 'c', NULL), "
-        "(4, 'd', NULL), (5, 'e', NULL), (6, 'f', NULL)",
+        "SET sql_mode = ''",
+        f"CREATE TABLE {fresh_database}.t (id INT PRIMARY KEY, c CHAR(9), m TIMESTAMP NULL)",
+        f"INSERT INTO {fresh_database}.t VALUES (1, 'a', '2024-01-01'), (2, 'b', '0000-00-00'), "
+        "(3, 'c', NULL), (4, 'd', NULL), (5, 'e', NULL), (6, 'f', NULL)",
     )  # fmt: skip
     schema = catalog_schema(server, fresh_database, "t")
     before = {name: server.variable(name) for name in settings}
@@ -293,13 +323,17 @@ def test_settings_of_the_server_do_not_change_values(server: Server, fresh_datab
     assert [value.text for value in invalid] == ["0000-00-00 00:00:00"]
 
 
-# -- as inserts -------------------------------------------------------------------------------------------------------
+# -- as inserts ------------------------------------------------------------------------------------
 
-SCHEMA = TableSchema("d", "t", (Column("a", Kind.INT32, -1, 0, True), Column("b", Kind.TEXT, -1, 0, True)), (0,))
+SCHEMA = TableSchema(
+    "d", "t", (Column("a", Kind.INT32, -1, 0, True), Column("b", Kind.TEXT, -1, 0, True)), (0,)
+)
 
 
 def some_rows(count: int) -> SelectedRows:
-    batch = pa.record_batch([pa.array(range(count), pa.int32()), pa.nulls(count, pa.string())], ["a", "b"])
+    batch = pa.record_batch(
+        [pa.array(range(count), pa.int32()), pa.nulls(count, pa.string())], ["a", "b"]
+    )
     return SelectedRows(SCHEMA, batch)
 
 
@@ -341,7 +375,9 @@ def test_other_places_are_refused(seq: int) -> None:
         some_rows(1).as_inserts(seq_first=seq, commit_ts_us=0)
 
 
-def test_k17_no_server_writes_rows_before_the_third_event(server: Server, fresh_database: str) -> None:
+def test_k17_no_server_writes_rows_before_the_third_event(
+    server: Server, fresh_database: str
+) -> None:
     """What the places of loaded rows rest on, also without BEGIN and in payloads."""
     server.execute(f"CREATE TABLE {fresh_database}.t (id INT PRIMARY KEY, b LONGBLOB)")
     if server.flavor == "mysql":
@@ -362,7 +398,9 @@ def test_bounds_without_a_key_are_refused(server: Server, fresh_database: str) -
         reader.select(replace(schema, primary_key=()), bounds=replace(ALL_ROWS, upto=("5",)))
 
 
-def test_k25_f19_a_row_is_waited_for_by_its_own_setting(server: Server, fresh_database: str) -> None:
+def test_k25_f19_a_row_is_waited_for_by_its_own_setting(
+    server: Server, fresh_database: str
+) -> None:
     """A server that computes sends nothing for longer than an answer may take; and not for ever."""
     schema = filled(server, fresh_database, rows=1)
     with TableReader(live_config(server, read_timeout_s=2, row_timeout_s=60)) as reader:

@@ -23,7 +23,9 @@ EMPTY = "''"
 SESSION = "SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
 
 
-def differences(server: Server, journal: Journal, table: str, *, schema: TableSchema | None = None) -> list[str]:
+def differences(
+    server: Server, journal: Journal, table: str, *, schema: TableSchema | None = None
+) -> list[str]:
     """Columns that the two ways tell differently, ``invalid`` for the lists of invalid values."""
     kinds = {column.name: vars_of(column) for column in schema.columns} if schema else None
     decoded = journal.rows(table, kinds=kinds)
@@ -31,7 +33,11 @@ def differences(server: Server, journal: Journal, table: str, *, schema: TableSc
         rows, invalid = selected(reader, schema or decoded.schema)
     assert rows.schema.equals(decoded.after.schema)
     assert rows.num_rows == decoded.after.num_rows > 0
-    found = [name for name in rows.schema.names if not rows.column(name).equals(decoded.after.column(name))]
+    found = [
+        name
+        for name in rows.schema.names
+        if not rows.column(name).equals(decoded.after.column(name))
+    ]
     return found + (["invalid"] if invalid != sorted(decoded.invalid) else [])
 
 
@@ -44,8 +50,14 @@ def vars_of(column: object) -> dict[str, object]:
 @pytest.mark.torture
 def test_every_type_is_what_the_log_tells(server: Server, fresh_database: str) -> None:
     cases = [case for case in [*CASES, *REALS] if case.flavor in ("", server.flavor)]
-    tables = {f"t{first}": cases[first : first + COLUMNS_A_TABLE] for first in range(0, len(cases), COLUMNS_A_TABLE)}
-    with closing(server.root_connection(database=fresh_database)) as connection, connection.cursor() as cursor:
+    tables = {
+        f"t{first}": cases[first : first + COLUMNS_A_TABLE]
+        for first in range(0, len(cases), COLUMNS_A_TABLE)
+    }
+    with (
+        closing(server.root_connection(database=fresh_database)) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute(SESSION)
         for table, chosen in tables.items():
             for statement in filling(table, chosen):
@@ -57,7 +69,9 @@ def test_every_type_is_what_the_log_tells(server: Server, fresh_database: str) -
         found = differences(server, journal, table)
         invalid += len(journal.rows(table).invalid)
         if found:
-            wrong[table] = [str(chosen[int(name[1:])]) if name[1:].isdigit() else name for name in found]
+            wrong[table] = [
+                str(chosen[int(name[1:])]) if name[1:].isdigit() else name for name in found
+            ]
     assert wrong == {}
     assert invalid > 60
 
@@ -67,7 +81,9 @@ def filling(table: str, cases: Sequence[Case]) -> list[str]:
     columns = ", ".join(f"c{index} {case.declared}" for index, case in enumerate(cases))
     count = max(len(case.values) for case in cases)
     values = [[*case.values, *["NULL"] * (count - len(case.values))] for case in cases]
-    rows = ", ".join(f"({number}, {', '.join(row)})" for number, row in enumerate(zip(*values, strict=True)))
+    rows = ", ".join(
+        f"({number}, {', '.join(row)})" for number, row in enumerate(zip(*values, strict=True))
+    )
     return [
         f"CREATE TABLE {table} (id INT PRIMARY KEY, {columns}) CHARACTER SET utf8mb4",
         f"INSERT INTO {table} VALUES {rows}",
@@ -76,8 +92,13 @@ def filling(table: str, cases: Sequence[Case]) -> list[str]:
 
 def test_every_type_by_the_catalog_alone(server: Server, fresh_database: str) -> None:
     """A table that no table map has told: its schema knows no wire types."""
-    cases = [case for case in [*CASES, *REALS] if case.flavor in ("", server.flavor) and case.values][::5]
-    with closing(server.root_connection(database=fresh_database)) as connection, connection.cursor() as cursor:
+    cases = [
+        case for case in [*CASES, *REALS] if case.flavor in ("", server.flavor) and case.values
+    ][::5]
+    with (
+        closing(server.root_connection(database=fresh_database)) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute(SESSION)
         for statement in filling("t", cases):
             cursor.execute(statement)
@@ -92,22 +113,31 @@ def test_json_is_the_decoders_text(mysql_server: Server, mysql_database: str) ->
         "'null'",
         "NULL",
         '\'{"bb": 1, "a": [1.50, 1e300, -0.0, true, null]}\'',
-        "JSON_ARRAY(CAST('24:00:00' AS TIME), CAST('-12:34:56.5' AS TIME(3)), TIMESTAMP'2038-01-19 03:14:07.5')",
+        "JSON_ARRAY(CAST('24:00:00' AS TIME), CAST('-12:34:56.5' AS TIME(3)), "
+        "TIMESTAMP'2038-01-19 03:14:07.5')",
         "JSON_OBJECT('é😀', '\\t\\\"\\u0001', '', CAST('0.10' AS DECIMAL(65,30)))",
         "JSON_ARRAY(b'101', x'00ff', 18446744073709551615, CAST('0001-01-01' AS DATE))",
         "JSON_OBJECT('k', CAST(REPEAT('A', 200) AS BINARY), 'g', ST_GeomFromText('POINT(1 2)'))",
         "JSON_ARRAY(REPEAT('x', 70000))",
     ]
-    mysql_server.execute(f"CREATE TABLE {mysql_database}.t (id INT PRIMARY KEY AUTO_INCREMENT, c JSON)")
+    mysql_server.execute(
+        f"CREATE TABLE {mysql_database}.t (id INT PRIMARY KEY AUTO_INCREMENT, c JSON)"
+    )
     for value in values:
-        mysql_server.execute(f"INSERT INTO {mysql_database}.t (c) VALUES ({value.replace('%', '%%')})")
+        mysql_server.execute(
+            f"INSERT INTO {mysql_database}.t (c) VALUES ({value.replace('%', '%%')})"
+        )
     assert differences(mysql_server, Journal(mysql_server, mysql_database), "t") == []
 
 
 @pytest.mark.mariadb
 def test_mariadbs_own_types(mariadb_server: Server, mariadb_database: str) -> None:
-    compressed = ", ".join(f"c{index} {declared} NULL" for index, (declared, _) in enumerate(COMPRESSED))
-    addresses = ", ".join(f"({number}, UUID(), '{text}', '1.2.3.0')" for number, text in enumerate(INET6, start=2))
+    compressed = ", ".join(
+        f"c{index} {declared} NULL" for index, (declared, _) in enumerate(COMPRESSED)
+    )
+    addresses = ", ".join(
+        f"({number}, UUID(), '{text}', '1.2.3.0')" for number, text in enumerate(INET6, start=2)
+    )
     values = ", ".join(["REPEAT('ab', 25)"] * len(COMPRESSED))
     mariadb_server.execute_all(
         f"USE `{mariadb_database}`",
@@ -116,14 +146,16 @@ def test_mariadbs_own_types(mariadb_server: Server, mariadb_database: str) -> No
         f"INSERT INTO c VALUES (1, {values}), (2, {', '.join(['NULL'] * len(COMPRESSED))}), "
         f"(3, {', '.join([EMPTY] * len(COMPRESSED))})",
         "CREATE TABLE u (id INT PRIMARY KEY, a UUID, b INET6, c INET4)",
-        f"INSERT INTO u VALUES (0, '00000000-0000-0000-0000-000000000000', '::', '0.0.0.0'), (1, NULL, NULL, NULL), "
-        f"{addresses}",
+        "INSERT INTO u VALUES (0, '00000000-0000-0000-0000-000000000000', '::', '0.0.0.0'), (1, "
+        f"NULL, NULL, NULL), {addresses}",
     )
     journal = Journal(mariadb_server, mariadb_database)
     assert differences(mariadb_server, journal, "c") == []
     told = journal.rows("u").schema
     kinds = (Kind.INT32, Kind.UUID, Kind.INET6, Kind.INET4)
-    columns = tuple(replace(column, kind=kind) for column, kind in zip(told.columns, kinds, strict=True))
+    columns = tuple(
+        replace(column, kind=kind) for column, kind in zip(told.columns, kinds, strict=True)
+    )
     assert differences(mariadb_server, journal, "u", schema=replace(told, columns=columns)) == []
     with table_reader(mariadb_server) as reader, pytest.raises(TableChangedError, match="'a'"):
         list(reader.select(told))  # as BINARY(16), which the server does not send
@@ -131,7 +163,11 @@ def test_mariadbs_own_types(mariadb_server: Server, mariadb_database: str) -> No
 
 @pytest.mark.mariadb
 def test_mariadbs_old_temporal_format(mariadb_server: Server, mariadb_database: str) -> None:
-    declared = [f"{name}({digits}) NULL" for digits in range(7) for name in ("DATETIME", "TIMESTAMP", "TIME")]
+    declared = [
+        f"{name}({digits}) NULL"
+        for digits in range(7)
+        for name in ("DATETIME", "TIMESTAMP", "TIME")
+    ]
     columns = ", ".join(f"c{index} {text}" for index, text in enumerate(declared))
     dates = ["0000-00-00", "2024-00-00", "2023-02-31", "9999-12-31", "0001-01-01"]
     rows = []
@@ -152,16 +188,23 @@ def test_mariadbs_old_temporal_format(mariadb_server: Server, mariadb_database: 
     schema = catalog_schema(mariadb_server, mariadb_database, "t")
     assert differences(mariadb_server, journal, "t", schema=schema) == []
     unknown = tuple(replace(column, fraction_digits=-1) for column in schema.columns)
-    with table_reader(mariadb_server) as reader, pytest.raises(UnknownColumnTypeError, match="'c0'"):
+    with (
+        table_reader(mariadb_server) as reader,
+        pytest.raises(UnknownColumnTypeError, match="'c0'"),
+    ):
         list(reader.select(replace(schema, columns=unknown)))
 
 
 def test_columns_that_a_star_does_not_show(server: Server, fresh_database: str) -> None:
-    names = {"mysql": "GENERATED ALWAYS AS (a * 2) VIRTUAL INVISIBLE", "mariadb": "AS (a * 2) VIRTUAL INVISIBLE"}
+    names = {
+        "mysql": "GENERATED ALWAYS AS (a * 2) VIRTUAL INVISIBLE",
+        "mariadb": "AS (a * 2) VIRTUAL INVISIBLE",
+    }
     server.execute_all(
         f"USE `{fresh_database}`",
-        f"CREATE TABLE t (`a``b c` INT INVISIBLE DEFAULT 5, a INT PRIMARY KEY, g INT {names[server.flavor]}, "
-        "z INT(9) ZEROFILL, d DECIMAL(9,2) ZEROFILL, s INT AS (a + 1) STORED)",
+        "CREATE TABLE t (`a``b c` INT INVISIBLE DEFAULT 5, a INT PRIMARY KEY, g INT "
+        f"{names[server.flavor]}, z INT(9) ZEROFILL, d DECIMAL(9,2) ZEROFILL, s INT "
+        "AS (a + 1) STORED)",
         "INSERT INTO t (a, z, d) VALUES (1, 7, 1.5), (2, NULL, 1234567.89)",
     )
     assert differences(server, Journal(server, fresh_database), "t") == []
@@ -170,7 +213,8 @@ def test_columns_that_a_star_does_not_show(server: Server, fresh_database: str) 
 @pytest.mark.mysql
 def test_a_generated_invisible_key(mysql_server: Server, mysql_database: str) -> None:
     mysql_server.execute_all(
-        f"USE `{mysql_database}`", "SET sql_generate_invisible_primary_key = ON", "CREATE TABLE t (a INT)",
+        f"USE `{mysql_database}`", "SET sql_generate_invisible_primary_key = ON",
+        "CREATE TABLE t (a INT)",
         "INSERT INTO t VALUES (3), (1), (2)",
     )  # fmt: skip
     journal = Journal(mysql_server, mysql_database)
@@ -181,17 +225,25 @@ def test_a_generated_invisible_key(mysql_server: Server, mysql_database: str) ->
 def test_many_columns_and_their_nulls(server: Server, fresh_database: str) -> None:
     columns = ", ".join(f"c{index} INT" for index in range(300))
     rows = ", ".join(
-        f"({row}, {', '.join('NULL' if (row * 7 + index) % 5 == 0 else str(index - row) for index in range(300))})"
+        (
+            f"({row}, "
+            f"{', '.join('NULL' if (row * 7 + index) % 5 == 0 else str(index - row) for index in range(300))})"  # noqa: E501
+        )
         for row in range(40)
     )
     server.execute_all(
-        f"USE `{fresh_database}`", f"CREATE TABLE t (id INT PRIMARY KEY, {columns})", f"INSERT INTO t VALUES {rows}"
+        f"USE `{fresh_database}`",
+        f"CREATE TABLE t (id INT PRIMARY KEY, {columns})",
+        f"INSERT INTO t VALUES {rows}",
     )
     assert differences(server, Journal(server, fresh_database), "t") == []
 
 
-def test_undecodable_text_is_listed_as_the_decoder_lists_it(server: Server, fresh_database: str) -> None:
-    """A text that is read in a charset that it is not in: the schema says ascii, the column holds more."""
+def test_undecodable_text_is_listed_as_the_decoder_lists_it(
+    server: Server, fresh_database: str
+) -> None:
+    """A text that is read in a charset that it is not in: the schema says ascii, the column holds
+    more."""
     server.execute_all(
         f"USE `{fresh_database}`", "CREATE TABLE t (id INT PRIMARY KEY, c VARBINARY(20))",
         "INSERT INTO t VALUES (1, 'plain'), (2, x'ff41'), (3, NULL)",

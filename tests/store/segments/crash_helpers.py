@@ -6,7 +6,8 @@ from cdc_pipeline.store.segments.mixed import MixedEventStore
 
 
 def die(store: MixedEventStore) -> None:
-    """Close the store's descriptors and its lock as the system does for a killed process; the files stay."""
+    """Close the store's descriptors and its lock as the system does for a killed process; the files
+    stay."""
     log = store._mixed_keeper.log
     log._reset()
     log.folder.give_back()

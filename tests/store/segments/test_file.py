@@ -43,12 +43,15 @@ class TestFileStore(StoreContract):
 
     def make(self, ring_events: int = 16, **options: Any) -> FileEventStore:
         options.setdefault("batch_mode", "itemsize")
-        store = FileEventStore(next(self.directories), ring_events=ring_events, segment_bytes=4096, **options)
+        store = FileEventStore(
+            next(self.directories), ring_events=ring_events, segment_bytes=4096, **options
+        )
         self.made.append(store)
         return store
 
     def test_s3_arithmetic_holds_beyond_32_bits(self) -> None:
-        """Lengths are believed only as far as there are bytes: a file holds the bytes themselves."""
+        """Lengths are believed only as far as there are bytes: a file holds the bytes
+        themselves."""
         store, feed = self.started(16, batch_mode="memsize", memory_unit_bytes=1 << 40), Feed()
         part = feed.marks(4)
         part.chunk.events["event_length"] = 2**32 - 1
@@ -61,7 +64,9 @@ class TestFileStore(StoreContract):
 class FileMachine(StoreMachine):
     def make(self, size: int, **options: Any) -> FileEventStore:
         self.folder = tempfile.TemporaryDirectory(prefix="cdc-store-")
-        return FileEventStore(Path(self.folder.name) / "store", ring_events=size, segment_bytes=1500, **options)
+        return FileEventStore(
+            Path(self.folder.name) / "store", ring_events=size, segment_bytes=1500, **options
+        )
 
     def teardown(self) -> None:
         super().teardown()
@@ -73,16 +78,21 @@ TestFileMachine = FileMachine.TestCase
 TestFileMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
-# -- what is stored ---------------------------------------------------------------------------------------------------
+# -- what is stored --------------------------------------------------------------------------------
 
 
-def test_s15_only_the_slices_own_events_are_stored_and_gaps_between_them_are_closed(directory: Path) -> None:
+def test_s15_only_the_slices_own_events_are_stored_and_gaps_between_them_are_closed(
+    directory: Path,
+) -> None:
     feed = Feed()
     whole = feed.transactions(5, 6, 7).chunk
-    rows = whole.events[[0, 1, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17]]  # the second transaction left out
+    # the second transaction left out
+    rows = whole.events[[0, 1, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17]]
     rows["parent"][7:9] = 6
     rows["parent"][2] = 1
-    part = EventSlice(Chunk(whole.journal, whole.journal_format, whole.data, rows, whole.end_offset), 5, 12)
+    part = EventSlice(
+        Chunk(whole.journal, whole.journal_format, whole.data, rows, whole.end_offset), 5, 12
+    )
     store = FileEventStore(directory)
     store.start()
     gap = EventSlice(part.chunk, 3, 12)
@@ -93,7 +103,8 @@ def test_s15_only_the_slices_own_events_are_stored_and_gaps_between_them_are_clo
     assert [len(one.chunk.events) for one in got] == [7, 9]
     assert got[0].events["parent"].tolist() == [-1, -1, 1, 1, -1, -1, -1]
     assert (
-        got[1].events["start"].tolist() == (np.cumsum(gap.events["event_length"]) - gap.events["event_length"]).tolist()
+        got[1].events["start"].tolist()
+        == (np.cumsum(gap.events["event_length"]) - gap.events["event_length"]).tolist()
     )
     store.stop()
 
@@ -110,7 +121,9 @@ def test_s15_a_parent_outside_of_the_slice_is_still_one(directory: Path) -> None
 
 def test_s15_a_slice_in_many_runs_of_bytes(directory: Path) -> None:
     whole = Feed().marks(400).chunk
-    chunk = Chunk(whole.journal, whole.journal_format, whole.data, whole.events[::2].copy(), whole.end_offset)
+    chunk = Chunk(
+        whole.journal, whole.journal_format, whole.data, whole.events[::2].copy(), whole.end_offset
+    )
     part = EventSlice(chunk, 0, 200)
     store = FileEventStore(directory)
     store.start()
@@ -121,7 +134,15 @@ def test_s15_a_slice_in_many_runs_of_bytes(directory: Path) -> None:
 
 def test_s15_statements_with_any_text_come_back(directory: Path) -> None:
     part = Feed().ddl()
-    odd = EventSlice(part.chunk, 0, 2, SliceKind.STATEMENT, sql="ALTER `é\udcff\0`", database="größe", source="mysql:ü")
+    odd = EventSlice(
+        part.chunk,
+        0,
+        2,
+        SliceKind.STATEMENT,
+        sql="ALTER `é\udcff\0`",
+        database="größe",
+        source="mysql:ü",
+    )
     store = FileEventStore(directory)
     store.start()
     store.put([odd])
@@ -129,7 +150,7 @@ def test_s15_statements_with_any_text_come_back(directory: Path) -> None:
     store.stop()
 
 
-# -- bound and clean-up -----------------------------------------------------------------------------------------------
+# -- bound and clean-up ----------------------------------------------------------------------------
 
 
 def test_s15_puts_wait_for_disk_bytes_and_go_on_when_some_are_released(directory: Path) -> None:
@@ -208,7 +229,7 @@ def test_s15_a_damaged_entry_stops_a_get_and_nothing_moves(directory: Path) -> N
     store.stop()
 
 
-# -- the folder (K14) -------------------------------------------------------------------------------------------------
+# -- the folder (K14) ------------------------------------------------------------------------------
 
 
 def test_k14_the_spill_is_private_and_gone_after_stop(directory: Path) -> None:

@@ -126,7 +126,10 @@ def test_s15_memory_is_used_again_when_half_of_its_budget_is_free(directory: Pat
 
 
 def test_s15_files_go_when_their_events_are_released(directory: Path) -> None:
-    store, feed = MixedEventStore(directory, memory_bytes=1, segment_bytes=2000, batch_mode="itemsize"), Feed()
+    store, feed = (
+        MixedEventStore(directory, memory_bytes=1, segment_bytes=2000, batch_mode="itemsize"),
+        Feed(),
+    )
     store.start()
     for _ in range(20):
         store.put([feed.transaction(10)])
@@ -155,7 +158,10 @@ def test_s15_an_entry_larger_than_the_memory_budget_goes_to_a_file(directory: Pa
 
 
 def test_s15_puts_wait_only_for_the_disk(directory: Path) -> None:
-    store, feed = MixedEventStore(directory, memory_bytes=2000, disk_bytes_max=20_000, batch_mode="itemsize"), Feed()
+    store, feed = (
+        MixedEventStore(directory, memory_bytes=2000, disk_bytes_max=20_000, batch_mode="itemsize"),
+        Feed(),
+    )
     store.start()
     put = [feed.transaction(10)]
     assert store.try_put(put)
@@ -176,7 +182,10 @@ def test_s15_puts_wait_only_for_the_disk(directory: Path) -> None:
 
 
 def test_s15_a_full_disk_still_takes_what_fits_in_memory(directory: Path) -> None:
-    store, feed = MixedEventStore(directory, memory_events=10, disk_bytes_max=2000, batch_mode="itemsize"), Feed()
+    store, feed = (
+        MixedEventStore(directory, memory_events=10, disk_bytes_max=2000, batch_mode="itemsize"),
+        Feed(),
+    )
     store.start()
     first, second = feed.transaction(10), feed.transaction(30)
     store.put([first])
@@ -238,7 +247,9 @@ def test_k14_killed_in_spill_it_leaves_private_files_and_the_next_start_removes_
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert segments(directory)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    assert {stat.S_IMODE((directory / name).stat().st_mode) for name in segments(directory)} == {0o600}
+    assert {stat.S_IMODE((directory / name).stat().st_mode) for name in segments(directory)} == {
+        0o600
+    }
     store, feed = MixedEventStore(directory, memory_bytes=1), Feed()
     store.start()
     assert segments(directory) == []

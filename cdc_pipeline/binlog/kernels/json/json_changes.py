@@ -24,7 +24,13 @@ from cdc_pipeline.binlog.kernels.json.json_diff import (
 )
 from cdc_pipeline.binlog.kernels.json.json_path import NO_SCRATCH
 from cdc_pipeline.binlog.kernels.json.jsonb import put_document, put_value, text_bytes_max
-from cdc_pipeline.binlog.kernels.json.jsonb_scalars import BAD, DEPTH_MAX, MARGIN_BYTES, NO_ROOM, put_quoted
+from cdc_pipeline.binlog.kernels.json.jsonb_scalars import (
+    BAD,
+    DEPTH_MAX,
+    MARGIN_BYTES,
+    NO_ROOM,
+    put_quoted,
+)
 from cdc_pipeline.binlog.kernels.numbers import INVALID, NULL, VALID
 from cdc_pipeline.binlog.kernels.walk import unsigned_at
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
@@ -66,8 +72,16 @@ def _put_tree(
         # Write `node` where a value is expected.
         if nodes[node, FIRST] == FOLDED:
             position = put_value(
-                nodes[node, KIND], data, nodes[node, AT], nodes[node, END], powers, stack, out, position, limit
-            )  # fmt: skip
+                nodes[node, KIND],
+                data,
+                nodes[node, AT],
+                nodes[node, END],
+                powers,
+                stack,
+                out,
+                position,
+                limit,
+            )
             if position < 0:
                 return np.int64(position)
         else:
@@ -118,7 +132,9 @@ def _put_tree(
             kind, at = child_value(data, nodes, parent, child)
             if at < 0:
                 return np.int64(BAD)
-            position = put_value(kind, data, at, nodes[parent, END], powers, stack, out, position, limit)
+            position = put_value(
+                kind, data, at, nodes[parent, END], powers, stack, out, position, limit
+            )
             if position < 0:
                 return np.int64(position)
 
@@ -210,9 +226,21 @@ def gather_changed_json(
                 old = base[row] + before[row]
                 old_stop = old + prefix + unsigned_at(data, old, prefix)
                 end = _put_changed(
-                    data, old + prefix, old_stop, first, stop, nodes, children, names, tops, powers, stack, walk,
-                    out, position,
-                )  # fmt: skip
+                    data,
+                    old + prefix,
+                    old_stop,
+                    first,
+                    stop,
+                    nodes,
+                    children,
+                    names,
+                    tops,
+                    powers,
+                    stack,
+                    walk,
+                    out,
+                    position,
+                )
             if end == NO_ROOM:
                 return np.int64(row), np.int64(position), np.int64(FULL)
             if end == NO_SCRATCH:

@@ -145,7 +145,9 @@ def child_value(
 
 
 @helper
-def _key_byte(data: NDArray[np.uint8], names: NDArray[np.uint8], key: Integer, index: Integer) -> Integer:
+def _key_byte(
+    data: NDArray[np.uint8], names: NDArray[np.uint8], key: Integer, index: Integer
+) -> Integer:
     return byte_at(data, key + index) if key >= 0 else byte_at(names, ~key + index)
 
 
@@ -336,8 +338,19 @@ def _apply_one(
             return np.int64(path)
         if path == path_end and operation != REPLACE:
             return _change(
-                data, nodes, children, names, tops, operation, node, kind, one, two, value, value_end
-            )  # fmt: skip
+                data,
+                nodes,
+                children,
+                names,
+                tops,
+                operation,
+                node,
+                kind,
+                one,
+                two,
+                value,
+                value_end,
+            )
         node = _descend(data, nodes, children, names, tops, node, kind, one, two)
         if node < 0:
             return np.int64(node)

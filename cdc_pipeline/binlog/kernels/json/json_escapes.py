@@ -22,7 +22,11 @@ def _escapes() -> NDArray[np.uint8]:
     """
     table = np.zeros(256, np.uint8)
     table[:32] = _FOUR_DIGITS
-    for byte, letter in (*zip(b"\b\t\n\f\r", b"btnfr", strict=True), (QUOTE, QUOTE), (_BACKSLASH, _BACKSLASH)):
+    for byte, letter in (
+        *zip(b"\b\t\n\f\r", b"btnfr", strict=True),
+        (QUOTE, QUOTE),
+        (_BACKSLASH, _BACKSLASH),
+    ):
         table[byte] = letter
     return table
 
@@ -42,7 +46,11 @@ def escaped_bytes(data: NDArray[np.uint8], first: Integer, stop: Integer) -> Int
 
 @routine
 def put_escaped(
-    data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer
+    data: NDArray[np.uint8],
+    first: Integer,
+    stop: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
 ) -> Integer:
     """Write the bytes [first, stop) escaped, at most six bytes for each.
     Returns the position after them.

@@ -109,7 +109,16 @@ def put_lines(
         position = copy_piece(parts, part, part_offsets[HEAD + change + 1] - part, out, position)
         if change != INSERT:
             position = _put_image(
-                row, values, before_starts, before_ends, before_present, all_present, names, name_offsets, out, position
+                row,
+                values,
+                before_starts,
+                before_ends,
+                before_present,
+                all_present,
+                names,
+                name_offsets,
+                out,
+                position,
             )
         if change == DELETE:
             part = part_offsets[AFTER_DELETE]
@@ -119,7 +128,16 @@ def put_lines(
                 part = part_offsets[BETWEEN]
                 position = copy_piece(parts, part, part_offsets[BETWEEN + 1] - part, out, position)
             position = _put_image(
-                row, values, after_starts, after_ends, after_present, all_present, names, name_offsets, out, position
+                row,
+                values,
+                after_starts,
+                after_ends,
+                after_present,
+                all_present,
+                names,
+                name_offsets,
+                out,
+                position,
             )
         part = part_offsets[JOURNAL]
         position = copy_piece(parts, part, part_offsets[JOURNAL + 1] - part, out, position)

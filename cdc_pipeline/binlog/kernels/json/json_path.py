@@ -55,7 +55,11 @@ def _hex4(data: NDArray[np.uint8], position: Integer, end: Integer) -> Integer:
 
 @routine
 def _unescape(
-    data: NDArray[np.uint8], first: Integer, stop: Integer, names: NDArray[np.uint8], tops: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    first: Integer,
+    stop: Integer,
+    names: NDArray[np.uint8],
+    tops: NDArray[np.int64],
 ) -> tuple[Integer, Integer]:
     """Append an unescaped key to the names. Returns (~index, bytes) or (0, BAD or NO_SCRATCH)."""
     start = tops[NAMES]
@@ -83,11 +87,19 @@ def _unescape(
         code = _hex4(data, position, stop)
         position += 4
         if 0xD800 <= code < 0xDC00:  # the first half of a pair
-            if position + 6 > stop or byte_at(data, position) != _BACKSLASH or byte_at(data, position + 1) != 117:
+            if (
+                position + 6 > stop
+                or byte_at(data, position) != _BACKSLASH
+                or byte_at(data, position + 1) != 117
+            ):
                 return np.int64(0), np.int64(BAD)
             low = _hex4(data, position + 2, stop)
             position += 6
-            code = 0x10000 + ((code & 0x3FF) << 10 | low & 0x3FF) if 0xDC00 <= low < 0xE000 else np.int64(-1)
+            code = (
+                0x10000 + ((code & 0x3FF) << 10 | low & 0x3FF)
+                if 0xDC00 <= low < 0xE000
+                else np.int64(-1)
+            )
         if code < 0 or 0xDC00 <= code < 0xE000:
             return np.int64(0), np.int64(BAD)
         target = np.int64(put_character(names, target, code))  # never longer than its escape
@@ -96,7 +108,9 @@ def _unescape(
 
 
 @routine
-def _cell(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Integer, Integer, Integer]:
+def _cell(
+    data: NDArray[np.uint8], position: Integer, end: Integer
+) -> tuple[Integer, Integer, Integer]:
     """Parse the rest after ``[``: (position after the bracket, index, 1 if counted from the end);
     position BAD.
     """
@@ -128,7 +142,11 @@ def _cell(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Int
 
 @routine
 def next_leg(
-    data: NDArray[np.uint8], position: Integer, end: Integer, names: NDArray[np.uint8], tops: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    position: Integer,
+    end: Integer,
+    names: NDArray[np.uint8],
+    tops: NDArray[np.int64],
 ) -> tuple[Integer, Integer, Integer, Integer]:
     """Parse the leg at `position`.
 

@@ -81,7 +81,9 @@ def put_integers(
 
 
 @helper
-def _put_wide(out: NDArray[np.uint8], position: Integer, high: Integer, low: Integer, scale: Integer) -> Integer:
+def _put_wide(
+    out: NDArray[np.uint8], position: Integer, high: Integer, low: Integer, scale: Integer
+) -> Integer:
     """Write a magnitude of 128 bits: first its digits with leading zeros,
     after the position of the text.
     """
@@ -172,7 +174,9 @@ def _put_date(out: NDArray[np.uint8], position: Integer, days: Integer) -> Integ
     shifted = days + 719_468  # since 0000-03-01: the leap day ends its year
     era = shifted // 146_097
     day_of_era = shifted - era * 146_097
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    year_of_era = (
+        day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096
+    ) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     month = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * month + 2) // 5 + 1
@@ -187,7 +191,11 @@ def _put_date(out: NDArray[np.uint8], position: Integer, days: Integer) -> Integ
 
 @routine
 def put_datetime(
-    out: NDArray[np.uint8], position: Integer, moment_us: Integer, separator: Integer, digits: Integer
+    out: NDArray[np.uint8],
+    position: Integer,
+    moment_us: Integer,
+    separator: Integer,
+    digits: Integer,
 ) -> Integer:
     """Write microseconds since 1970 as date, separator and time with `digits` of the fraction."""
     days = moment_us // _DAY_US
@@ -259,7 +267,9 @@ def put_datetimes(
 
 
 @helper
-def _put_no_number(out: NDArray[np.uint8], position: Integer, negative: bool, fraction: Integer) -> Integer:
+def _put_no_number(
+    out: NDArray[np.uint8], position: Integer, negative: bool, fraction: Integer
+) -> Integer:
     """Write "NaN", "inf" or "-inf" in quotes:
     no server stores them, but bytes may, and JSON has no number.
     """
@@ -278,15 +288,23 @@ def _put_no_number(out: NDArray[np.uint8], position: Integer, negative: bool, fr
 
 @helper
 def _put_real(
-    bits: Integer, single: bool, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer
+    bits: Integer,
+    single: bool,
+    powers: NDArray[np.uint64],
+    out: NDArray[np.uint8],
+    position: Integer,
 ) -> Integer:
     """Write a float or double from its bits."""
     if single:
         if bits & np.uint64(0x7F800000) == np.uint64(0x7F800000):
-            return _put_no_number(out, position, bits >> np.uint64(31) != _ZERO, bits & np.uint64(0x7FFFFF))
+            return _put_no_number(
+                out, position, bits >> np.uint64(31) != _ZERO, bits & np.uint64(0x7FFFFF)
+            )
         return put_float(bits, powers, out, position)
     if bits & np.uint64(0x7FF0000000000000) == np.uint64(0x7FF0000000000000):
-        return _put_no_number(out, position, bits >> np.uint64(63) != _ZERO, bits & np.uint64(0xFFFFFFFFFFFFF))
+        return _put_no_number(
+            out, position, bits >> np.uint64(63) != _ZERO, bits & np.uint64(0xFFFFFFFFFFFFF)
+        )
     return put_double(bits, powers, out, position)
 
 

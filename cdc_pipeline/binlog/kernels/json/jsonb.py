@@ -178,7 +178,9 @@ def put_value(
             length = unsigned_at(data, key_at + width, 2)
             if offset + length > size:
                 return np.int64(BAD)
-            position = put_quoted(data, origin + offset, origin + offset + length, out, position, limit)
+            position = put_quoted(
+                data, origin + offset, origin + offset + length, out, position, limit
+            )
             if position < 0:
                 return np.int64(position)
             out[position] = 58
@@ -212,7 +214,9 @@ def put_document(
         for index in range(4):
             out[position + index] = _NULL[index]
         return np.int64(position + 4)
-    end = put_value(byte_at(data, first), data, first + 1, stop, powers, stack, out, position, limit)
+    end = put_value(
+        byte_at(data, first), data, first + 1, stop, powers, stack, out, position, limit
+    )
     return np.int64(BAD) if end == NO_ROOM and limit < room else end
 
 

@@ -33,11 +33,24 @@ SCALAR_BYTES_MAX: Final = 128
 # A scalar, the ends of all containers, and separators.
 MARGIN_BYTES: Final = SCALAR_BYTES_MAX + DEPTH_MAX + 128
 
-LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING, OPAQUE = 4, 5, 6, 7, 8, 9, 10, 11, 12, 15
+LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING, OPAQUE = (
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    15,
+)
 _TYPE_TIMESTAMP, _TYPE_DATE, _TYPE_TIME, _TYPE_DATETIME, _TYPE_DECIMAL = 7, 10, 11, 12, 246
 
 _LITERALS = np.frombuffer(b"nulltruefalse", np.uint8)
-_BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+_BASE64 = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
 _BASE64_LINE: Final = 76  # characters after which the server puts a line end
 _OPAQUE_PREFIX = np.frombuffer(b'"base64:type', np.uint8)
 # A DECIMAL inside a document may have more digits than a column can: whole groups of nine.
@@ -48,7 +61,11 @@ _SIGN_BIT_32: Final = 1 << 31
 
 @helper
 def _put_bytes(
-    source: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer
+    source: NDArray[np.uint8],
+    first: Integer,
+    stop: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
 ) -> Integer:
     for index in range(first, stop):
         out[position] = source[index]
@@ -72,7 +89,9 @@ def _word_at(data: NDArray[np.uint8], position: Integer) -> Integer:
 
 
 @routine
-def _length_at(data: NDArray[np.uint8], position: Integer, stop: Integer) -> tuple[Integer, Integer]:
+def _length_at(
+    data: NDArray[np.uint8], position: Integer, stop: Integer
+) -> tuple[Integer, Integer]:
     """Read a length of seven bits a byte: the length and the position after it;
     -1 if it does not end.
     """
@@ -90,7 +109,12 @@ def _length_at(data: NDArray[np.uint8], position: Integer, stop: Integer) -> tup
 
 @routine
 def _put_escaped(
-    data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer, limit: Integer
+    data: NDArray[np.uint8],
+    first: Integer,
+    stop: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
+    limit: Integer,
 ) -> Integer:
     """Write a string that is UTF-8 in quotes, escaped."""
     need = np.int64(MARGIN_BYTES)
@@ -107,7 +131,12 @@ def _put_escaped(
 
 @routine
 def put_quoted(
-    data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer, limit: Integer
+    data: NDArray[np.uint8],
+    first: Integer,
+    stop: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
+    limit: Integer,
 ) -> Integer:
     """Write a string in quotes, escaped; BAD if it is not UTF-8."""
     length = stop - first
@@ -124,7 +153,9 @@ def put_quoted(
 
 
 @routine
-def _put_temporal(kind: Integer, packed: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+def _put_temporal(
+    kind: Integer, packed: Integer, out: NDArray[np.uint8], position: Integer
+) -> Integer:
     """Write a temporal value from its packed number in a document, in quotes,
     with six fraction digits.
     """
@@ -137,7 +168,9 @@ def _put_temporal(kind: Integer, packed: Integer, out: NDArray[np.uint8], positi
     whole = packed >> np.int64(24)
     if kind == _TYPE_TIME:
         hour = (whole >> 12) & 0x3FF
-        position = put_time(out, position, negative, hour, (whole >> 6) & 63, whole & 63, fraction % 1_000_000, 6)
+        position = put_time(
+            out, position, negative, hour, (whole >> 6) & 63, whole & 63, fraction % 1_000_000, 6
+        )
     else:
         months = (whole >> 22) & 0x1FFFF
         position = put_digits(out, position, months // 13 % 10_000, 4)
@@ -149,8 +182,15 @@ def _put_temporal(kind: Integer, packed: Integer, out: NDArray[np.uint8], positi
             out[position] = 32
             hour = (whole >> 12) & 31
             position = put_time(
-                out, position + 1, False, hour, (whole >> 6) & 63, whole & 63, fraction % 1_000_000, 6
-            )  # fmt: skip
+                out,
+                position + 1,
+                False,
+                hour,
+                (whole >> 6) & 63,
+                whole & 63,
+                fraction % 1_000_000,
+                6,
+            )
     out[position] = 34
     return position + 1
 
@@ -244,7 +284,9 @@ def put_scalar(
         if left < 1 or byte_at(data, at) > 2:
             return np.int64(BAD)
         which = byte_at(data, at)
-        return np.int64(_put_bytes(_LITERALS, 4 * which, 4 * which + (5 if which == 2 else 4), out, position))
+        return np.int64(
+            _put_bytes(_LITERALS, 4 * which, 4 * which + (5 if which == 2 else 4), out, position)
+        )
     if kind in (INT32, UINT32):
         if left < 4:
             return np.int64(BAD)

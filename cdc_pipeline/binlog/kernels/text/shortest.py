@@ -67,7 +67,9 @@ def _product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
     low = a_low * b_low
     middle = a_high * b_low + (low >> _BITS_32)
     other = a_low * b_high + (middle & _LOW_32)
-    return a_high * b_high + (middle >> _BITS_32) + (other >> _BITS_32), (other << _BITS_32) | (low & _LOW_32)
+    return a_high * b_high + (middle >> _BITS_32) + (other >> _BITS_32), (other << _BITS_32) | (
+        low & _LOW_32
+    )
 
 
 @routine
@@ -143,7 +145,9 @@ def _shortest_between(
 
 
 @routine
-def _put_pairs(value: Integer, digits: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+def _put_pairs(
+    value: Integer, digits: Integer, out: NDArray[np.uint8], position: Integer
+) -> Integer:
     """Write `value` (uint64) with exactly `digits` digits. Returns the position after them."""
     at = position + digits
     while at - position >= 2:
@@ -208,7 +212,9 @@ def _few_digits(bits: Integer) -> tuple[Integer, Integer]:
 
 
 @kernel
-def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer) -> Integer:
+def put_double(
+    bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer
+) -> Integer:
     """Write a finite double. Returns the position after it.
     Writes at most DOUBLE_TEXT_BYTES_MAX bytes.
     """
@@ -229,7 +235,9 @@ def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8]
 
 
 @kernel
-def put_float(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer) -> Integer:
+def put_float(
+    bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer
+) -> Integer:
     """Write a finite float of 32 bits (in the low half of uint64 `bits`) as the shortest text that
     reads back. Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX bytes."""
     if bits >> np.uint64(31):
@@ -258,7 +266,9 @@ def put_float(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8],
 
 
 @routine
-def _put_number(digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+def _put_number(
+    digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer
+) -> Integer:
     """Write digits * 10**exponent, not zero and without trailing zeros, in the server's layout.
     Returns the position after it."""
     count = digit_count(digits)

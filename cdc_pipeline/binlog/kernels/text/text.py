@@ -37,7 +37,9 @@ _GB_LINEAR_SUPPLEMENTARY = 189_000  # linear number of 90 30 81 30, which is U+1
 
 
 @routine
-def valid_utf8(data: NDArray[np.uint8], position: Integer, end: Integer, longest: Integer) -> Integer:
+def valid_utf8(
+    data: NDArray[np.uint8], position: Integer, end: Integer, longest: Integer
+) -> Integer:
     """Return whether data[position:end] is UTF-8 of at most `longest`
     (3 or 4) bytes a character.
     """
@@ -119,7 +121,11 @@ def gather_bytes(
             out[np.uint64(position + index)] = value
             seen |= value
         state[row] = VALID
-        if mode != BYTES and seen >= 128 and (mode == ASCII or not valid_utf8(data, source, source + length, mode)):
+        if (
+            mode != BYTES
+            and seen >= 128
+            and (mode == ASCII or not valid_utf8(data, source, source + length, mode))
+        ):
             state[row] = INVALID
         else:
             position += length
@@ -259,7 +265,9 @@ def transcode(
 
 
 @kernel
-def set_bytes(values: NDArray[np.int64], label_offsets: NDArray[np.int64], state: NDArray[np.uint8]) -> Integer:
+def set_bytes(
+    values: NDArray[np.int64], label_offsets: NDArray[np.int64], state: NDArray[np.uint8]
+) -> Integer:
     """Return the size of the labels of SET values, joined by commas. A bit above the labels is
     INVALID.
 
