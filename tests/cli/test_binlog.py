@@ -381,4 +381,4 @@ def test_a_journal_that_is_replaced_under_follow_is_said(tmp_path: Path) -> None
     rest, errors = follower.process.communicate(timeout=120)
     assert follower.process.returncode == 1
     assert rest == b""
-    assert b"replaced or cut" in errors
+    assert b"replaced or truncated" in errors

@@ -175,7 +175,7 @@ def test_descriptions_are_words_and_addresses_are_metadata(project: Project, kin
         ("bound: {gtid: 0-1-7}\n", "after the transaction 0-1-7"),
         (
             "bound: {time: '2026-01-31T08:00:00Z'}\n",
-            "before the first transaction that was committed after 2026-01-31T08:00:00+00:00",
+            "before the first transaction committed after 2026-01-31T08:00:00+00:00",
         ),
         ("bound: {bytes: 2000}\n", "at the first transaction end after 2,000 bytes of the log"),
         ("bound: {seconds: 90}\n", "at the first transaction end after 90 s"),

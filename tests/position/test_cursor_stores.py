@@ -66,7 +66,7 @@ def test_k3_only_a_persons_decision_goes_back(opener: Opener) -> None:
     store = opener()
     store.write(state(5), {})
     for earlier in (state(4), state(5, offset=900)):
-        with pytest.raises(CursorError, match="would go back"):
+        with pytest.raises(CursorError, match="would move back"):
             store.write(earlier, {})
     assert opener().read() == state(5)
     store.write(state(4), {}, replace=True)
@@ -85,7 +85,7 @@ def test_p1_places_of_two_servers_are_not_compared(opener: Opener) -> None:
     )
     store.write(moved, {})
     assert opener().read() == moved
-    with pytest.raises(CursorError, match="would go back"):
+    with pytest.raises(CursorError, match="would move back"):
         store.write(state(4), {})
 
 

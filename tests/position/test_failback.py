@@ -104,7 +104,7 @@ def test_p2_acked_cursors_are_persisted_before_memory_says_so(tmp_path: Path) ->
     acked = AckedPositions({"cursor": FileCursorStore(tmp_path, source="shop")})
     acked.load()
     acked.ack(state(2), {"cut": 2})
-    with pytest.raises(CursorError, match="would go back"):
+    with pytest.raises(CursorError, match="would move back"):
         acked.ack(state(1))
     assert acked.latest() == state(2).position
     again = AckedPositions({"cursor": FileCursorStore(tmp_path, source="shop")})

@@ -62,7 +62,8 @@ def last_images(sides: Sides, view: str, frame: Any, *, of_shard: str) -> str:
     return f"""
         SELECT {values}, _seq, _absent FROM (SELECT *, row_number() OVER ({rank}) AS _rank FROM (
             SELECT {compared}, {SEQ_COLUMN} AS _seq, {ABSENT_COLUMN} AS _absent, {OP_COLUMN} =
-                'delete' AS _gone FROM {view}
+                'delete' AS _gone
+            FROM {view}
             WHERE {OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {since} AND {of_shard}
             UNION ALL
             SELECT {nulls}, CAST({SEQ_COLUMN} - 1 AS {SEQ_TYPE}), NULL, true FROM {view}

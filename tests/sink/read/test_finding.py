@@ -151,7 +151,7 @@ def test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place(put_cut: 
         version_in(cut, "shop.items")
     assert version_in(cut, "shop.items", allow_suspended=True) == 2
     # Suspended before its table was made: there is nothing to read, allowed or not.
-    with pytest.raises(TableNotInCutError, match="no such table"):
+    with pytest.raises(TableNotInCutError, match="does not have this table"):
         version_in(cut, "shop.notes", allow_suspended=True)
 
 
