@@ -215,6 +215,7 @@ def _hold_start(
         epoch=resolved.epoch,
         open_xa=() if before is None else before.open_xa,
         targets=None if before is None else before.targets,
+        shadows=None if before is None else before.shadows,
     )
     metadata = cursor_metadata(empty_interval(at), None)
     context.cursors.write(cursor, metadata | start_metadata(resolved.plan.start_reasons))

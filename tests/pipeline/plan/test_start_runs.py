@@ -27,7 +27,9 @@ from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.plan.starting import counted
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
+from cdc_pipeline.schema.evolution.shadows import Shadow
 from tests.servers import Server
+from tests.servers.pair import ReplicaPair
 
 pytestmark = [pytest.mark.mysql, pytest.mark.timeout(180)]
 
@@ -102,6 +104,30 @@ def test_p6_k1_runs_follow_the_server_that_answers_each_in_an_epoch_of_its_own(
     write(primary)
     capture(config, cursors=cursors)
     at_end(primary, cursors, epoch=3)
+
+
+def test_k13_a_switch_with_nothing_to_read_keeps_online_schema_changes(
+    make_config: MakeConfig,
+) -> None:
+    with ReplicaPair("mysql") as pair:
+        source = section(pair.primary)
+        address = {"host": pair.replica.host, "port": pair.replica.port}
+        config = make_config({**source, "standby": address}, include=["nothing.here"])
+        cursors = MemoryCursorStore()
+        write(pair.primary)
+        capture(config, cursors=cursors)
+        cursor = cursors.read()
+        assert cursor is not None
+        shadow = Shadow(of="a.t").model_dump_json()
+        cursors.write(cursor.model_copy(update={"shadows": {"a._t_gho": shadow}}), {})
+        pair.wait_caught_up()
+        pair.primary.stop()
+        report = capture(config, cursors=cursors)
+        at_end(pair.replica, cursors, epoch=2)
+    after = cursors.read()
+    assert after is not None
+    assert report.interval.transactions_seen == 0
+    assert after.shadows == {"a._t_gho": shadow}
 
 
 def test_p4_a_first_run_on_the_standby_starts_where_its_own_start_says(
