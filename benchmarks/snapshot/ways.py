@@ -173,9 +173,7 @@ def connector() -> Path:
     """The JDBC driver's jar, fetched as Spark's other jars are."""
     from cdc_pipeline.sink.spark import jars
 
-    jars.JAR_SETS["jdbc"] = jars.JarSet(
-        "the JDBC driver of MySQL", CONNECTOR, "", "com.mysql_mysql-connector-j"
-    )
+    jars.JAR_SETS["jdbc"] = jars.JarSet("the JDBC driver of MySQL", CONNECTOR, "")
     return next(jar for jar in jars.jar_paths("jdbc") if "mysql-connector" in jar.name)
 
 

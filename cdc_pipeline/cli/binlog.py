@@ -163,12 +163,12 @@ def _operations(
     "--to-time", "to_us", metavar="TIME", callback=_time_us, help="Committed before this time."
 )
 @click.option(
-    "--from-position", "from_place", metavar="JOURNAL:OFFSET", callback=_journal_position,
+    "--from-position", "from_position", metavar="JOURNAL:OFFSET", callback=_journal_position,
     help="Transactions that begin here or later.",
 )  # fmt: skip
 @click.option(
     "--to-position",
-    "to_place",
+    "to_position",
     metavar="JOURNAL:OFFSET",
     callback=_journal_position,
     help="Transactions that begin before this position.",

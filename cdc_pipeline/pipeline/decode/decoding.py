@@ -40,12 +40,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.pipeline.decode.transaction_control import Undone
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, bad_event, bad_rows
-from cdc_pipeline.pipeline.targets.row_policies import (
-    RowPolicy,
-    TablePolicy,
-    judged,
-    without_hidden,
-)
+from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, TablePolicy, unrepresentable
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -266,25 +261,21 @@ class RunDecoder:
         if not decoded.invalid and decoded.all_present:
             return decoded
         policy = self._policies(decoded.schema)
-        decoded = without_hidden(decoded, policy.hidden)
-        judged_rows = judged(decoded, policy.rows, keys=policy.keys)
+        decided = policy.judge(decoded)
         may_leave = bad is not None
-        if judged_rows.failing is not None or (judged_rows.bad and not may_leave):
-            raise _unrepresentable(decoded, parts, judged_rows.failing or judged_rows.bad[0])
-        causes = {value.row: _cause(value, schema) for value in judged_rows.bad}
+        if decided.failing is not None or (decided.bad and not may_leave):
+            raise _unapplicable(decoded, parts, decided.failing or decided.bad[0])
+        causes = {value.row: _cause(value, schema) for value in decided.bad}
         incomplete = None if decoded.all_present else _check_inserts(decoded, parts)
         if incomplete is not None:
             lacking, those = incomplete
             if not may_leave or policy.rows.on_bad_row == "fail":
                 raise lacking
             causes.update(dict.fromkeys(those, (type(lacking).__name__, lacking.what)))
-        if not causes:
-            return judged_rows.rows
-        assert bad is not None
-        bad.append(bad_rows(decoded, causes, parts, hidden=policy.hidden))
-        good = np.ones(len(decoded), np.bool_)
-        good[list(causes)] = False
-        return judged_rows.rows.where(good)
+        if causes:
+            assert bad is not None
+            bad.append(bad_rows(decided.before, causes, parts, hidden=policy.hidden))
+        return decided.without(causes)
 
 
 def _without_event(
@@ -443,33 +434,24 @@ def _check_inserts(
     return error, lacking.tolist()
 
 
-def _unrepresentable(
+def _unapplicable(
     decoded: DecodedRows, parts: Sequence[RowsSelection], value: InvalidValue
 ) -> UnrepresentableValueError | IncompleteRowsError:
+    """Return the error of a value that stops its table: no document, or no value of its type."""
     journal, offset = _event_position(decoded, parts, value.row)
+    if value.reason != NO_DOCUMENT:
+        return unrepresentable(decoded, value, at=(journal, offset))
     column = decoded.schema.columns[value.column]
     more = f" and {len(decoded.invalid) - 1} more" if len(decoded.invalid) > 1 else ""
-    if value.reason == NO_DOCUMENT:
-        return IncompleteRowsError(
-            f"column {column.name} changed by {value.reason}",
-            journal=journal,
-            offset=offset,
-            table=decoded.schema.full_name,
-            setting="binlog_row_image",
-            expected="the document before the change in the before image (FULL), or complete "
-            "documents after it",
-            got=f"only differences{more}",
-            next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options "
-            "= '', end the sessions that are older, and start after them",
-        )
-    return UnrepresentableValueError(
-        f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
+    return IncompleteRowsError(
+        f"column {column.name} changed by {value.reason}",
         journal=journal,
         offset=offset,
         table=decoded.schema.full_name,
-        expected=f"a value of {column.kind}",
-        got=f"another value in the {value.image} image{more}",
-        next_step="have such values rescued (on_invalid_value: rescue), or the rows of keys "
-        "quarantined (on_bad_row: quarantine); or correct the value at the source "
-        "and start after it, or exclude the table",
+        setting="binlog_row_image",
+        expected="the document before the change in the before image (FULL), or complete "
+        "documents after it",
+        got=f"only differences{more}",
+        next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options "
+        "= '', end the sessions that are older, and start after them",
     )

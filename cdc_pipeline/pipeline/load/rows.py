@@ -24,7 +24,7 @@ from cdc_pipeline.lake.prepared_rows import encode_stream
 from cdc_pipeline.lake.quarantine import SCHEMA
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, without_values
 from cdc_pipeline.pipeline.targets.row_images import check_rows
-from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
+from cdc_pipeline.pipeline.targets.row_policies import unrepresentable
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
@@ -103,16 +103,12 @@ class RowPath:
         if not rows.invalid:
             return rows, None
         policy = self._targets.policy(rows.schema)
-        rows = without_hidden(rows, policy.hidden)
-        found = judged(rows, policy.rows, keys=policy.keys)
+        found = policy.judge(rows)
         if found.failing is not None:
-            raise self._unrepresentable(rows, found.failing)
-        if not found.bad:
-            return found.rows, None
-        good = np.ones(len(rows), np.bool_)
-        good[[value.row for value in found.bad]] = False
+            raise unrepresentable(rows, found.failing)
         causes = {value.row: value for value in found.bad}
-        return found.rows.where(good), self._bad(rows, causes, first, hidden=policy.hidden)
+        bad = self._bad(found.before, causes, first, hidden=policy.hidden) if causes else None
+        return found.without(causes), bad
 
     def _bad(
         self,
@@ -154,16 +150,3 @@ class RowPath:
             for place, row in enumerate(at)
         ]
         return BadRows(rows.schema.full_name, pa.Table.from_pylist(entries, schema=SCHEMA))
-
-    def _unrepresentable(self, rows: DecodedRows, value: InvalidValue) -> UnrepresentableValueError:
-        column = rows.schema.columns[value.column]
-        more = f" and {len(rows.invalid) - 1} more" if len(rows.invalid) > 1 else ""
-        return UnrepresentableValueError(
-            f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
-            table=rows.schema.full_name,
-            expected=f"a value of {column.kind}",
-            got=f"another value in a row that was read{more}",
-            next_step="have such values rescued (on_invalid_value: rescue), or the rows of "
-            "keys quarantined (on_bad_row: quarantine); or correct the value at the "
-            "source",
-        )

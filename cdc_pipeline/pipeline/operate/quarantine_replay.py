@@ -30,7 +30,6 @@ from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.decode.decoding import incomplete_inserts
-from cdc_pipeline.pipeline.targets.row_policies import judged
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
@@ -235,7 +234,7 @@ class _Replay:
         if rows is None:
             return "the event could not be decoded: only its bytes were kept", None
         policy = self._targets.policy(rows.schema)
-        found = judged(rows, policy.rows, keys=policy.keys)
+        found = policy.judge(rows)
         if found.failing is not None or found.bad:
             value = found.failing or found.bad[0]
             return f"column {rows.schema.column_names[value.column]}: {value.reason}", None

@@ -24,6 +24,7 @@ from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import RowPolicies
+from cdc_pipeline.errors import UnrepresentableValueError
 from cdc_pipeline.pipeline.targets.routes import Route
 from cdc_pipeline.sink.modes.rescue import NULLED
 
@@ -66,6 +67,10 @@ class TablePolicy:
     rows: RowPolicy
     keys: Collection[str]
     hidden: Collection[str] = ()
+
+    def judge(self, rows: DecodedRows) -> Judged:
+        """Decide about the invalid values of rows of the table, read or from the log."""
+        return judged(without_hidden(rows, self.hidden), self.rows, keys=self.keys)
 
 
 class RowPolicyTable:
@@ -110,6 +115,7 @@ class Judged:
     """Rows whose invalid values are decided.
 
     Attributes:
+        before: the rows as they came, but for texts that nobody may see.
         rows: `invalid` holds what is to be rescued, with the texts that people see, or to be
             counted.
         failing: the first value that stops the table; None if none does.
@@ -117,9 +123,18 @@ class Judged:
             `rows`.
     """
 
+    before: DecodedRows
     rows: DecodedRows
     failing: InvalidValue | None = None
     bad: tuple[InvalidValue, ...] = ()
+
+    def without(self, rows: Collection[int]) -> DecodedRows:
+        """Return the rows without those of some numbers."""
+        if not rows:
+            return self.rows
+        applicable = np.ones(len(self.rows), np.bool_)
+        applicable[list(rows)] = False
+        return self.rows.where(applicable)
 
 
 def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) -> Judged:
@@ -139,14 +154,39 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
         if action is None:
             action = known[case] = policy.action(value, rows.schema, keys)
         if action == "fail":
-            return Judged(rows, failing=value)
+            return Judged(rows, rows, failing=value)
         if action == "rescue":
             kept.append(value._replace(text=_server_text(value, rows.schema)))
         elif action == "null":
             kept.append(value._replace(text="", reason=NULLED))
         else:
             bad.append(value)
-    return Judged(replace(rows, invalid=kept), bad=tuple(bad))
+    return Judged(rows, replace(rows, invalid=kept), bad=tuple(bad))
+
+
+def unrepresentable(
+    rows: DecodedRows, value: InvalidValue, *, at: tuple[str, int] | None = None
+) -> UnrepresentableValueError:
+    """Return the error of a value that stops its table.
+
+    Args:
+        at: journal and offset of its event; None for a row by SELECT.
+    """
+    column = rows.schema.columns[value.column]
+    more = f" and {len(rows.invalid) - 1} more" if len(rows.invalid) > 1 else ""
+    journal, offset = at or ("", None)
+    place = "a row that was read" if at is None else f"the {value.image} image"
+    otherwise = "" if at is None else " and start after it, or exclude the table"
+    return UnrepresentableValueError(
+        f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
+        journal=journal,
+        offset=offset,
+        table=rows.schema.full_name,
+        expected=f"a value of {column.kind}",
+        got=f"another value in {place}{more}",
+        next_step="have such values rescued (on_invalid_value: rescue), or the rows of keys "
+        f"quarantined (on_bad_row: quarantine); or correct the value at the source{otherwise}",
+    )
 
 
 def _server_text(value: InvalidValue, schema: TableSchema) -> str:

@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.errors import UnrepresentableValueError
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
+from cdc_pipeline.pipeline.targets.row_policies import unrepresentable
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.sink.modes.expand import StagedRows
 from cdc_pipeline.sink.modes.registry import SINK_MODES
@@ -102,29 +101,15 @@ class SourceRows:
         if not rows.invalid:
             return rows
         policy = self._targets.policy(rows.schema)
-        rows = without_hidden(rows, policy.hidden)
-        found = judged(rows, policy.rows, keys=policy.keys)
+        found = policy.judge(rows)
         if found.failing is not None:
-            value = found.failing
-            raise UnrepresentableValueError(
-                f"column {rows.schema.column_names[value.column]} holds a value that its Delta "
-                f"type cannot hold: {value.reason}",
-                table=rows.schema.full_name,
-                next_step="correct the value at the source, or have such values rescued "
-                "(on_invalid_value: rescue)",
-            )
-        if not found.bad:
-            return found.rows
-        good = np.ones(len(rows), np.bool_)
-        good[[value.row for value in found.bad]] = False
-        self.unreadable += int((~good).sum())
-        keyless = {
-            value.row
-            for value in found.bad
-            if rows.schema.column_names[value.column] in policy.keys
-        }
-        unread = ~good
-        unread[list(keyless)] = False
-        if unread.any():
+            raise unrepresentable(rows, found.failing)
+        bad = {value.row for value in found.bad}
+        names = rows.schema.column_names
+        keyless = {value.row for value in found.bad if names[value.column] in policy.keys}
+        self.unreadable += len(bad)
+        if bad - keyless:
+            unread = np.zeros(len(rows), np.bool_)
+            unread[list(bad - keyless)] = True
             self._unread.append(replace(rows, invalid=[]).where(unread))
-        return found.rows.where(good)
+        return found.without(bad)

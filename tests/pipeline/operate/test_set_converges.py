@@ -85,7 +85,7 @@ def test_k3_set_by_gtid_set_on_both_servers(
     told = (
         "2 transactions"
         if server.flavor == "mysql"
-        else f"what follows {before} up to {end.gtid_set}"
+        else f"everything after {before} up to {end.gtid_set}"
     )
     assert told in back.consequences[0]
     report = capture(config, cursors=cursors)

@@ -40,7 +40,7 @@ ROWS = decoded(
 
 
 def masked(*rules: dict[str, Any], rows: DecodedRows = ROWS) -> DecodedRows:
-    return Masks(routes_of(*rules).of).apply(rows)
+    return Masks(routes_of(*rules).of_table).apply(rows)
 
 
 def digest(text: str) -> str:

@@ -312,7 +312,7 @@ def test_k28_a_target_of_an_earlier_version_goes_on_with_its_table() -> None:
     following.say("RENAME TABLE d.a TO d.b")
     model = names()
     model.targets._targets.update(following.targets._targets)
-    model.targets._look_for_followers()
+    model.targets._find_followers()
     decision = model.say("RENAME TABLE d.b TO d.c")
     assert not any(change.is_carried for change in decision.changes)
     assert list(model.targets.named("d.a").spec.sources) == ["d.c"]
