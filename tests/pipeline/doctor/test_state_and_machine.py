@@ -54,7 +54,7 @@ def test_k3_k4_what_a_source_remembers_is_examined(journals: Path, tmp_path: Pat
     build_dump_errors(config).write(DumpErrors().after(DamagedJournalError("a bad checksum")))
     found = diagnosis(config, areas=["state"])
     assert [one.what.partition(":")[0] for one in troubles(found, "cursor")] == [
-        "the cursor and the last cut differ",
+        "the cursor and the last cut differ; the next run repairs that first",
         "the log is needed from binlog.000003",
     ]
     # no Delta table is there
