@@ -200,6 +200,7 @@ def test_a_repair_is_confirmed(project: Project) -> None:
         assert result.exit_code == 2, result.output
 
 
+@pytest.mark.whole
 def test_what_cannot_be_verified_is_a_failure_or_wrong_usage(project: Project) -> None:
     archive = "source: {kind: archive, directory: .}\nsink: {lake_path: ../lake}\n"
     nobody = (

@@ -171,6 +171,7 @@ def test_p2_the_table_is_plain_and_stays_small(tmp_path: Path) -> None:
 # -- concurrent writers ----------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 @both
 def test_k3_of_concurrent_writers_one_wins_each_number(kind: str, tmp_path: Path) -> None:
     open_store = opener_of(kind, tmp_path, None)

@@ -20,6 +20,9 @@ from tests.servers.apt_source import parse_deb822, parse_one_line, stanzas_for
 from tests.servers.install import main
 from tests.servers.installation import fill_once
 
+# The servers of all other tests: they would show a defect too.
+pytestmark = pytest.mark.whole
+
 both = pytest.mark.parametrize(
     "flavor",
     [

@@ -25,6 +25,7 @@ MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT, LABEL = f"{DATABASE}.account", f"{DATABASE}.label"
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 def test_k18_old_journals_go_into_a_lake_of_their_own(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path

@@ -238,6 +238,7 @@ def test_damaged_archive(
     assert cursors.cursor.offset == good_end
 
 
+@pytest.mark.whole
 def test_lake_restored_behind_the_cursor(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:

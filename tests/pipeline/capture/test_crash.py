@@ -202,6 +202,7 @@ def test_k2_killed_at_every_fault_point(
     assert not report["spark_started"]
 
 
+@pytest.mark.whole
 def test_two_captures_of_a_source_exclude_each_other(project: Project) -> None:
     """K16: the lock goes with the process that holds it, and is waited for no longer than is
     said."""

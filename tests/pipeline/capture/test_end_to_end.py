@@ -160,6 +160,7 @@ def test_foreign_transactions_move_the_cursor_alone(
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
 def test_k10_partial_images(
     server: Server, fresh_database: str, make_config: MakeConfig, spark: Any, image: str

@@ -39,6 +39,7 @@ def _server_view(server: Server, database: str, table: str) -> dict[int, dict[st
     return found
 
 
+@pytest.mark.whole
 def test_rescued_values_are_the_servers_own_texts_and_heal(
     server: Server, fresh_database: str, tmp_path: Any, spark: Any
 ) -> None:

@@ -115,6 +115,7 @@ def plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [tuple(str(value) if isinstance(value, int) else value for value in row) for row in rows]
 
 
+@pytest.mark.whole
 @pytest.mark.mysql
 def test_k13_every_kind_of_change_leaves_the_lake_equal_to_the_server(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any

@@ -27,6 +27,7 @@ def _set(config: PipelineConfig, cursors: MemoryCursorStore, to: Any) -> CursorC
     return change
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 @pytest.mark.mysql
 def test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_tables_partial(

@@ -111,6 +111,7 @@ def test_k7_a_replica_that_lacks_some_holds_the_cuts_back(
     assert (result.position.journal, result.position.offset) == end
 
 
+@pytest.mark.whole
 def test_k7_what_comes_after_the_cursor_is_no_history(pair: ReplicaPair, tmp_path: Path) -> None:
     """A run died between the history and its cursor."""
     config = config_of(pair.primary, tmp_path / "lake")

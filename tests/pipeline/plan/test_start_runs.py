@@ -106,6 +106,7 @@ def test_p6_k1_runs_follow_the_server_that_answers_each_in_an_epoch_of_its_own(
     at_end(primary, cursors, epoch=3)
 
 
+@pytest.mark.whole
 def test_k13_a_switch_with_nothing_to_read_keeps_online_schema_changes(
     make_config: MakeConfig,
 ) -> None:

@@ -193,6 +193,7 @@ def literal(value: Any, delta_type: str) -> str:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch

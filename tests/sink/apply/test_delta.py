@@ -227,6 +227,7 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
     assert "match no stage" in held.what
 
 
+@pytest.mark.whole
 def test_k22_odd_names_and_every_type(open_sink: Callable[..., DeltaSink]) -> None:
     """F10: and a name that is too long for a folder."""
     sink = open_sink(lake="a lake", source="odd")
@@ -329,6 +330,7 @@ def test_k4_a_target_that_fails_is_left_behind_where_the_batch_begins(sink: Delt
     assert sink.finish(record) == cut
 
 
+@pytest.mark.whole
 def test_k4_k22_what_spark_refuses_suspends_at_once(sink: DeltaSink) -> None:
     """It would refuse it again; and no value of a row is told."""
     applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))

@@ -162,6 +162,7 @@ def lines_of(sink: DeltaSink) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.whole
 @settings(
     max_examples=1,
     deadline=None,

@@ -64,6 +64,7 @@ def test_rows_of_every_version_are_those_that_spark_counts(
     assert row_count(table) == counted[-1]
 
 
+@pytest.mark.whole
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("properties", "settings", "checkpoint"),
@@ -75,13 +76,11 @@ def test_rows_of_every_version_are_those_that_spark_counts(
             },
             {"checkpoint.partSize": "2"},
             "*3.checkpoint.0000000001.*.parquet",
-            marks=pytest.mark.whole,
         ),
         pytest.param(
             {"delta.checkpointPolicy": "v2"},
             {"checkpointV2.topLevelFileFormat": "json"},
             "*3.checkpoint.*-*.json",
-            marks=pytest.mark.whole,
         ),
         (
             {"delta.checkpointPolicy": "v2"},

@@ -23,6 +23,7 @@ from tests.support.captures import here, live
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 
+@pytest.mark.whole
 def test_the_database_as_of_each_cut(
     mysql_server: Server,
     mysql_database: str,

@@ -85,6 +85,7 @@ def lake(tmp_path: Path, provider: SparkProvider) -> Lake:
     return made
 
 
+@pytest.mark.whole
 def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_path: Path) -> None:
     """One lake, since each statement costs: the steps are in the order of a lake's life."""
     # -- read as of cuts

@@ -96,6 +96,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     assert len(rows(lakes)) == 5
 
 
+@pytest.mark.whole
 def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_once(
     open_sink: Callable[[str], DeltaSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
     ]  # fmt: skip
 
 
+@pytest.mark.whole
 def test_a_changelog_is_its_last_images_and_what_they_do_not_hold_does_not_differ(
     spark: Any, tmp_path: Path
 ) -> None:
