@@ -191,10 +191,8 @@ def _check_calls(text: str) -> None:
         before = tokens[at - 1] if at else None
         if token.token_type is not TokenType.L_PAREN or before is None or not _may_be_name(before):
             continue
-        name, is_qualified = (
-            before.text.lower(),
-            at > 1 and tokens[at - 2].token_type is TokenType.DOT,
-        )
+        name = before.text.lower()
+        is_qualified = at > 1 and tokens[at - 2].token_type is TokenType.DOT
         if is_qualified or (name not in _FUNCTIONS and name not in _OPERATORS):
             raise ValueError(f"{text!r} is not known to be deterministic ({name}): {_WAY}")
 

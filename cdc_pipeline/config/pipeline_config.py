@@ -483,10 +483,8 @@ def _mistakes(error: ValidationError, known: set[str]) -> list[Mistake]:
         if location and location[0] in _EITHER:
             path, message = location[0], _EITHER[location[0]]
         else:
-            path, message = (
-                ".".join(location) or "(file)",
-                problem["msg"].removeprefix("Value error, "),
-            )
+            path = ".".join(location) or "(file)"
+            message = problem["msg"].removeprefix("Value error, ")
             if problem["type"] == "extra_forbidden":
                 message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(location)
             elif problem["type"] == "literal_error" and isinstance(problem["input"], str):

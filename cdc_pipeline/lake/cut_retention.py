@@ -8,10 +8,10 @@ Rules:
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from itertools import pairwise
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
@@ -23,7 +23,7 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
     numbers = list_numbers(paths.cuts)
     if len(numbers) < 2:
         return 0
-    oldest_us = time.time_ns() // 1000 - round(retention.total_seconds() * 1e6)
+    oldest_us = now_us() - round(retention.total_seconds() * 1e6)
     removed = 0
     try:
         kept = {

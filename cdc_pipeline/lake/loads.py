@@ -17,7 +17,6 @@ Rules:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError, LockError
 from cdc_pipeline.lake.paths import (
@@ -386,6 +386,10 @@ def _damaged(folder: LoadFolder, error: LakeStateError) -> LoadStatus:
     )
 
 
-def now_us() -> int:
-    """Return microseconds since 1970."""
-    return time.time_ns() // 1000
+def rows_time_us(cursor: CursorState, cut: Cut | None) -> int:
+    """Return the time of rows that are brought in at the cursor, in microseconds since 1970.
+
+    That is the latest time known of what was applied; now, if none is known.
+    """
+    known = max(cursor.timestamp_s * 1_000_000, cut.source_time_us if cut is not None else 0)
+    return known if known > 0 else now_us()

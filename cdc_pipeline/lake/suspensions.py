@@ -90,14 +90,14 @@ def is_retryable(suspended: Suspension) -> bool:
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """Describe what a person can do, on one line."""
-    anew = f"to reload it: `cdc-pipeline snapshot {source} --table {quote(table)}`"
-    anew += (
+    reload = f"to reload it: `cdc-pipeline snapshot {source} --table {quote(table)}`"
+    reload += (
         f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
     )
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
     if suspended.needs_reload:
-        return f"{own}catching up cannot repair it; {anew}"
-    return f"{own}each run tries to catch it up from {suspended.position}; {anew}"
+        return f"{own}catching up cannot repair it; {reload}"
+    return f"{own}each run tries to catch it up from {suspended.position}; {reload}"
 
 
 def note_of(table: str, suspended: Suspension) -> Note:

@@ -14,11 +14,11 @@ Rules:
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any, Literal, Protocol
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
 
@@ -375,9 +375,8 @@ class MemoryCursorStore:
         return self._entries[: -limit - 1 : -1] if limit > 0 else []
 
     def _keep(self, cursor: CursorState, metadata: dict[str, object]) -> None:
-        now_us = time.time_ns() // 1000
         self._entries.append(
-            CursorEntry(cursor=cursor, at_us=now_us, where="memory", metadata=metadata)
+            CursorEntry(cursor=cursor, at_us=now_us(), where="memory", metadata=metadata)
         )
 
 

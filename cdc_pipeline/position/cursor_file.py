@@ -19,12 +19,12 @@ import fcntl
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.position.cursor import (
     CursorEntry,
@@ -274,7 +274,7 @@ def _text_of(cursor: CursorState, metadata: dict[str, object]) -> str:
     plain = json.loads(json.dumps(metadata, default=str))
     body: dict[str, Any] = {
         "form": FORM_VERSION,
-        "at_us": time.time_ns() // 1000,
+        "at_us": now_us(),
         "metadata": plain,
         "cursor": cursor_document(cursor),
     }

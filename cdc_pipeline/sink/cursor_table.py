@@ -14,12 +14,12 @@ Rules:
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage_settings import delta_options
@@ -232,7 +232,7 @@ class DeltaCursorStore:
 def _row(number: int, cursor: CursorState, metadata: dict[str, object]) -> dict[str, Any]:
     return {
         "entry": number,
-        "at_us": time.time_ns() // 1000,
+        "at_us": now_us(),
         "batch_number": cursor.batch_number,
         "epoch": cursor.epoch,
         "journal": cursor.journal,

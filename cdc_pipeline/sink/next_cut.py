@@ -8,9 +8,9 @@ Rules:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, Note, RecordedTarget
@@ -69,7 +69,7 @@ def next_cut(
         source=record.source,
         batch_number=record.batch_number,
         kind=record.kind,
-        published_at_us=time.time_ns() // 1000,
+        published_at_us=now_us(),
         source_time_us=record.source_time_us,
         interval=record.interval,
         cursor=record.cursor_after.model_copy(update={"targets": dict(sorted(states.items()))}),

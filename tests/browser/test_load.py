@@ -1,4 +1,4 @@
-"""A load of tables that somebody starts in Dagster: a backfill over table partitions, through
+"""A load of tables that a user starts in Dagster: a backfill over table partitions, through
 Dagster's own GraphQL."""
 
 from __future__ import annotations

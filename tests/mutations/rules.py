@@ -107,7 +107,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "position/test_cursor_stores.py::test_k3_only_a_persons_decision_goes_back",
     ),
     Mutation(
-        "K3", "a cursor that somebody else wrote is not written over", "position/cursor.py",
+        "K3", "a cursor that another writer wrote is not overwritten", "position/cursor.py",
         "if self._has_seen and _sort_key(latest) != _sort_key(self._seen):", "if False:",
         "position/test_cursor_stores.py::test_k3_compare_and_swap_a_second_writer_is_refused",
     ),
@@ -368,7 +368,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "lake/test_paths.py::test_k16_of_many_writers_one_puts_its_file",
     ),
     Mutation(
-        "K16", "a table of somebody else is left alone", "sink/delta/table_owner.py",
+        "K16", "another writer's table is left alone", "sink/delta/table_owner.py",
         "    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:\n        return\n", "    return\n",
         "sink/delta/test_table_checks.py::test_k16_a_table_of_somebody_else_is_noticed",
     ),

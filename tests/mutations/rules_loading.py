@@ -300,7 +300,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _GAP, spark=True,
     ),
     Mutation(
-        "K18", "the cursor stands still where a gap is filled", "pipeline/backfill/gap.py",
+        "K18", "the cursor does not move while a gap is filled", "pipeline/backfill/gap.py",
         '"cursor_after": cursor.model_copy(update={"batch_number": number}),',
         '"cursor_after": part.cursor_after.model_copy(update={"batch_number": number}),',
         _GAP, spark=True,

@@ -345,10 +345,8 @@ def _wrong_child(
         name, length = "an event", stop - at
     else:
         event_type = int(chunk.data[at + 4])
-        name, length = (
-            event_name(event_type),
-            int.from_bytes(chunk.data[at + 9 : at + 13].tobytes(), "little"),
-        )
+        name = event_name(event_type)
+        length = int.from_bytes(chunk.data[at + 9 : at + 13].tobytes(), "little")
     got = f"{name}, {length} bytes, {where}"
     if status is Status.UNKNOWN_TYPE:
         return UnknownEventError(

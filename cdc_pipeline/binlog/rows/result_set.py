@@ -214,10 +214,8 @@ class ResultSet:
                 return None
             length = int.from_bytes(self._data[at : at + 3].tobytes(), "little")
             if self._data[at + 3] != sequence:
-                self._state[kernel.S_SEQUENCE], self._state[kernel.S_GOT] = (
-                    sequence,
-                    self._data[at + 3],
-                )
+                self._state[kernel.S_SEQUENCE] = sequence
+                self._state[kernel.S_GOT] = self._data[at + 3]
                 raise self._error(kernel.SEQUENCE)
             total_bytes += length
             if total_bytes > self._packet_bytes_max:

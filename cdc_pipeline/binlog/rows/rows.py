@@ -151,10 +151,8 @@ def count_rows(
             counts += np.bincount(walked.ops[block.events], minlength=256)
         rows += sum(block.rows for block in walked.blocks)
         blocks += walked.blocks
-        befores, afters = (
-            walked.before_bits[walked.ops != INSERT],
-            walked.after_bits[walked.ops != DELETE],
-        )
+        befores = walked.before_bits[walked.ops != INSERT]
+        afters = walked.after_bits[walked.ops != DELETE]
         all_present &= _is_full(befores, columns) and _is_full(afters, columns)
     invalid: list[InvalidValue] = []
     chosen = list(look_at)
@@ -211,10 +209,8 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
     except CdcError as error:
         if error.offset is None and any(len(piece.rows) for piece in pieces):
             first = next(piece for piece in pieces if len(piece.rows))
-            error.journal, error.offset = (
-                first.chunk.journal,
-                int(first.chunk.events["offset"][first.rows[0]]),
-            )
+            error.journal = first.chunk.journal
+            error.offset = int(first.chunk.events["offset"][first.rows[0]])
         raise
 
 
@@ -372,13 +368,11 @@ def _walk(
 ) -> _Walked:
     """Locate every value of one selection."""
     chunk, events = piece.chunk, piece.rows
-    first, last, types, ops, id_bytes = (
-        located.first,
-        located.last,
-        located.types,
-        located.ops,
-        located.id_bytes,
-    )
+    first = located.first
+    last = located.last
+    types = located.types
+    ops = located.ops
+    id_bytes = located.id_bytes
     version = np.where(types >= EventType.WRITE_ROWS_V2, 2, 1).astype(np.uint8)
 
     columns = len(rules)

@@ -104,10 +104,8 @@ class ContentHasher:
 
 
 def _refused(chunk: Chunk, row: int, code: int) -> DamagedJournalError | TransactionError:
-    name, offset = (
-        event_name(int(chunk.events["event_type"][row])),
-        int(chunk.events["offset"][row]),
-    )
+    name = event_name(int(chunk.events["event_type"][row]))
+    offset = int(chunk.events["offset"][row])
     if code == kernel.MAP_MISSING:
         return TransactionError(
             "rows have no table map in their transaction",

@@ -18,6 +18,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import (
     ArchiveSourceConfig,
     Bound,
@@ -28,7 +29,6 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
-from cdc_pipeline.lake.loads import now_us
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text
 from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel

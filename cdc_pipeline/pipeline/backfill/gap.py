@@ -20,10 +20,10 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
 from cdc_pipeline.errors import ConfigError, LoadError, TransactionError
-from cdc_pipeline.lake.loads import now_us
 from cdc_pipeline.lake.paths import read_json, replace_file
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of

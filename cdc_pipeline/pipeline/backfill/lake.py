@@ -201,10 +201,8 @@ class BackfillLake:
 
     def filling(self, record: BackfillRecord, *, observer: RunObserver, run_id: str) -> SideLake:
         """Return the lake for captures: their start and bound are those of its record."""
-        start, bound = (
-            _START.validate_json(record.asked_from),
-            _BOUND.validate_json(record.asked_to),
-        )
+        start = _START.validate_json(record.asked_from)
+        bound = _BOUND.validate_json(record.asked_to)
         if not isinstance(start, GtidConfig):
             start = PositionConfig(journal=record.start.journal, offset=record.start.offset)
         if record.end is not None:

@@ -84,10 +84,8 @@ def _read(
     parts: dict[str, object]
     journal = _JOURNAL.fullmatch(text)
     if journal is not None:
-        form, parts = (
-            position,
-            {name: value for name, value in journal.groupdict().items() if value is not None},
-        )
+        form = position
+        parts = {name: value for name, value in journal.groupdict().items() if value is not None}
     elif _MOMENT.fullmatch(text):
         form, parts = time, {"time": text}
     else:

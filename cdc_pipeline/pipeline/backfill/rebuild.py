@@ -29,6 +29,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import (
     ArchiveSourceConfig,
     LiveSourceConfig,
@@ -46,7 +47,6 @@ from cdc_pipeline.lake.loads import (
     load_ids,
     loads_lock,
     new_load_id,
-    now_us,
     remove_damaged,
 )
 from cdc_pipeline.lake.records import Cut, Note

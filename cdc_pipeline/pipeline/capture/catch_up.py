@@ -382,10 +382,8 @@ class _CatchUpMoves:
 
     def cover(self, number: int, created: Collection[str]) -> Covered:
         """See `Moves`."""
-        place, is_caught_up = (
-            self._stretch.place,
-            self._stretch.place.position.order >= self._end.order,
-        )
+        place = self._stretch.place
+        is_caught_up = place.position.order >= self._end.order
         own = place.take_interval()
         ended = "; it follows the source again" if is_caught_up else ""
         note = Note(

@@ -174,11 +174,9 @@ class Interpreter:
             read = self._statement
         elif kind is SliceKind.ABANDONED:
             read = self._abandoned
-        targets, maps, controls = (
-            self._targets.snapshot(),
-            self._decoder.mark(),
-            self._controls.mark(),
-        )
+        targets = self._targets.snapshot()
+        maps = self._decoder.mark()
+        controls = self._controls.mark()
         try:
             return read(unit)
         except CdcError:

@@ -198,18 +198,18 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Verdict:
     except CdcError as failure:
         name = context.config.name
         suspended = context.cursor.suspended if context.cursor is not None else {}
-        anew = f"cdc-pipeline snapshot {name}"
+        reload = f"cdc-pipeline snapshot {name}"
         if consumer.name in suspended:
-            anew += f" --table {quote(consumer.name)}"
+            reload += f" --table {quote(consumer.name)}"
         elif consumer.name != "cursor":
-            anew += " --restart"
+            reload += " --restart"
         return error(
             f"{journal}, which {who} needs, is no longer on the server",
             expected=str(position),
             got=f"{failure.what}; the server has {log.journals[0].journal} and later journals"
             if log.journals
             else failure.what,
-            mend=f"copy the journals into source.archive_directory, or load from scratch: {anew}",
+            mend=f"copy the journals into source.archive_directory, or load from scratch: {reload}",
         )
     return ok(
         f"{journal}, which {who} needs, comes from the archive, or is located by GTIDs in "

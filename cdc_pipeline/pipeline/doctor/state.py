@@ -187,10 +187,8 @@ def _plan(context: Context) -> Iterator[Verdict]:
             got=listed(list(made.unseen)),
             mend="correct the patterns, or tables: {allow_empty: true}",
         )
-    start, end = (
-        f"{made.start_journal}:{made.start_offset}",
-        f"{made.end_journal}:{made.end_offset}",
-    )
+    start = f"{made.start_journal}:{made.start_offset}"
+    end = f"{made.end_journal}:{made.end_offset}"
     yield ok(f"a run would read {size(made.bytes_between)}, from {start} to {end}")
 
 

@@ -87,10 +87,8 @@ class StatementReader:
         if self._open_text is not None:
             open_tx = self._open_tx[1] if self._open_tx[0] == chunk.journal else -2
             note_rows = np.concatenate(([-1], note_rows))
-            note_tx, note_ends = (
-                np.concatenate(([open_tx], note_tx)),
-                np.concatenate(([0], note_ends)),
-            )
+            note_tx = np.concatenate(([open_tx], note_tx))
+            note_ends = np.concatenate(([0], note_ends))
             texts = pa.concat_arrays([pa.array([self._open_text], pa.large_string()), texts])
         at = np.flatnonzero(is_rows)
         latest = np.searchsorted(note_rows, at) - 1

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError, SourceIdentityError
-from cdc_pipeline.lake.loads import LoadState, new_load_id, now_us
+from cdc_pipeline.lake.loads import LoadState, new_load_id, rows_time_us
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.observer import RunObserver
@@ -183,8 +184,7 @@ class LoadBegin:
 
     def _time_us(self, cursor: CursorState) -> int:
         _, cut = self._main.state()
-        known = max(cursor.timestamp_s * 1_000_000, cut.source_time_us if cut is not None else 0)
-        return known if known > 0 else now_us()
+        return rows_time_us(cursor, cut)
 
     def _state(
         self,

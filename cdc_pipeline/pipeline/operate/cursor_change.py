@@ -207,8 +207,9 @@ def _change(
         position,
         batch_number=number,
         epoch=old.epoch + 1 if renumbered else old.epoch,
+        open_xa=open_xa,
         targets=targets,
-    ).model_copy(update={"open_xa": open_xa})
+    )
     notes = [_note_set(old, new, who, why)]
     said = [renumbered] if renumbered else []
     if renumbered:

@@ -16,13 +16,13 @@ Rules:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -136,10 +136,10 @@ def settle(
             sink.discard_unrecorded()
             return settled
         done = set(settled.done)
-        now_us = time.time_ns() // 1000
+        at_us = now_us()
         marks = tuple(
             QuarantineMark(
-                entry=entry.id, table=entry.table, what=what, who=who, why=why, at_us=now_us
+                entry=entry.id, table=entry.table, what=what, who=who, why=why, at_us=at_us
             )
             for entry in entries
             if entry.id in done

@@ -68,11 +68,9 @@ def bad_rows(
         of = int(np.searchsorted(ends, at, side="right"))
         events[at] = parts[of].chunk, int(parts[of].rows[at - int(ends[of]) + len(parts[of].rows)])
         gtids[at] = _gtid(*events[at]) or None
-    schema, lines, seen = (
-        bad.schema.to_json(),
-        list(_lines(bad, events, offsets, gtids)),
-        set[int](),
-    )
+    schema = bad.schema.to_json()
+    lines = list(_lines(bad, events, offsets, gtids))
+    seen = set[int]()
     found = []
     for place, (row, (error, what)) in enumerate(sorted(causes.items())):
         at = int(bad.event_row[place])

@@ -157,10 +157,8 @@ class Targets(FollowedTargets):
 
     def _known(self, target: Target, source: str) -> KnownTable:
         spec = target.spec
-        of, others = (
-            spec.sources[source],
-            [of for name, of in spec.sources.items() if name != source],
-        )
+        of = spec.sources[source]
+        others = [other for name, other in spec.sources.items() if name != source]
         return KnownTable(
             source=of,
             target=unshaped(spec.columns, of, others, spec.shape),
@@ -319,11 +317,9 @@ class Targets(FollowedTargets):
 
     def _change(self, change: TableChange) -> None:
         """Record what a DDL does to a target, with the features that added columns need."""
-        known, source, new_source = (
-            change.known,
-            table_name(*change.table),
-            table_name(*change.new_name),
-        )
+        known = change.known
+        source = table_name(*change.table)
+        new_source = table_name(*change.new_name)
         target = self._targets[known.name]
         added = [
             (step.name, step.delta_type)
@@ -392,11 +388,9 @@ class Targets(FollowedTargets):
         Args:
             before: the targets before the statement: tables may have exchanged their names.
         """
-        origin, source, name = (
-            before[change.known.name],
-            table_name(*change.table),
-            table_name(*change.new_name),
-        )
+        origin = before[change.known.name]
+        source = table_name(*change.table)
+        name = table_name(*change.new_name)
         routes = self.routes_of(*change.new_name)
         route = heir(self._route_to(source, origin.name), origin, routes, before)
         if route is None or self._catching_up not in (None, route.target):

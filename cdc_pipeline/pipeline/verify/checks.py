@@ -71,10 +71,8 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
             CheckResult(check=check, table=name, passed=None, text=reason)
             for check in ("count", "checksum")
         ]
-    lacking, more = (
-        verified.counts.get("missing", 0),
-        verified.counts.get("extra", 0) + verified.strays,
-    )
+    lacking = verified.counts.get("missing", 0)
+    more = verified.counts.get("extra", 0) + verified.strays
     more += verified.counts.get("duplicate", 0)
     figures: dict[str, int | float | str] = {
         "rows_source": verified.rows_source,
@@ -296,10 +294,8 @@ def check_cuts_readable(sink: DeltaSink, *, tables: Sequence[str] = ()) -> list[
         assert cut is not None
         try:
             check_readable(sink.paths, cut, name)
-            passed, text = (
-                True,
-                f"version {cut.tables[name].table_version} of cut {cut.batch_number} can be read",
-            )
+            passed = True
+            text = f"version {cut.tables[name].table_version} of cut {cut.batch_number} can be read"
         except TableNotInCutError as error:
             passed, text = False, error.what
         found.append(CheckResult(check="readable", table=name, passed=passed, text=text))

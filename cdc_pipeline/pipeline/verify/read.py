@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
@@ -219,11 +219,11 @@ class TableReading:
         schema = view.schema
         count = ranges = 0
         seq = pack_seq(1, 1, 4)  # the time is not looked at: values are compared
-        now_us = time.time_ns() // 1000
+        at_us = now_us()
 
         def take(some: SelectedRows) -> None:
             nonlocal count
-            staged = rows.take(some.as_inserts(seq_first=seq, commit_ts_us=now_us))
+            staged = rows.take(some.as_inserts(seq_first=seq, commit_ts_us=at_us))
             if staged is not None:
                 count += staged.table.num_rows
                 writer.write(staged)

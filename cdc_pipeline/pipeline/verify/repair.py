@@ -24,7 +24,6 @@ Rules:
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, pack_seq
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.loads import rows_time_us
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.pipeline.observer import RunObserver
@@ -69,11 +69,10 @@ class RepairBatch:
 
     def __init__(self, batch: AdminBatch) -> None:
         cursor = batch.cursor
-        known_us = max(cursor.timestamp_s * 1_000_000, batch.last_cut().source_time_us)
         self.batch: Final = batch
         self.seq: Final = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         self.last_seq: Final = self.seq + 2 * LOAD_SEQS - 1
-        self.time_us: Final = known_us if known_us > 0 else time.time_ns() // 1000
+        self.time_us: Final = rows_time_us(cursor, batch.last_cut())
 
     def first_place(self, there: Iterable[int | None]) -> int:
         """Return the number of the first free place.

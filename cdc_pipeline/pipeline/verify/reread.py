@@ -242,11 +242,9 @@ class _Reread:
         ) as repair:
             if repair is None:
                 return None
-            count, at, bounds = (
-                sum(map(len, rows)),
-                proved_at.position,
-                {"low": repair.seq, "high": repair.last_seq},
-            )
+            count = sum(map(len, rows))
+            at = proved_at.position
+            bounds = {"low": repair.seq, "high": repair.last_seq}
             first = repair.first_place(
                 self._sink.rows_within(name, **bounds).highest for name in targets
             )

@@ -49,10 +49,8 @@ def locate_gtid_set(
                 continue
             if not skip.contains(one):
                 if start is None:
-                    offset, created_s = (
-                        int(chunk.events["offset"][row]),
-                        chunk.journal_format.created_s,
-                    )
+                    offset = int(chunk.events["offset"][row])
+                    created_s = chunk.journal_format.created_s
                     start = Position(chunk.journal, offset, journal_created_s=created_s)
                 continue
             if start is not None:

@@ -218,11 +218,9 @@ class _Alter:
         if reading.recomputes or any(action.kind in _OF_OLD_COLUMNS for action in actions):
             state = context.before(*self._table)
             if state is not None:
-                self._before, self._charset, self._database_charset = (
-                    state.schema,
-                    state.charset,
-                    state.database_charset,
-                )
+                self._before = state.schema
+                self._charset = state.charset
+                self._database_charset = state.database_charset
                 self._generated = state.generated
         self._read_charset(actions)
         leaving = {action.name.lower() for action in actions if action.kind is _A.DROP_COLUMN}

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, Field, ValidationError
 
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.lake import state
@@ -205,10 +206,8 @@ def _maintain_table(
     try:
         due = _due(paths, config, thresholds, cut, name, memory)
         done.files, done.small_files = due.shape.files, due.shape.small_files
-        done.size_bytes, done.deleted_share = (
-            due.shape.size_bytes,
-            round(due.shape.deleted_share, 4),
-        )
+        done.size_bytes = due.shape.size_bytes
+        done.deleted_share = round(due.shape.deleted_share, 4)
         if due.properties or due.optimize or due.vacuum:
             _work(
                 paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s
@@ -241,22 +240,22 @@ def _due(
         shape.small_files >= thresholds.small_files
         or shape.deleted_share >= thresholds.deleted_rows
     )
-    now_us = time.time_ns() // 1000
+    at_us = now_us()
     known = memory.tables.get(name)
     if known is None or known.app_id != target.app_id:
         known = VacuumState(
-            app_id=target.app_id, applied_batch=target.applied_batch, changed_last_us=now_us
+            app_id=target.app_id, applied_batch=target.applied_batch, changed_last_us=at_us
         )
     elif known.applied_batch != target.applied_batch:
-        known = known.changed(now_us, applied_batch=target.applied_batch)
+        known = known.changed(at_us, applied_batch=target.applied_batch)
     memory.tables[name] = known
     due.retention_us = round(config.cut_retention.total_seconds() * 1e6)
     if known.is_due(
-        now_us, retention_us=due.retention_us, every_us=round(thresholds.vacuum_hours * _HOUR_US)
+        at_us, retention_us=due.retention_us, every_us=round(thresholds.vacuum_hours * _HOUR_US)
     ):
         due.may_list = config.cut_retention >= _FULL_VACUUM_RETENTION_MIN
         is_full = known.is_full_due(
-            now_us, every_us=round(thresholds.full_vacuum_days * 24 * _HOUR_US)
+            at_us, every_us=round(thresholds.full_vacuum_days * 24 * _HOUR_US)
         )
         due.vacuum = "full" if is_full and due.may_list else "lite"
     return due
@@ -282,13 +281,13 @@ def _work(
         _optimize(session, table, thresholds, done)
         if done.optimized:
             _wait_for_disk(paths, due)
-            memory.tables[due.table] = memory.tables[due.table].changed(time.time_ns() // 1000)
+            memory.tables[due.table] = memory.tables[due.table].changed(now_us())
     if due.vacuum and done.properties == due.properties:
         _wait_for_disk(paths, due)
         _vacuum(paths, session, table, due, done)
         if done.vacuum:
             memory.tables[due.table] = memory.tables[due.table].vacuumed(
-                time.time_ns() // 1000, retention_us=due.retention_us, is_full=done.vacuum == "full"
+                now_us(), retention_us=due.retention_us, is_full=done.vacuum == "full"
             )
 
 

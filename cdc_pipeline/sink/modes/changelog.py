@@ -202,10 +202,8 @@ def _expand_changes(
     inserted, updated, deleted = (
         rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE)
     )
-    before_present, present = (
-        bits(rows.before_present, len(names)),
-        bits(rows.after_present, len(names)),
-    )
+    before_present = bits(rows.before_present, len(names))
+    present = bits(rows.after_present, len(names))
     taken = before_present & ~present & ~inserted[:, np.newaxis]
     plain = filled(rows.after, rows.before, taken)
     absent = before_absent = pa.nulls(len(rows), _NAMES_TYPE)

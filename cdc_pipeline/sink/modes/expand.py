@@ -214,10 +214,8 @@ def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
     if rows.all_present:
         return
     names = rows.schema.column_names
-    present, before_present = (
-        bits(rows.after_present, len(names)),
-        bits(rows.before_present, len(names)),
-    )
+    present = bits(rows.after_present, len(names))
+    before_present = bits(rows.before_present, len(names))
     updated = (rows.op == changes.UPDATE)[:, np.newaxis]
     _check_key(
         rows,

@@ -47,12 +47,10 @@ class ReplacedRows:
         own_columns: tuple[TargetColumn, ...],
     ) -> None:
         assert target.content is not None
-        self.session, self.record, self.target, self.content = (
-            session,
-            record,
-            target,
-            target.content,
-        )
+        self.session = session
+        self.record = record
+        self.target = target
+        self.content = target.content
         self.names = [column.name for column in (*target.spec.columns, *own_columns)]
         self.types = {
             column.name: column.delta_type for column in (*target.spec.columns, *own_columns)

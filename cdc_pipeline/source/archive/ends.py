@@ -58,11 +58,9 @@ def scan(
                     found.setdefault(key, []).extend(parts)
                 open_found = {}
                 last = chunk.events[whole - 1]
-                offset, timestamp_s, server_id = (
-                    int(last["next_offset"]),
-                    int(last["timestamp_s"]),
-                    int(last["server_id"]),
-                )
+                offset = int(last["next_offset"])
+                timestamp_s = int(last["timestamp_s"])
+                server_id = int(last["server_id"])
             for target, first, stop in ((found, 0, whole), (open_found, whole, grouped.rows)):
                 for key, values in gtid.executed(chunk, first, stop).items():
                     target.setdefault(key, []).append(values)

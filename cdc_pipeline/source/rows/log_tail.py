@@ -103,11 +103,9 @@ class LogTail:
         if self._next is not None and self._is_in(self._next.gtid_set, executed):
             self._base, self._next, self._is_proved = self._next, None, True
         if self._base.journal != place.journal:
-            self._base, self._next, self._is_proved = (
-                Position(place.journal, _FIRST_OFFSET),
-                None,
-                True,
-            )
+            self._base = Position(place.journal, _FIRST_OFFSET)
+            self._next = None
+            self._is_proved = True
             return False
         if not self._is_proved:
             self._is_proved = bool(self._base.gtid_set) and self._is_in(

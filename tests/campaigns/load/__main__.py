@@ -2,7 +2,7 @@
 
 ``python -m tests.campaigns.load [--rounds N] [--seed S] [--rows N]``.
 
-Each round has a seed, a database, three tables in five modes, somebody who writes all the time, and
+Each round has a seed, a database, three tables in five modes, a writer that never pauses, and
 DDL among that. A load is killed again and again at fault points of the seed's choice, then goes on
 to its end, and every table is compared with the server's SELECT. Exits with 1 at the first round
 that differs; the seed plays it again.

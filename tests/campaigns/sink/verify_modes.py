@@ -132,7 +132,7 @@ def compare_changelog(
                 f"{other[ORDINAL]}"
             )
     if any(isinstance(item, Altered) and item.alteration.keys for item in items):
-        return ""  # rows of before the new key cannot be found by it
+        return ""  # rows older than the new key cannot be found by it
     return _replayed(rows, expected, logged, key)
 
 

@@ -176,7 +176,7 @@ def test_data_files_are_written_and_their_keys_found_where_they_lie(lake: Path) 
 def test_a_store_that_fails_is_not_taken_for_a_damaged_table(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A damaged table would be suspended until somebody mends it (K4); a store that is away is
+    """A damaged table would be suspended until it is repaired (K4); a store that is away is
     tried again."""
     from deltalake import write_deltalake
 

@@ -1,4 +1,5 @@
-"""K4: a target that fails stands still, the others go on, and it is caught up to the transaction.
+"""K4: a target that fails stays where it is, the others go on, and it is caught up to the
+transaction.
 
 One lake lives through many failures: each test of a kind shares its server's journal, its lake and
 Spark's session.

@@ -1,5 +1,5 @@
 """Settings and grants that are wrong on a real server: each is found, and the statement that comes
-with it mends it."""
+with it fixes it."""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def test_k17_a_load_begins_behind_the_ddl_that_made_its_columns(
     ends: list[Position] = []
 
     class Altering(LoadSource):
-        """Between the low mark and the reading of the columns somebody alters the table, once."""
+        """Between the low mark and the reading of the columns another session alters the
+        table, once."""
 
         def proved(self, position: Position) -> Position:
             found = super().proved(position)

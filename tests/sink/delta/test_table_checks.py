@@ -1,5 +1,5 @@
 """What a cut says of its tables against their logs, without Spark: set back, written by others,
-somebody else's."""
+another writer's."""
 
 from __future__ import annotations
 

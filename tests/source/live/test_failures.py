@@ -119,8 +119,8 @@ def test_a_killed_dump_is_a_lost_connection(
 def test_an_orderly_stop_of_mariadb_is_a_lost_connection(
     start_server: Callable[..., Server],
 ) -> None:
-    """It says EOF as well. It waits for a reader that stands still: the reading goes on once the
-    shutdown has begun."""
+    """It says EOF as well. It waits for a reader that makes no progress: the reading continues
+    once the shutdown has begun."""
     server = start_server("mariadb")
     source = live_source(server)
     start, end = big_log(server)

@@ -215,7 +215,7 @@ def test_k17_mysql_without_gtids_has_an_earlier_boundary_where_its_locks_are_not
 @contextmanager
 def between_flush_and_commit(server: Server, *statements: str) -> Iterator[Position]:
     """A semi-synchronous source that waits for a replica holds a transaction there: in the log, in
-    no view. Gives the log's end of before."""
+    no view. Returns where the log ended before."""
     server.execute("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
     with control(server) as connection:
         start = connection.end_position()
