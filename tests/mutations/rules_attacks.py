@@ -614,8 +614,8 @@ _K28: Final[tuple[Mutation, ...]] = (
         "K28",
         "tables that exchange their names take over what the other one held before",
         "pipeline/targets/targets.py",
-        "before[change.known.name],",
-        "self._targets[change.known.name],",
+        "origin = before[change.known.name]",
+        "origin = self._targets[change.known.name]",
         _RENAMES + "test_k28_tables_that_exchange_their_names_take_over_what_was_there_before",
     ),
     Mutation(
