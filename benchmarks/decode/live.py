@@ -21,10 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.store_passage import pass_through
+from cdc_pipeline.binlog.native.compiling import kernel
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.handover import DumpRequest, open_dump
@@ -104,7 +104,7 @@ def drop_packets(config: PipelineConfig, size_bytes: int) -> None:
     source.close()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _drop_packets(block: NDArray[np.uint8], size: int, state: NDArray[np.int64]) -> None:
     """Step over the packets in block[:size]; `state` carries what is left of the last one."""
     at = 0

@@ -1,4 +1,5 @@
-"""A table of MySQL into Delta: ours beside a row loop and beside Spark's own JDBC, in one run.
+"""A table of MySQL into Delta: ours beside a row loop and beside Spark's own JDBC; the rows of
+both servers to Arrow, ours beside connectorx. All in one run.
 
     python -m benchmarks.snapshot [--json]          ROWS=5000000 by default
 
@@ -26,6 +27,7 @@ LOOP_TIMES_MIN = 3.0
 JDBC_TIMES_MAX = 1.3
 READING_MAX_S = 3.0
 GROWTH_MAX = 1.2
+CONNECTORX_TIMES_MAX = 0.7
 
 
 def measured(name: str, work: Work) -> Spent:
@@ -57,11 +59,17 @@ def main() -> int:
         measured("reading", replace(work, rows=min(ROWS, 1000)))
         spent = {name: measured(name, work) for name in WAYS}
         tenth = measured("reading", replace(work, rows=ROWS // 10))
-    for name, one in spent.items():
+    with served(ROWS, "mariadb") as server:
+        server.create_replication_user()
+        work = Work(server.port, Path(), ROWS)
+        maria = {name: measured(name, work) for name in ("arrow", "connectorx")}
+    for name, one in [*spent.items(), *maria.items()]:
         wanted = min(ROWS, SLICE_ROWS) if name.startswith("row_loop") else ROWS
         if one.rows != wanted:
             raise SystemExit(f"{name} read {one.rows} of {wanted} rows")
-    loop_s, loop_delta_s, jdbc_s, arrow_s, reading_s, ours_s = (one.cpu_s for one in spent.values())
+    loop_s, loop_delta_s, jdbc_s, arrow_s, connectorx_s, reading_s, ours_s = (
+        one.cpu_s for one in spent.values()
+    )
     millions = ROWS / MILLION
     peak_mib = spent["reading"].peak_mib
     figures = [
@@ -77,8 +85,23 @@ def main() -> int:
         Figure("the same into Parquet, a row loop (a slice, scaled)", loop_s, "CPU-s"),
         Figure("... ours", reading_s, "CPU-s", at_most=READING_MAX_S * millions),
         Figure("... the row loop beside it", loop_s / reading_s, "times", at_least=LOOP_TIMES_MIN),
-        Figure("... ours, to Arrow alone", arrow_s, "CPU-s"),
-        Figure("... resident memory at its largest", peak_mib, "MiB"),
+        Figure("to Arrow alone, from MySQL, connectorx", connectorx_s, "CPU-s"),
+        Figure("... ours", arrow_s, "CPU-s"),
+        Figure(
+            "... it beside connectorx",
+            arrow_s / connectorx_s,
+            "times",
+            at_most=CONNECTORX_TIMES_MAX,
+        ),
+        Figure("... from MariaDB, connectorx", maria["connectorx"].cpu_s, "CPU-s"),
+        Figure("... ours", maria["arrow"].cpu_s, "CPU-s"),
+        Figure(
+            "... it beside connectorx",
+            maria["arrow"].cpu_s / maria["connectorx"].cpu_s,
+            "times",
+            at_most=CONNECTORX_TIMES_MAX,
+        ),
+        Figure("ours into Parquet: resident memory at its largest", peak_mib, "MiB"),
         Figure(
             "... beside a tenth of the rows", peak_mib / tenth.peak_mib, "times", at_most=GROWTH_MAX
         ),

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.snapshot.connectorx_install import connectorx_folder
 from benchmarks.snapshot.cpu import peak_mib, tree_cpu_s
 from benchmarks.snapshot.table import DATABASE, TABLE
 
@@ -212,6 +213,23 @@ def arrow(work: Work) -> Spent:
     return Spent(read, tree_cpu_s(), peak_mib())
 
 
+def connectorx(work: Work) -> Spent:
+    """connectorx, rows to Arrow, partition by partition, and nothing made of them."""
+    import sys
+
+    sys.path.insert(0, str(connectorx_folder()))
+    import connectorx as cx
+
+    rows = cx.read_sql(
+        f"mysql://{USER}:{PASSWORD}@127.0.0.1:{work.port}/{DATABASE}",
+        f"SELECT {', '.join(COLUMNS)} FROM {TABLE}",
+        return_type="arrow",
+        partition_on="id",
+        partition_num=4,
+    )
+    return Spent(len(rows), tree_cpu_s(), peak_mib())
+
+
 def whole(work: Work) -> Spent:
     """Ours, the whole way: marks, chunks, a side lake, its Delta table swapped into the lake."""
     from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -232,5 +250,6 @@ def whole(work: Work) -> Spent:
 
 
 WAYS: dict[str, Callable[[Work], Spent]] = {
-    way.__name__: way for way in (row_loop, row_loop_delta, spark_jdbc, arrow, reading, whole)
+    way.__name__: way
+    for way in (row_loop, row_loop_delta, spark_jdbc, arrow, connectorx, reading, whole)
 }

@@ -4,6 +4,7 @@ code."""
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from pathlib import Path
@@ -99,9 +100,20 @@ class _LazyGroup(click.Group):
 def cli(ctx: click.Context, jobs_directory: Path, debug: bool) -> None:
     """MySQL and MariaDB tables kept as Delta Lake tables by bounded capture runs."""
     ctx.obj = Settings(jobs_directory=jobs_directory, debug=debug)
+    _show_log()
     home = Path("dagster_home").resolve()
     if not os.environ.get("DAGSTER_HOME") and home.is_dir():
         os.environ["DAGSTER_HOME"] = str(home)
+
+
+def _show_log() -> None:
+    """Write what this package logs for people (level INFO) to standard error."""
+    log = logging.getLogger("cdc_pipeline")
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
 
 
 def run() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import kernel, routine
 
 GTID: Final = 33
 ANONYMOUS: Final = 34
@@ -46,7 +46,7 @@ FIELD_GROUP_TICKET: Final = 11
 _SOURCE_ID_BYTES: Final = 16
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _unsigned(data: NDArray[np.uint8], at: int, count: int) -> Any:
     value = np.uint64(0)
     for index in range(count):
@@ -54,7 +54,7 @@ def _unsigned(data: NDArray[np.uint8], at: int, count: int) -> Any:
     return value
 
 
-@njit(cache=True, nogil=True)
+@routine
 def varlen(data: NDArray[np.uint8], at: int, stop: int) -> tuple[Any, int]:
     """Read an unsigned varlen integer: (uint64 value, index after it,
     or -1 if it does not end before `stop`).
@@ -72,7 +72,7 @@ def varlen(data: NDArray[np.uint8], at: int, stop: int) -> tuple[Any, int]:
     return _unsigned(data, at, size) >> np.uint64(size), at + size
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _tagged_commit_us(data: NDArray[np.uint8], first: int, stop: int) -> Any:
     at: Any = first
     for _ in range(3):
@@ -102,7 +102,7 @@ def _tagged_commit_us(data: NDArray[np.uint8], first: int, stop: int) -> Any:
     return immediate
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gtid_commit_us(data: NDArray[np.uint8], body_start: int, body_len: int, event_type: int) -> Any:
     """Return the commit time of a transaction at its origin, from its MySQL GTID event.
 
@@ -131,7 +131,7 @@ def gtid_commit_us(data: NDArray[np.uint8], body_start: int, body_len: int, even
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def executed_numbers(
     data: NDArray[np.uint8],
     events: Any,

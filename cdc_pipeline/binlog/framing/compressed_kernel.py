@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import HEADER_BYTES, EventType
 from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
+from cdc_pipeline.binlog.kernels.memory import copy_piece
 from cdc_pipeline.binlog.native.checksum import crc32_of
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import helper, kernel, routine
 
 ZSTD: Final = 0
 ZLIB: Final = 1
@@ -59,12 +60,12 @@ _UPDATE_V2 = int(EventType.MARIADB_UPDATE_ROWS_COMPRESSED)
 _FIRST_V2 = int(EventType.MARIADB_WRITE_ROWS_COMPRESSED)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@helper
 def _wide(value: Any) -> Any:
     return np.int64(value)
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int]:
     """Return (value, index after it) of a length-encoded integer; value -1 if there is none."""
     if at >= stop:
@@ -83,7 +84,7 @@ def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, i
     return value, at + 1 + width  # a value of 2**63 or more is negative and counts as none
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int, int, int]:
     """Return (status, index of the packed bytes, unpacked bytes,
     algorithm) of a payload in data[at:stop].
@@ -123,7 +124,7 @@ def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int
     return _OK, at, unpacked, algorithm
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
     """Return the content size in the header of the zstd frame at `at`; -1 if it has none.
 
@@ -151,7 +152,7 @@ def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
     return int(value)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def gather_packed(
     data: NDArray[np.uint8],
     found: NDArray[np.int64],
@@ -162,11 +163,10 @@ def gather_packed(
     at = 0
     for k in wanted:
         first, size = found[k, 1], found[k, 2]
-        out[at : at + size] = data[first : first + size]
-        at += size
+        at = copy_piece(data, first, size, out, at)
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _skip_query_head(data: NDArray[np.uint8], at: int, stop: int, post_header: int) -> int:
     """Return the index of the text of a query event in data[at:stop]; -1 if it ends before."""
     if post_header < 13 or at + post_header > stop:
@@ -176,7 +176,7 @@ def _skip_query_head(data: NDArray[np.uint8], at: int, stop: int, post_header: i
     return at if at <= stop else -1
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _skip_rows_head(data: NDArray[np.uint8], at: int, stop: int, id_bytes: int, kind: int) -> int:
     """Return the index of the first row of a rows event in data[at:stop]; -1 if it ends before."""
     at += id_bytes + 2
@@ -192,7 +192,7 @@ def _skip_rows_head(data: NDArray[np.uint8], at: int, stop: int, id_bytes: int, 
     return at if at <= stop else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_packed(
     data: NDArray[np.uint8],
     events: Any,
@@ -260,7 +260,7 @@ def find_packed(
     return len(rows), _OK
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def copy_events(
     data: NDArray[np.uint8],
     events: Any,
@@ -294,7 +294,7 @@ def copy_events(
         starts[row] = at
         if k < len(rows) and rows[k] == row:
             head = found[k, 0]
-            out[at : at + head] = data[start : start + head]
+            copy_piece(data, start, head, out, at)
             kind = _wide(event["event_type"])
             out[at + 4] = types[kind]
             if kind == _PAYLOAD:
@@ -310,12 +310,12 @@ def copy_events(
                 out[at + 9 + i] = lengths[row] >> (8 * i) & 0xFF
             k += 1
         else:
-            out[at : at + size] = data[start : start + size]
+            copy_piece(data, start, size, out, at)
             lengths[row] = size
         at += size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def seal_events(
     out: NDArray[np.uint8],
     rows: NDArray[np.int64],

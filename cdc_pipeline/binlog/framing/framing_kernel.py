@@ -28,7 +28,7 @@ from cdc_pipeline.binlog.event_types import (
     EventType,
 )
 from cdc_pipeline.binlog.native.checksum import crc32_of
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import helper, kernel
 
 # A value and a packet of a dump have at most 1 GiB (max_allowed_packet), but both images of an
 # update are in one event of the file. The decoder's offsets inside an event are signed 32-bit
@@ -111,12 +111,12 @@ _MASK32 = 0xFFFFFFFF
 FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@helper
 def _u2(data: NDArray[np.uint8], at: int) -> Any:
     return np.int64(data[at]) | np.int64(data[at + 1]) << 8
 
 
-@njit(cache=True, nogil=True, inline="always")
+@helper
 def _u4(data: NDArray[np.uint8], at: int) -> Any:
     return (
         np.int64(data[at])
@@ -126,7 +126,7 @@ def _u4(data: NDArray[np.uint8], at: int) -> Any:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
     """Return the first event boundary at or after `target`, or the last one whose header is not in
     `data`.
@@ -144,7 +144,7 @@ def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
     return position
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def frame(
     data: NDArray[np.uint8],
     first: int,

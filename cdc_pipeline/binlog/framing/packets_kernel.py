@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.framing.framing_kernel import CHECKED, PREFIX_BYTES
 from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES, crc32_of
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import kernel
 
 # Why a walk stopped.
 NEED_MORE: Final = 0
@@ -33,7 +33,7 @@ LIMIT: Final = 8  # maximum payload bytes of a logical packet
 STATE_FIELDS: Final = 9
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
     """Walk over the packets in ``data[:state[STOP]]`` from where the last call stopped.
 

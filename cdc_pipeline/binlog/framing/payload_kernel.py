@@ -20,7 +20,7 @@ from cdc_pipeline.binlog.framing.framing_kernel import (
     EventClass,
     Status,
 )
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import helper, kernel, routine
 
 _T = EventType
 
@@ -58,7 +58,7 @@ _CLASS_MARK = int(EventClass.MARK)
 _CLASS_STOP = int(EventClass.STOP)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@helper
 def _u4(data: NDArray[np.uint8], at: int) -> Any:
     return (
         np.int64(data[at])
@@ -68,7 +68,7 @@ def _u4(data: NDArray[np.uint8], at: int) -> Any:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_children(
     data: NDArray[np.uint8],
     firsts: NDArray[np.int64],
@@ -90,7 +90,7 @@ def count_children(
         counts[k] = count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def frame_children(
     data: NDArray[np.uint8],
     firsts: NDArray[np.int64],
@@ -123,7 +123,7 @@ def frame_children(
     return len(firsts), _DONE, 0
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _frame_payload(
     data: NDArray[np.uint8],
     first: Any,

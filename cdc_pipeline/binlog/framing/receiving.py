@@ -24,7 +24,7 @@ from numba import config, types
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.framing.packets_kernel import NEED_MORE, STOP, WHOLE, walk_packets
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import kernel
 
 _POLLIN: Final = 1
 
@@ -56,7 +56,7 @@ _clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.
 _poll: Any = types.ExternalFunction("poll", types.int32(types.uintp, types.uint64, types.int32))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def receive(
     descriptor: int,
     data: NDArray[np.uint8],

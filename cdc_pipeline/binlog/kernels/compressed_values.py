@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
-from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, njit
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 from cdc_pipeline.binlog.native.inflate import inflate_at, inflate_end, inflate_start
 
 LENGTH_BYTES: Final = 4  # before each unpacked value, little-endian
@@ -70,7 +70,7 @@ def plain_bytes(
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def unpack_values(
     data: NDArray[np.uint8],
     base: NDArray[np.int64],

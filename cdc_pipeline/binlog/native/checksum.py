@@ -23,7 +23,7 @@ from numba import cfunc, config, types
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.native import checksum_folding
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import kernel
 from cdc_pipeline.binlog.native.shared_zlib import zlib_addresses
 
 CHECKSUM_BYTES: Final = 4
@@ -86,7 +86,7 @@ else:
         _SYMBOL, types.uint64(types.uint64, types.uintp, types.uint32)
     )
 
-    @njit(cache=True, nogil=True)
+    @kernel
     def crc32_of(data: Any, first: int, stop: int) -> Any:
         """Return the CRC32 of ``data[first:stop]``; the caller has checked the bounds."""
         return _crc32(0, data.ctypes.data + first, stop - first)

@@ -21,7 +21,7 @@ from llvmlite import binding
 from numba import config, types
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import kernel
 from cdc_pipeline.binlog.native.shared_zlib import zlib_addresses
 from cdc_pipeline.errors import RuntimeSetupError
 
@@ -111,7 +111,7 @@ else:
     )
     _end: Any = types.ExternalFunction("cdc_pipeline_inflateEnd", types.int32(types.uintp))
 
-    @njit(cache=True, nogil=True)
+    @kernel
     def inflate_start(stream: Any) -> Any:
         """Set a stream up. Returns 0, or zlib's error code (memory,
         or another layout of its stream).
@@ -119,7 +119,7 @@ else:
         here = stream.ctypes.data
         return _init(here, -_WINDOW_BITS, here + 8 * _VERSION_WORD, _STREAM_BYTES)
 
-    @njit(cache=True, nogil=True)
+    @kernel
     def inflate_at(
         stream: Any, data: Any, first: Any, stop: Any, raw: Any, out: Any, position: Any, size: Any
     ) -> Any:  # fmt: skip
@@ -137,7 +137,7 @@ else:
         stream[_AVAILABLE_OUT] = size
         return _inflate(here, _FINISH) == _STREAM_END and stream[_AVAILABLE_OUT] & 0xFFFFFFFF == 0
 
-    @njit(cache=True, nogil=True)
+    @kernel
     def inflate_end(stream: Any) -> Any:
         """Release the stream's memory."""
         return _end(stream.ctypes.data)

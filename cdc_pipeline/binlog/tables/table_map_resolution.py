@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.kernels.memory import equal_bytes, prefetch
 from cdc_pipeline.binlog.native.checksum import crc32_of
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import kernel, routine
 
 _NOT_FOUND: Final = -1  # a rows event whose table id has no map
 NO_ROWS: Final = -2  # not a rows event, or a statement's empty end marker
@@ -33,14 +33,15 @@ _MIX: Final = 0x9E3779B97F4A7C15
 _FIRST_BITS: Final = 8  # the hash tables grow when they are half full
 _TOO_SMALL: Final = -2
 _EVENTS_AHEAD: Final = 8
+_SLOT_FIELDS: Final = 7
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _slot(key: Any, bits: int) -> Any:
     return np.int64((np.uint64(key) * np.uint64(_MIX)) >> np.uint64(64 - bits))
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int) -> bool:
     """Return whether this is an empty rows event of the dummy table id."""
     if event["table_id"] != _DUMMY_TABLE_ID:
@@ -53,7 +54,6 @@ def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int
     return bool(at >= stop or data[at] == 0)
 
 
-@njit(cache=True, nogil=True)
 def resolve_maps(
     data: NDArray[np.uint8],
     events: Any,
@@ -78,13 +78,15 @@ def resolve_maps(
         or CARRIED - k;
             NO_ROWS for others.
         same_as: int64 (m,): for a table map the index of the first one with the same content; -1
-        for others. first event that is NOT_FOUND, or -1.
+        for others.
+        the first event that is NOT_FOUND, or -1.
     """
     count = len(events)
     map_of = np.full(count, NO_ROWS, dtype=np.int64)
     same_as = np.full(count, -1, dtype=np.int64)
     bits = _FIRST_BITS
     while True:
+        slots = np.full((_SLOT_FIELDS, 1 << bits), -1, dtype=np.int64)
         missing = _resolve(
             data,
             events,
@@ -93,6 +95,7 @@ def resolve_maps(
             carried_ids,
             carried_tx_offset,
             bits,
+            slots,
             map_of,
             same_as,
         )
@@ -101,7 +104,7 @@ def resolve_maps(
         bits += 2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _resolve(
     data: NDArray[np.uint8],
     events: Any,
@@ -110,27 +113,21 @@ def _resolve(
     carried_ids: NDArray[np.int64],
     carried_tx_offset: int,
     bits: int,
+    slots: NDArray[np.int64],
     map_of: NDArray[np.int64],
     same_as: NDArray[np.int64],
 ) -> int:
-    """Do `resolve_maps` with hash tables of 2**bits slots;
-    _TOO_SMALL if there are too many entries.
-    """
+    """Do `resolve_maps` with hash tables of 2**bits slots, all -1; _TOO_SMALL if there are too many
+    entries."""
     mask = (1 << bits) - 1
     if 2 * len(carried_ids) > mask:
         return _TOO_SMALL
     used = len(carried_ids)
     # By table id: the latest map and its transaction; an entry of another transaction does not
-    # count.
-    ids = np.full(mask + 1, -1, dtype=np.int64)
-    id_map = np.empty(mask + 1, dtype=np.int64)
-    id_tx = np.empty(mask + 1, dtype=np.int64)
-    # And the first map with the same content as the latest one, and its size.
-    id_first = np.full(mask + 1, -1, dtype=np.int64)
-    id_size = np.empty(mask + 1, dtype=np.int64)
+    # count. And the first map with the same content as the latest one, and its size.
+    ids, id_map, id_tx, id_first, id_size = slots[0], slots[1], slots[2], slots[3], slots[4]
     # By content: hash and first map.
-    hashes = np.zeros(mask + 1, dtype=np.uint64)
-    firsts = np.full(mask + 1, -1, dtype=np.int64)
+    hashes, firsts = slots[5], slots[6]
     for k in range(len(carried_ids)):
         slot = _slot(carried_ids[k], bits)
         while ids[slot] != -1 and ids[slot] != carried_ids[k]:
@@ -177,7 +174,9 @@ def _resolve(
         ):
             same_as[index] = known
             continue
-        content = np.uint64(crc32_of(data, first, stop)) | np.uint64(size) << np.uint64(32)
+        content = np.int64(
+            np.uint64(crc32_of(data, first, stop)) | np.uint64(size) << np.uint64(32)
+        )
         by_content = _slot(content, bits)
         while firsts[by_content] != -1:
             known = firsts[by_content]

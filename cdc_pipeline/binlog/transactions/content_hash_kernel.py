@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import kernel, routine
 
 # Indexes of the state, a uint64 array of STATE_SIZE.
 LANE_A: Final = 0
@@ -44,7 +44,7 @@ _SEED_A: Final = np.uint64(0xCBF29CE484222325)
 _SEED_B: Final = np.uint64(0x6A09E667F3BCC909)
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _absorb(data, first, stop, a, b):  # type: ignore[no-untyped-def]
     """Return both lanes after the bytes data[first:stop]."""
     for at in range(first, stop):
@@ -55,7 +55,7 @@ def _absorb(data, first, stop, a, b):  # type: ignore[no-untyped-def]
     return a, b
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _absorb_word(word, a, b):  # type: ignore[no-untyped-def]
     """Return both lanes after the eight bytes of a number, lowest first."""
     for k in range(8):
@@ -66,7 +66,7 @@ def _absorb_word(word, a, b):  # type: ignore[no-untyped-def]
     return a, b
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _finish(value):  # type: ignore[no-untyped-def]
     """Mix a lane's high bits into the low ones at the end."""
     value ^= value >> np.uint64(33)
@@ -75,7 +75,7 @@ def _finish(value):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reset(state):  # type: ignore[no-untyped-def]
     """Begin a new transaction."""
     state[LANE_A] = _SEED_A
@@ -85,7 +85,7 @@ def reset(state):  # type: ignore[no-untyped-def]
     state[MAPS] = np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _kind_of(event_type):  # type: ignore[no-untyped-def]
     """Return 1 for write, 2 update, 3 delete, 4 partial update; 0 for all others."""
     if event_type == 23 or event_type == 30:
@@ -99,7 +99,7 @@ def _kind_of(event_type):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _packed(data, at, stop):  # type: ignore[no-untyped-def]
     """Return (value, index after it) of a length-encoded number; value -1 if it is truncated."""
     if at >= stop:
@@ -116,7 +116,7 @@ def _packed(data, at, stop):  # type: ignore[no-untyped-def]
     return value, at + 1 + size
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _slot(map_ids, state, table_id):  # type: ignore[no-untyped-def]
     """Return the index of a table's map among those of the transaction;
     their count if it has none.
@@ -128,7 +128,7 @@ def _slot(map_ids, state, table_id):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_events(  # type: ignore[no-untyped-def]
     data,
     events,

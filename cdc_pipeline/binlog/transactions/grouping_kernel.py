@@ -20,7 +20,7 @@ import numpy as np
 
 from cdc_pipeline.binlog.event_types import FLAG_ROLLBACK_ALTER, FLAG_START_ALTER
 from cdc_pipeline.binlog.events.gtid_kernel import NO_TIME, gtid_commit_us
-from cdc_pipeline.binlog.native.compiling import njit
+from cdc_pipeline.binlog.native.compiling import kernel, routine
 
 # Indexes of the state, an int64 array of STATE_SIZE.
 OPEN: Final = 0  # 1 inside a transaction
@@ -85,7 +85,7 @@ _WORD_BYTES: Final = np.frombuffer(b"".join(_WORDS), dtype=np.uint8).copy()
 _WORD_AT: Final = np.cumsum([0, *(len(word) for word in _WORDS)]).astype(np.int64)
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _skip_blanks(data, at, stop):  # type: ignore[no-untyped-def]
     """Return the index of the first byte from `at` on that is neither blank, nor `;`, nor in a
     comment.
@@ -116,7 +116,7 @@ def _skip_blanks(data, at, stop):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _word(data, at, stop, word):  # type: ignore[no-untyped-def]
     """Return the index after word number `word` if it is at `at` in upper or lower
     case, else -1.
@@ -139,7 +139,7 @@ def _word(data, at, stop, word):  # type: ignore[no-untyped-def]
     return at + length
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _query_text_kind(data, first, stop):  # type: ignore[no-untyped-def]
     """Return the TEXT_... of the query text in data[first:stop].
 
@@ -159,7 +159,7 @@ def _query_text_kind(data, first, stop):  # type: ignore[no-untyped-def]
     return TEXT_OTHER
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
     """Return the TEXT_... of the query event in data[body:stop]; -1 if the body is too short."""
     if body + post_header > stop or post_header < 11:
@@ -172,7 +172,7 @@ def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
     return _query_text_kind(data, text, stop)
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _extra_flags(data, body, stop, flags):  # type: ignore[no-untyped-def]
     """Return the extra flags of the MariaDB GTID event in data[body:stop]; 0 if it has none."""
     at = body + 13
@@ -185,7 +185,7 @@ def _extra_flags(data, body, stop, flags):  # type: ignore[no-untyped-def]
     return np.int64(data[at]) if at < stop else np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def group_events(data, events, checksum_bytes, query_post_header, state, marks, inside):  # type: ignore[no-untyped-def]
     """Write role, tx_offset, tx_ordinal and commit_ts_us of each event; carry `state`.
 
@@ -277,7 +277,7 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
             # whole group.
             state[BODY] = 1 if kind == 162 and flags & FL_STANDALONE == 0 else 0
             if kind != 162:
-                commit_us = gtid_commit_us(data, body, stop - body, kind)  # type: ignore[arg-type]
+                commit_us = gtid_commit_us(data, body, stop - body, kind)
                 if commit_us == NO_TIME:
                     return row, SHORT_BODY
                 if commit_us > 0:
@@ -330,7 +330,7 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
     return len(events), OK
 
 
-@njit(cache=True, nogil=True)
+@routine
 def _open(state, event):  # type: ignore[no-untyped-def]
     """Open a transaction at `event`, with the header's commit time until a GTID event has a better
     one.
