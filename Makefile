@@ -113,7 +113,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+bench: bench-backfill bench-decode bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
@@ -122,6 +122,10 @@ bench-backfill: setup ## 8 archived journals replayed, in parallel beside one af
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory
 	@$(BIN)/python -m benchmarks.decode
+
+.PHONY: bench-history
+bench-history: setup ## the 10,000th run, commands and look-ups beside the 100th (RUNS= for fewer; 2 GB of disk)
+	@RUNS=$(or $(RUNS),10000) $(BIN)/python -m benchmarks.history
 
 .PHONY: bench-idle
 bench-idle: setup ## CPU-seconds of a run that finds nothing new
