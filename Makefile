@@ -113,7 +113,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-decode bench-first-run bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+bench: bench-backfill bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
@@ -126,6 +126,10 @@ bench-decode: setup ## the decoder beside its peers: CPU-seconds per million row
 .PHONY: bench-first-run
 bench-first-run: setup ## what compiling the decoder costs the first run on a machine
 	@$(BIN)/python -m benchmarks.first_run
+
+.PHONY: bench-history
+bench-history: setup ## the 10,000th run, commands and look-ups beside the 100th (RUNS= for fewer; 2 GB of disk)
+	@RUNS=$(or $(RUNS),10000) $(BIN)/python -m benchmarks.history
 
 .PHONY: bench-idle
 bench-idle: setup ## CPU-seconds of a run that finds nothing new

@@ -58,8 +58,13 @@ def read(
     )
 
 
-def cuts(lake: str | Path, source: str) -> list[CutSummary]:
+def cuts(lake: str | Path, source: str, *, limit: int | None = None) -> list[CutSummary]:
     """The cuts of a source that a lake keeps, oldest first. Needs no Spark.
+
+    Args:
+        lake: its folder or address.
+        source: the pipeline's name.
+        limit: only so many of the newest are read and returned.
 
     Raises:
         CutNotFoundError: the lake has none of the source.
@@ -67,4 +72,4 @@ def cuts(lake: str | Path, source: str) -> list[CutSummary]:
     """
     from cdc_pipeline.sink.read.cuts import list_cuts
 
-    return list_cuts(lake, source)
+    return list_cuts(lake, source, limit=limit)

@@ -43,10 +43,9 @@ def command() -> None:
 def list_(settings: Settings, *, source: str, limit: int) -> None:
     """List the newest cuts of SOURCE. Asks no server and starts no JVM."""
     config = settings.config_of(source)
-    from cdc_pipeline.sink.read.cuts import list_cuts
+    from cdc_pipeline.sink.read.cuts import count_cuts, list_cuts
 
-    found = list_cuts(config.sink.lake_path, source)
-    shown = found[: -limit - 1 : -1]
+    shown = list_cuts(config.sink.lake_path, source, limit=limit)[::-1]
     if settings.as_json:
         emit_json([cut.model_dump(mode="json") for cut in shown])
         return
@@ -72,10 +71,10 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
             ", ".join(cut.suspended) or "",
         )
     results().print(rows)
-    if len(found) > len(shown):
+    there = count_cuts(config.sink.lake_path, source)
+    if there > len(shown):
         notes().print(
-            f"{count_of(len(found) - len(shown), 'older cut')} not shown; to see all: "
-            f"--limit {len(found)}"
+            f"{count_of(there - len(shown), 'older cut')} not shown; to see all: --limit {there}"
         )
 
 

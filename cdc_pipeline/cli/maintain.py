@@ -10,6 +10,7 @@ from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, r
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.sink.maintain.maintenance import MaintenanceReport, TableMaintenance
 
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 @with_json
 def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None:
     """Compact and vacuum the tables of SOURCE when it pays off, and set their retention to
-    sink.cut_retention.
+    sink.cut_retention. Delete runs from Dagster that are older than maintenance.run_retention, if
+    that is set.
 
     May run beside a capture. Starts Spark only if something is due. Exit codes: 0 done; 1 a table
     failed; 2 no such table.
@@ -44,12 +46,31 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None
             tables=tables or None,
             on_table=lambda done: progress.print(f"{done.table}: {said(done)}", soft_wrap=True),
         )
+    runs_deleted = _delete_runs(settings, config)
     if settings.as_json:
-        emit_json(report.model_dump(mode="json"))
+        emit_json({**report.model_dump(mode="json"), "runs_deleted": runs_deleted})
     else:
         _show(report)
+        if runs_deleted:
+            runs = count_of(runs_deleted, "run")
+            results().print(f"{runs} older than maintenance.run_retention deleted from Dagster")
     if report.failed:
         raise click.exceptions.Exit(1)
+
+
+def _delete_runs(settings: Settings, config: PipelineConfig) -> int:
+    if config.maintenance is None or config.maintenance.run_retention is None:
+        return 0
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.orchestration.run_retention import delete_old_runs
+
+    with open_instance() as instance:
+        return delete_old_runs(
+            instance,
+            source=config.name,
+            retention=config.maintenance.run_retention,
+            translator=load_source(settings.jobs_directory, config.name).translator,
+        )
 
 
 def said(done: TableMaintenance) -> str:

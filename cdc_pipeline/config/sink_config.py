@@ -8,7 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    field_validator,
+    model_validator,
+)
 
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
@@ -70,6 +77,18 @@ def _lake_path(value: object) -> object:
     return parse_uri(value) or Path(value)
 
 
+def _duration(value: object) -> object:
+    if value is None or isinstance(value, timedelta):
+        return value
+    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or int(found[1]) == 0:
+        raise ValueError(f"{value!r} is not a duration such as 7 days, 36 hours or 90 minutes")
+    return timedelta(**{f"{found[2]}s": int(found[1])})
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+
+
 class SinkConfig(RowPolicies):
     """Where the Delta tables live, and how they follow the source; `mode` is that of tables without
     a rule under `targets`.
@@ -92,7 +111,7 @@ class SinkConfig(RowPolicies):
     merge_threads: int = Field(default=4, ge=1, le=64)
     batch_timeout_s: float = Field(default=24 * 3600, gt=0)
     reader_features: Literal["all"] | tuple[str, ...] = "all"
-    cut_retention: timedelta = timedelta(days=7)
+    cut_retention: Duration = timedelta(days=7)
     catalog: CatalogConfig | None = None
     spark: SparkConfig = SparkConfig()
 
@@ -106,16 +125,6 @@ class SinkConfig(RowPolicies):
                 "storage applies only to a lake in an object store, but lake_path is a local folder"
             )
         return self
-
-    @field_validator("cut_retention", mode="before")
-    @classmethod
-    def _retention(cls, value: object) -> object:
-        if isinstance(value, timedelta):
-            return value
-        found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-        if found is None or int(found[1]) == 0:
-            raise ValueError(f"{value!r} is not a duration such as 7 days, 36 hours or 90 minutes")
-        return timedelta(**{f"{found[2]}s": int(found[1])})
 
     @field_validator("reader_features", mode="before")
     @classmethod
@@ -138,6 +147,9 @@ class MaintenanceConfig(Section):
     least the share `deleted_rows` of its rows is only marked as deleted. Files are compacted up to
     `file_bytes`. It is vacuumed at most once in `vacuum_hours`; each `full_vacuum_days` a vacuum
     lists the whole folder and finds what failed writes left.
+
+    `run_retention` is how long Dagster keeps finished runs of the source with their events; forever
+    if it is not set.
     """
 
     cron: str | None = None
@@ -149,3 +161,4 @@ class MaintenanceConfig(Section):
     deleted_rows: float = Field(default=0.2, gt=0, le=1)
     vacuum_hours: float = Field(default=24, ge=0)
     full_vacuum_days: float = Field(default=30, ge=0)
+    run_retention: Duration | None = None

@@ -18,13 +18,20 @@ from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.table_facts import prune_facts
 
 
-def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
-    """Remove expired cuts; return how many. Safe beside readers and other writers."""
-    numbers = list_numbers(paths.cuts)
+def prune_cuts(paths: LakePaths, *, retention: timedelta, listed: list[int] | None = None) -> int:
+    """Remove expired cuts; return how many. Safe beside readers and other writers.
+
+    Args:
+        paths: of the lake.
+        retention: how long a cut stays readable.
+        listed: the numbers of the cuts that the holder of the lock knows, which then lack those
+            that were removed; listed by default.
+    """
+    numbers = list_numbers(paths.cuts) if listed is None else list(listed)
     if len(numbers) < 2:
         return 0
     oldest_us = now_us() - round(retention.total_seconds() * 1e6)
-    removed = 0
+    gone: list[int] = []
     try:
         kept = {
             target.applied_batch
@@ -36,14 +43,27 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
                 break
             if number not in kept:
                 paths.cut(number).unlink(missing_ok=True)
-                removed += 1
-        if removed:
-            left = list_numbers(paths.cuts)
-            oldest = next(number for number in left if number not in kept or number == numbers[-1])
+                gone.append(number)
+        if gone:
             prune_facts(
-                paths, [state.read_cut(paths, number) for number in left if number <= oldest]
+                paths,
+                [state.read_cut(paths, number) for number in _oldest(numbers, set(gone), kept)],
             )
     except LakeStateError:
         # Whoever reads a damaged old cut gets the error; no capture stops for it.
-        return removed
-    return removed
+        pass
+    if listed is not None:
+        for number in gone:  # all near the begin
+            listed.remove(number)
+    return len(gone)
+
+
+def _oldest(numbers: list[int], gone: set[int], kept: set[int]) -> list[int]:
+    """Return the oldest cut of those without a gap up to the newest, and all older ones."""
+    found = []
+    for number in numbers:
+        if number not in gone:
+            found.append(number)
+            if number not in kept:
+                break
+    return found

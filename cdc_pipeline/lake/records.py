@@ -378,6 +378,9 @@ class Cut(_Plain):
     kind: BatchKind = "batch"
     published_at_us: int
     source_time_us: int = -1
+    # its place in the order of all cuts: see `cut_order`
+    latest_source_time_us: int = -1
+    ordered_from: int = 0
     interval: Interval
     cursor: CursorState
     # All targets of the source, changed by this batch or not.

@@ -3,10 +3,15 @@
 Rules:
 - The last cut is the state; the record one above it is a batch to finish. A record further ahead
   contradicts that.
+- Folders with thousands of files are listed once by whoever holds the source's lock (`Numbers`):
+  nobody else adds to them meanwhile, and it knows what it adds itself. Maintenance may remove old
+  cuts beside it, of which only removing them again reads the list.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths, list_numbers, read_json
 from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.table_facts import with_facts
 
 _Document = TypeVar("_Document", Cut, BatchRecord)
@@ -38,21 +44,55 @@ def read_record(paths: LakePaths, number: int) -> BatchRecord:
     return _read(BatchRecord, paths.batch(number), paths.source, number)
 
 
-def last_cut(paths: LakePaths) -> Cut | None:
-    """Return the cut with the highest number; None in a new lake."""
-    numbers = list_numbers(paths.cuts)
-    return read_cut(paths, numbers[-1]) if numbers else None
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of a source's cuts and records, ascending, as they were listed and changed
+    since."""
+
+    cuts: list[int]
+    records: list[int]
+
+    @classmethod
+    def listed(cls, paths: LakePaths) -> Numbers:
+        """List both folders."""
+        return cls(list_numbers(paths.cuts), list_numbers(paths.batches))
+
+    @property
+    def last_cut(self) -> int:
+        """Return the number of the newest cut; 0 in a new lake."""
+        return self.cuts[-1] if self.cuts else 0
+
+    def finished(self, number: int) -> None:
+        """Note that batch `number` was recorded and has its cut."""
+        for numbers in (self.cuts, self.records):
+            if not numbers or numbers[-1] < number:
+                numbers.append(number)
 
 
-def pending_record(paths: LakePaths) -> BatchRecord | None:
+def last_cut(paths: LakePaths, numbers: Numbers | None = None) -> Cut | None:
+    """Return the cut with the highest number; None in a new lake.
+
+    Args:
+        paths: of the lake.
+        numbers: what the holder of the lock knows; listed by default.
+    """
+    cuts = list_numbers(paths.cuts) if numbers is None else numbers.cuts
+    return read_cut(paths, cuts[-1]) if cuts else None
+
+
+def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRecord | None:
     """Return the record after the last cut: its batch was not finished.
+
+    Args:
+        paths: of the lake.
+        numbers: what the holder of the lock knows; listed by default.
 
     Raises:
         LakeStateError: there is a record further ahead.
     """
-    cuts, batches = list_numbers(paths.cuts), list_numbers(paths.batches)
-    number = cuts[-1] if cuts else 0
-    ahead = [batch for batch in batches if batch > number + 1]
+    numbers = Numbers.listed(paths) if numbers is None else numbers
+    number = numbers.last_cut
+    ahead = numbers.records[bisect_right(numbers.records, number + 1) :]
     if ahead:
         raise LakeStateError(
             f"a batch was recorded, but the batches before it have no cut: {paths.batch(ahead[0])}",
@@ -60,7 +100,10 @@ def pending_record(paths: LakePaths) -> BatchRecord | None:
             got=f"records of batches {', '.join(map(str, ahead[:5]))}",
             next_step=f"restore the missing files of {paths.cuts} from a backup of the lake",
         )
-    return read_record(paths, number + 1) if number + 1 in batches else None
+    following = paths.batch(number + 1)
+    if not storage_of(following).exists(following):
+        return None
+    return read_record(paths, number + 1)
 
 
 def _read(kind: type[_Document], path: Path, source: str, number: int) -> _Document:

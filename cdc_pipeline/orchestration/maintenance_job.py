@@ -19,6 +19,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.failures import unexpected
+from cdc_pipeline.orchestration.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
 from cdc_pipeline.sink.read.cuts import paths_of
@@ -64,8 +65,15 @@ def build_maintenance(
             raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
         except Exception as error:
             raise unexpected(error) from None
+        runs_deleted = delete_old_runs(
+            context.instance,
+            source=pipeline.name,
+            retention=settings.run_retention,
+            translator=translator,
+        )
         context.add_output_metadata(
             {
+                "runs_deleted": runs_deleted,
                 "tables": len(report.tables),
                 "compacted": sum(done.optimized for done in report.tables),
                 "vacuumed": sum(bool(done.vacuum) for done in report.tables),

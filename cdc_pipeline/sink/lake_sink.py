@@ -24,7 +24,7 @@ from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.cut_retention import prune_cuts
-from cdc_pipeline.lake.paths import TEMPORARY_PREFIX, LakePaths, list_numbers, remove_tree
+from cdc_pipeline.lake.paths import TEMPORARY_PREFIX, LakePaths, remove_tree
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
 from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
@@ -61,6 +61,7 @@ class LakeSink:
         self._tables = tables
         self._cut_retention = cut_retention
         self._lock_check: Callable[[], None] | None = None
+        self._known: state.Numbers | None = None  # while the lock is held
 
     @property
     def paths(self) -> LakePaths:
@@ -97,6 +98,7 @@ class LakeSink:
                 raise refused(error, Path(error.filename)) from error
             finally:
                 self._lock_check = None
+                self._known = None
 
     def check_reachable(self) -> None:
         """Check that the lake can be read, before an empty listing is taken for a new lake. Raise
@@ -107,11 +109,11 @@ class LakeSink:
 
     def last_cut(self) -> Cut | None:
         """Return the newest cut; None in a new lake. Raise LakeStateError if it is damaged."""
-        return state.last_cut(self.paths)
+        return state.last_cut(self.paths, self._numbers())
 
     def cuts(self) -> list[int]:
         """Return the numbers of the cuts that are kept, ascending."""
-        return list_numbers(self.paths.cuts)
+        return list(self._numbers().cuts)
 
     def read_cut(self, number: int) -> Cut:
         """Return one cut. Raises LakeStateError if it is absent or damaged."""
@@ -120,7 +122,7 @@ class LakeSink:
     def pending_record(self) -> BatchRecord | None:
         """Return the batch that was recorded and has no cut. Raise LakeStateError if records and
         cuts contradict each other."""
-        return state.pending_record(self.paths)
+        return state.pending_record(self.paths, self._numbers())
 
     def check_target(self, cut: Cut, table: str) -> None:
         """Compare one table with a cut (K3). Raises LakeStateError."""
@@ -174,8 +176,7 @@ class LakeSink:
             LakeStateError: it is not the batch after the last cut, or it is already recorded.
         """
         self._check_locked()
-        cuts = self.cuts()
-        following = (cuts[-1] if cuts else 0) + 1
+        following = self._numbers().last_cut + 1
         if number != following or self.pending_record() is not None:
             raise LakeStateError(
                 f"batch {number} cannot begin",
@@ -209,6 +210,7 @@ class LakeSink:
         self._check_locked()
         number = record.batch_number
         if self.paths.cut(number).exists():
+            self._numbers().finished(number)
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
@@ -244,6 +246,7 @@ class LakeSink:
         made = next_cut(record, previous, applied.there, failing)
         made = made.model_copy(update={"quarantine": waiting, "notes": (*made.notes, *notes)})
         cut = put_cut(self.paths, self._tables.over_maintenance(made), previous)
+        self._numbers().finished(number)
         if cut is None:
             return self.read_cut(number)
         self._tables.published(previous, applied.there)
@@ -275,10 +278,11 @@ class LakeSink:
             for folder in self.paths.staging_root.iterdir():
                 if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
                     remove_tree(folder)
-        for number in list_numbers(self.paths.batches):
-            if number <= cut.batch_number - _RECORDS_KEPT:
-                self.paths.batch(number).unlink()
-        prune_cuts(self.paths, retention=self._cut_retention)
+        numbers = self._numbers()
+        while numbers.records and numbers.records[0] <= cut.batch_number - _RECORDS_KEPT:
+            self.paths.batch(numbers.records[0]).unlink(missing_ok=True)
+            del numbers.records[0]
+        prune_cuts(self.paths, retention=self._cut_retention, listed=numbers.cuts)
 
     def _check_suspendable(
         self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool
@@ -296,6 +300,14 @@ class LakeSink:
             self._tables.check_machine(found, is_proved=is_proved)
         except Exception as broken:
             raise found[0] from (broken if isinstance(broken, CdcError) else None)
+
+    def _numbers(self) -> state.Numbers:
+        """Return the numbers of cuts and records; under the lock they are listed once."""
+        if self._lock_check is None:
+            return state.Numbers.listed(self.paths)
+        if self._known is None:
+            self._known = state.Numbers.listed(self.paths)
+        return self._known
 
     def _check_locked(self) -> None:
         if self._lock_check is None:

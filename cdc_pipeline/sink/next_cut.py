@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.column_defaults import column_defaults_after
+from cdc_pipeline.lake.cut_order import with_order
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.position.cursor import Suspension, TargetState
@@ -65,7 +66,7 @@ def next_cut(
                 left = left.model_copy(update={"needs_reload": True})
             states[name] = _suspended(last, left)
             notes.append(note_of(name, left))
-    return Cut(
+    made = Cut(
         source=record.source,
         batch_number=record.batch_number,
         kind=record.kind,
@@ -77,6 +78,7 @@ def next_cut(
         ddl=record.ddl,
         notes=tuple(notes),
     )
+    return with_order(made, previous)
 
 
 def _unchanged(table: CutTable) -> CutTable:

@@ -7,6 +7,7 @@ Rules:
 - As of a GTID set: the first cut whose set contains it, at or after the requested transactions. As
   of a time: the last cut before the first one whose source time is later, so that nothing which was
   committed after that time is in it.
+- Finding one reads few of many cuts: `lake.cut_order`.
 - A suspended table is at another place than the cut (K4): it is refused with that place, unless the
   reader allows it.
 - What cannot be read is reported before Spark reads: a table that was created again, a version
@@ -18,9 +19,10 @@ Nothing here needs a JVM.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +31,7 @@ from pydantic import BaseModel, ConfigDict
 from cdc_pipeline.config.storage_config import check_lake_path
 from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake import state
+from cdc_pipeline.lake.cut_order import CutReader, first_cut, latest_time_us, sections
 from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import opened, storage_of
@@ -40,6 +43,7 @@ from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.sink.delta.row_count import active_files
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
+_CUTS_CACHED: Final = 64  # of one search: more than a binary search reads
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d")
 
 
@@ -141,12 +145,22 @@ def sources_of(lake: str | Path) -> list[str]:
     return sorted(paths.source for paths in found if list_numbers(paths.cuts))
 
 
-def _read_cuts(paths: LakePaths) -> Iterator[Cut]:
-    """Yield all retained cuts, oldest first; a cut that is removed meanwhile is left out.
+def list_cuts(lake: str | Path, source: str, *, limit: int | None = None) -> list[CutSummary]:
+    """Return the retained cuts of a source, oldest first.
+
+    Args:
+        lake, source: see `paths_of`.
+        limit: only so many of the newest are read and returned.
 
     Raises:
-        LakeStateError: one is damaged.
+        CutNotFoundError: the lake has no cut of the source.
+        LakeStateError: a cut is damaged.
     """
+    paths = paths_of(lake, source)
+    numbers = list_numbers(paths.cuts)
+    if not numbers:
+        raise _no_cuts(paths)
+    wanted = numbers if limit is None else numbers[-limit:]
 
     def read(number: int) -> Cut | None:
         try:
@@ -154,23 +168,15 @@ def _read_cuts(paths: LakePaths) -> Iterator[Cut]:
         except LakeStateError:
             if number in list_numbers(paths.cuts):
                 raise
-            return None
+            return None  # its retention has ended meanwhile
 
     with ThreadPoolExecutor(_READERS, "cuts") as threads:
-        yield from (cut for cut in threads.map(read, list_numbers(paths.cuts)) if cut is not None)
+        return [CutSummary.from_cut(cut) for cut in threads.map(read, wanted) if cut is not None]
 
 
-def list_cuts(lake: str | Path, source: str) -> list[CutSummary]:
-    """Return all retained cuts of a source, oldest first.
-
-    Raises:
-        CutNotFoundError: the lake has no cut of the source.
-        LakeStateError: a cut is damaged.
-    """
-    found = [CutSummary.from_cut(cut) for cut in _read_cuts(paths_of(lake, source))]
-    if not found:
-        raise _no_cuts(paths_of(lake, source))
-    return found
+def count_cuts(lake: str | Path, source: str) -> int:
+    """Return the number of retained cuts of a source. Reads none of them."""
+    return len(list_numbers(paths_of(lake, source).cuts))
 
 
 # -- which cut -------------------------------------------------------------------------------------
@@ -201,11 +207,20 @@ def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
             states the available range.
         LakeStateError: a cut is damaged.
     """
-    numbers = list_numbers(paths.cuts)
-    if not numbers:
-        raise _no_cuts(paths)
     if isinstance(as_of, str):
         as_of = parse_as_of(as_of)
+    while True:
+        numbers = list_numbers(paths.cuts)
+        if not numbers:
+            raise _no_cuts(paths)
+        try:
+            return _find(paths, numbers, as_of)
+        except LakeStateError:
+            if numbers == list_numbers(paths.cuts):
+                raise  # damaged, and not removed meanwhile
+
+
+def _find(paths: LakePaths, numbers: Sequence[int], as_of: AsOf) -> Cut:
     if as_of is None:
         return state.read_cut(paths, numbers[-1])
     if isinstance(as_of, Cut | CutSummary):
@@ -222,51 +237,51 @@ def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
             )
         return state.read_cut(paths, as_of)
     if isinstance(as_of, datetime):
-        return _at_time(paths, _with_zone(as_of))
+        return _at_time(paths, numbers, _with_zone(as_of))
     if isinstance(as_of, str | MysqlGtidSet | MariadbGtidSet):
-        return _at_gtid_set(paths, str(as_of))
+        return _at_gtid_set(paths, numbers, str(as_of))
     raise _bad_as_of(as_of)
 
 
-def _at_time(paths: LakePaths, moment: datetime) -> Cut:
+def _at_time(paths: LakePaths, numbers: Sequence[int], moment: datetime) -> Cut:
     wanted_us = round(moment.timestamp() * 1e6)
-    found: Cut | None = None
-    first_us = -1
-    for cut in _read_cuts(paths):
-        if cut.source_time_us > wanted_us:
-            first_us = first_us if first_us >= 0 else cut.source_time_us
-            break
-        if cut.source_time_us >= 0:
-            found = cut
-            first_us = first_us if first_us >= 0 else cut.source_time_us
-        elif found is not None:
-            found = cut  # a cut without a time follows the one before it
-    if found is not None:
-        return found
-    if first_us < 0:
+    read = _reader(paths)
+    later = first_cut(numbers, read, lambda cut: latest_time_us(cut) > wanted_us)
+    # A cut without a time follows the one before it.
+    if any(latest_time_us(cut) >= 0 for _, _, cut in sections(numbers[:later], read)):
+        return read(numbers[later - 1])
+    if later == len(numbers):
         raise _not_found(
             paths, "the cuts have no times of the source", "a cut's number or a GTID set", False
         )
     raise _not_found(
-        paths, f"no cut is as old as {moment.isoformat()}", f"{time_of(first_us)} or later", True
+        paths,
+        f"no cut is as old as {moment.isoformat()}",
+        f"{time_of(latest_time_us(read(numbers[later])))} or later",
+        True,
     )
 
 
-def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
-    newest: Cut | None = None
+def _at_gtid_set(paths: LakePaths, numbers: Sequence[int], text: str) -> Cut:
+    read = _reader(paths)
     asked: Any = None
-    for cut in _read_cuts(paths):
-        newest = cut
+
+    def holds(cut: Cut) -> bool:
+        nonlocal asked
         if not cut.cursor.gtid_set:
-            continue
+            return False
         if asked is None:
             asked = parse_gtid_set(text, cut.cursor.flavor)
             if not asked:
                 raise _bad_as_of(text)
         held: Any = parse_gtid_set(cut.cursor.gtid_set, cut.cursor.flavor)
-        if held.contains(asked):
-            return cut
-    if asked is None or newest is None:
+        return bool(held.contains(asked))
+
+    found = first_cut(numbers, read, holds)
+    if found < len(numbers):
+        return read(numbers[found])
+    newest = read(numbers[-1])
+    if asked is None:
         raise _not_found(
             paths,
             "the cuts have no GTIDs, because the source does not use them",
@@ -279,6 +294,11 @@ def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
         f"transactions of {newest.cursor.gtid_set} (cut {newest.batch_number})",
         False,
     )
+
+
+def _reader(paths: LakePaths) -> CutReader:
+    """Return a reader that reads no cut twice."""
+    return lru_cache(maxsize=_CUTS_CACHED)(partial(state.read_cut, paths))
 
 
 def _with_zone(moment: datetime) -> datetime:

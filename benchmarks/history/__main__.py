@@ -1,0 +1,186 @@
+"""What a run and the commands cost after 10,000 runs and batches, beside 100.
+
+    python -m benchmarks.history [--json]        (RUNS= for fewer)
+
+A project with 100 runs, batches and cuts is copied and grows to 10,000. Then every command runs in
+both, in turn; a figure is the ratio of the medians of their CPU-seconds, with all processes that
+they start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.history.cpu import adopt_orphans, cli
+from benchmarks.history.dagster_runs import copy_run
+from benchmarks.history.growth import GrowingLake, folder_bytes
+from benchmarks.history.journals import archive
+from benchmarks.report import Figure, report
+from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.sink.read.cuts import find_cut, list_cuts, paths_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = "bench"
+FEW, MANY = 100, int(os.environ.get("RUNS", "10000"))
+ROUNDS = 5
+SPARE_TRANSACTIONS = 50
+MEASURED_RUNS = 40
+LOOKUPS = 20
+RATIO_MAX = 1.2
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project of one source, with its history."""
+
+    root: Path
+
+    def cli(self, *arguments: str) -> tuple[float, Any]:
+        """Return the CPU-seconds of a command and the JSON that it prints."""
+        cpu_s, printed = cli(
+            [*arguments, "--json"],
+            env={
+                "DAGSTER_HOME": str(self.root / "home"),
+                "CDC_PIPELINE_JOBS": str(self.root / "jobs"),
+            },
+            cwd=self.root,
+        )
+        return cpu_s, json.loads(printed)
+
+    @property
+    def lake(self) -> Path:
+        return self.root / "lake"
+
+    def grow(self, runs: int) -> float:
+        """Add runs, and as many to Dagster; return the CPU-seconds of a run near the end."""
+        growing = GrowingLake(load_config(self.root / "jobs" / f"{SOURCE}.yaml"))
+        growing.grow(runs - MEASURED_RUNS)
+        cpu_s = growing.grow(MEASURED_RUNS)
+        files = (self.root / "home" / "history" / "runs").glob("*-*.db")
+        copy_run(self.root / "home", next(files).stem, runs)
+        return cpu_s
+
+
+def main() -> int:
+    adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="cdc-bench-history-") as folder:
+        figures = _figures(Path(folder))
+    return report(f"run {MANY:,} beside run {FEW}: ratios of CPU-seconds", figures)
+
+
+def _figures(folder: Path) -> list[Figure]:
+    few, many = Project(folder / "few"), Project(folder / "many")
+    _make(few.root)
+    few.cli("run", SOURCE)
+    in_process = [few.grow(FEW)]
+    shutil.copytree(few.root, many.root)
+    in_process.append(many.grow(MANY - FEW))
+    for project in (few, many):
+        project.cli("run", SOURCE)  # brings the cursor to the newest cut
+    figures = [_ratio("a run of one batch, tables that only count", in_process)]
+    for name, prepare in COMMANDS.items():
+        commands = [prepare(project) for project in (few, many)]
+        measured: list[list[float]] = [[], []]
+        for _ in range(ROUNDS):
+            for project, command, found in zip((few, many), commands, measured, strict=True):
+                found.append(project.cli(*command)[0])
+        figures.append(_ratio(name, [median(found) for found in measured]))
+    for name, look_up in LOOKUPS_IN_PROCESS.items():
+        pair = [_cpu_of(look_up, project) for project in (few, many)]
+        figures.append(_ratio(f"{name}, in process", pair, at_most=None))
+    for name, path in (
+        ("cuts", f"lake/_cdc/{SOURCE}/cuts"),
+        ("Dagster's home, each file of a run counted", "home"),
+        ("the table's Delta log", "lake/bench/t/_delta_log"),
+    ):
+        grown = folder_bytes(many.root / path) - folder_bytes(few.root / path)
+        figures.append(Figure(f"{name}: bytes a run", grown / (MANY - FEW), "B"))
+    return figures
+
+
+def _ratio(name: str, pair: list[float], *, at_most: float | None = RATIO_MAX) -> Figure:
+    """Return the figure of (CPU-seconds at few, at many)."""
+    few_s, many_s = pair
+    print(f"{name}: {few_s:.4f} s, {many_s:.4f} s", file=sys.stderr)
+    return Figure(name, many_s / few_s, "times", at_most)
+
+
+def _cpu_of(look_up: Callable[[Project], object], project: Project) -> float:
+    look_up(project)
+    begun_s = time.process_time()
+    for _ in range(LOOKUPS):
+        look_up(project)
+    return (time.process_time() - begun_s) / LOOKUPS
+
+
+def _idle(project: Project) -> tuple[str, ...]:
+    """Return a run whose end is where the cursor is."""
+    place = project.cli("cursor", "show", SOURCE)[1]["cursor"]
+    end = ("--until-journal", place["journal"], "--until-offset", str(place["offset"]))
+    return ("run", SOURCE, *end)
+
+
+def _middle(project: Project) -> Any:
+    """Return the cut in the middle of those that are kept."""
+    found = list_cuts(project.lake, SOURCE)
+    return found[len(found) // 2]
+
+
+def _as_of_time(project: Project) -> tuple[str, ...]:
+    return ("cuts", "show", SOURCE, _middle(project).source_time.isoformat())
+
+
+def _as_of_gtid(project: Project) -> tuple[str, ...]:
+    return ("cuts", "show", SOURCE, _middle(project).gtid_set)
+
+
+def _found_at(command: Callable[[Project], tuple[str, ...]]) -> Callable[[Project], object]:
+    texts: dict[Path, str] = {}
+
+    def look_up(project: Project) -> object:
+        if project.root not in texts:
+            texts[project.root] = command(project)[-1]
+        return find_cut(paths_of(project.lake, SOURCE), texts[project.root])
+
+    return look_up
+
+
+COMMANDS: dict[str, Callable[[Project], tuple[str, ...]]] = {
+    "a run that finds nothing new": _idle,
+    "a run of one batch, with Spark": lambda _: ("run", SOURCE),
+    "status": lambda _: ("status", SOURCE),
+    "cuts list": lambda _: ("cuts", "list", SOURCE),
+    "cuts show, as of a time": _as_of_time,
+    "cuts show, as of a GTID set": _as_of_gtid,
+    "cursor history": lambda _: ("cursor", "history", SOURCE),
+}
+LOOKUPS_IN_PROCESS: dict[str, Callable[[Project], object]] = {
+    "as of a time": _found_at(_as_of_time),
+    "as of a GTID set": _found_at(_as_of_gtid),
+    "the newest 20 cuts": lambda project: list_cuts(project.lake, SOURCE, limit=20),
+}
+
+
+def _make(root: Path) -> None:
+    (root / "jobs").mkdir(parents=True)
+    (root / "home").mkdir()
+    shutil.copy(ROOT / "dagster_home" / "dagster.yaml", root / "home")
+    (root / "jobs" / f"{SOURCE}.yaml").write_text(
+        f"source:\n  kind: archive\n  directory: {archive(MANY + SPARE_TRANSACTIONS)}\n"
+        "tables:\n  include: ['bench.*']\nbound:\n  transactions: 3\n"
+        "sink:\n  lake_path: ../lake\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The order of a source's cuts, by which one of many is found with few reads.
+
+Rules:
+- Each cut holds the latest source time of itself and all cuts before it, and the number of the
+  oldest cut since which the GTID sets only grow (`ordered_from`). Cuts from there up to it are a
+  *section*: within one, whether a cut has a transaction, or is later than a moment, changes once,
+  from no to yes.
+- A section ends where a GTID set loses something: a person moved the cursor back, the server
+  stopped using GTIDs, another server has other transactions. Sections are few, and each one's last
+  cut names its first, so that they are found from the newest cut backwards.
+- A cut without these fields, of an earlier version, is a section of its own. So the answer is
+  always that of reading every cut: the fields only save reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
+
+CutReader = Callable[[int], Cut]
+
+
+def with_order(cut: Cut, previous: Cut | None) -> Cut:
+    """Return a new cut with its place in the order, which follows `previous`."""
+    latest_us, ordered_from = cut.source_time_us, cut.batch_number
+    if previous is not None:
+        latest_us = max(latest_us, latest_time_us(previous))
+        if _only_grows(previous, cut):
+            ordered_from = previous.ordered_from or previous.batch_number
+    return cut.model_copy(update={"latest_source_time_us": latest_us, "ordered_from": ordered_from})
+
+
+def latest_time_us(cut: Cut) -> int:
+    """Return the latest source time of a cut and those before it, as far as it knows; -1 if
+    unknown."""
+    return max(cut.latest_source_time_us, cut.source_time_us)
+
+
+def first_cut(numbers: Sequence[int], read: CutReader, holds: Callable[[Cut], bool]) -> int:
+    """Return the index of the first cut for which `holds`; their count if there is none.
+
+    Args:
+        numbers: of the cuts, ascending.
+        read: returns a cut.
+        holds: true of a cut if it is true of an earlier one of the same section.
+    """
+    found = len(numbers)
+    for low, last, newest in sections(numbers, read):
+        if holds(newest):
+            found = bisect_left(numbers, True, low, last, key=lambda number: holds(read(number)))
+    return found
+
+
+def sections(numbers: Sequence[int], read: CutReader) -> Iterator[tuple[int, int, Cut]]:
+    """Yield the sections, newest first: index of the first cut, index of the last, and that cut."""
+    last = len(numbers) - 1
+    while last >= 0:
+        cut = read(numbers[last])
+        low = bisect_left(numbers, cut.ordered_from or cut.batch_number, 0, last)
+        yield low, last, cut
+        last = low - 1
+
+
+def _only_grows(previous: Cut, cut: Cut) -> bool:
+    before, after = previous.cursor, cut.cursor
+    if before.gtid_set == after.gtid_set or not before.gtid_set:
+        return True
+    if not after.gtid_set or before.flavor != after.flavor:
+        return False
+    # Any: both sets are of one flavor, which types cannot express.
+    held: Any = parse_gtid_set(before.gtid_set, before.flavor)
+    grown: Any = parse_gtid_set(after.gtid_set, after.flavor)
+    # A MariaDB position has all servers of its domains, a state only those that it names.
+    is_same_form = before.flavor == "mysql" or held.is_state == grown.is_state
+    return is_same_form and bool(grown.contains(held))

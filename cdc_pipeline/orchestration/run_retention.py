@@ -1,0 +1,85 @@
+"""Keep Dagster's history of a source small: delete old runs with their events.
+
+Dagster itself never deletes a run, and its SQLite storage has a file for each one.
+
+Rules:
+- Only finished runs of the source's own jobs are deleted.
+- The run of the cursor stays, and that of the newest event of each asset of the source: the next
+  run reads the former, and Dagster's pages show the latter. So a table that seldom changes keeps
+  what is known of it.
+- A run's file of events is removed with it: SQLite does not shrink a file whose rows are deleted.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+
+_FINISHED = (
+    dg.DagsterRunStatus.SUCCESS,
+    dg.DagsterRunStatus.FAILURE,
+    dg.DagsterRunStatus.CANCELED,
+)
+
+
+def delete_old_runs(
+    instance: dg.DagsterInstance,
+    *,
+    source: str,
+    retention: timedelta | None,
+    translator: CdcTranslator,
+) -> int:
+    """Delete the finished runs of a source that are older than the retention.
+
+    Args:
+        instance: Dagster's instance.
+        source: the source's name.
+        retention: how long a run is kept after its last change; None keeps all.
+        translator: knows the keys of the source's assets.
+
+    Returns:
+        How many runs were deleted.
+
+    Raises:
+        CursorError: the cursor is of a version that this program does not know.
+    """
+    if retention is None:
+        return 0
+    old = instance.get_run_ids(
+        dg.RunsFilter(
+            tags={SOURCE_TAG: source},
+            statuses=list(_FINISHED),
+            updated_before=datetime.now(UTC) - retention,
+        )
+    )
+    kept = _runs_in_use(instance, source, translator) if old else set()
+    deleted = [run_id for run_id in old if run_id not in kept]
+    for run_id in deleted:
+        instance.delete_run(run_id)
+        instance.compute_log_manager.delete_logs(prefix=[run_id])
+        _remove_file_of(instance, run_id)
+    return len(deleted)
+
+
+def _runs_in_use(instance: dg.DagsterInstance, source: str, translator: CdcTranslator) -> set[str]:
+    """Return the runs of the cursor and of the newest event of each asset of a source."""
+    cursor_key = translator.cursor_key(source)
+    cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=source)
+    found = {entry.run_id for entry in cursors.history(1)}
+    newest = instance.get_latest_materialization_events(instance.get_asset_keys())
+    return found | {event.run_id for event in newest.values() if event is not None}
+
+
+def _remove_file_of(instance: dg.DagsterInstance, run_id: str) -> None:
+    # Only the storage with a file for each run has this method.
+    path_of = getattr(instance.event_log_storage, "path_for_shard", None)
+    if path_of is None:
+        return
+    file = Path(path_of(run_id))
+    for name in (file.name, f"{file.name}-wal", f"{file.name}-shm"):
+        file.with_name(name).unlink(missing_ok=True)
