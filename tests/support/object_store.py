@@ -86,14 +86,15 @@ def running_store(folder: Path) -> Iterator[Store]:
     try:
         assert process.stdout is not None
         endpoint = f"http://127.0.0.1:{int(process.stdout.readline())}"
-        _make_bucket(endpoint, "lakes")
+        make_bucket(endpoint, "lakes")
         yield Store(endpoint, "lakes", log)
     finally:
         process.kill()
         process.communicate()
 
 
-def _make_bucket(endpoint: str, bucket: str) -> None:
+def make_bucket(endpoint: str, bucket: str) -> None:
+    """Make a bucket in the store at `endpoint`."""
     _client(endpoint).create_bucket(Bucket=bucket)
 
 
