@@ -54,7 +54,7 @@ cluster-test: setup ## a Spark cluster, an S3 server and PostgreSQL as processes
 	@$(BIN)/python -m tests.servers.install mysql
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.cluster.install
-	@CLUSTER_SWEEP=1 $(BIN)/python -m pytest tests/cluster $(PYTEST_ARGS)
+	@CLUSTER_SWEEP=1 REAL_STORE=1 $(BIN)/python -m pytest tests/cluster tests/lake/storage $(PYTEST_ARGS)
 
 .PHONY: torture
 torture: setup ## every type and event at its edges, on both real servers

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -26,8 +27,8 @@ from pathlib import Path
 from cdc_pipeline.errors import RuntimeSetupError
 from tests.cluster.daemon import Daemon, accepts, free_port
 from tests.servers.installation import cache_folder, fill_once
-from tests.support.object_store import Store, make_bucket
-from tests.support.object_store_server import ACCESS_KEY, SECRET
+from tests.support.object_store import Store, make_bucket, s3_client
+from tests.support.object_store_server import ACCESS_KEY, READ_KEY, SECRET
 
 VARIABLE = "CDC_PIPELINE_VERSITYGW"
 VERSION = "v1.8.0"
@@ -116,12 +117,14 @@ def running_gateway(folder: Path) -> Iterator[Gateway]:
     port = free_port()
     objects = folder / "objects"
     objects.mkdir(parents=True)
-    command = [str(find_gateway()), "--port", f"127.0.0.1:{port}", "--quiet"]
+    program = str(find_gateway())
+    (folder / "accounts").mkdir()
+    command = [program, "--port", f"127.0.0.1:{port}", "--quiet"]
+    command += ["--iam-dir", str(folder / "accounts")]
+    options = []
     if not _has_attributes(folder):
         (folder / "attributes").mkdir()
         options = ["--sidecar", str(folder / "attributes")]
-    else:
-        options = []
     daemon = Daemon(
         "the S3 server",
         [*command, "posix", *options, str(objects)],
@@ -132,7 +135,25 @@ def running_gateway(folder: Path) -> Iterator[Gateway]:
     with daemon:
         endpoint, bucket = f"http://127.0.0.1:{port}", "lakes"
         make_bucket(endpoint, bucket)
+        _let_read(program, endpoint, bucket)
         yield Gateway(Store(endpoint, bucket, folder / "none.log"), daemon, objects / bucket)
+
+
+def _let_read(program: str, endpoint: str, bucket: str) -> None:
+    """Make the account `READ_KEY`, which may read and list the bucket's objects, and not write."""
+    root = ["--access", ACCESS_KEY, "--secret", SECRET, "--endpoint-url", endpoint]
+    account = ["--access", READ_KEY, "--secret", SECRET, "--role", "user"]
+    subprocess.run(
+        [program, "admin", *root, "create-user", *account], check=True, capture_output=True
+    )
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"AWS": [READ_KEY]},
+        "Action": ["s3:GetObject", "s3:ListBucket"],
+        "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"],
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    s3_client(endpoint).put_bucket_policy(Bucket=bucket, Policy=policy)
 
 
 def _has_attributes(folder: Path) -> bool:

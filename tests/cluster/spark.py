@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +21,7 @@ from typing import Any
 import pyspark
 
 from cdc_pipeline.sink.spark.java import find_java_home
-from tests.cluster.daemon import Daemon, accepts, free_port
+from tests.cluster.daemon import START_DEADLINE_S, Daemon, accepts, free_port
 from tests.support.captures import SPARK
 from tests.support.object_store import ROOT
 
@@ -52,14 +54,13 @@ class Cluster:
         own: dict[str, str] = SPARK["settings"]
         return {"master": self.url, "driver_memory": "1g", "settings": {**own, **settings}}
 
-    def alive(self) -> int:
-        """How many workers the master counts on."""
-        return _alive(self._pages_port)
-
-    def finished(self) -> list[dict[str, Any]]:
-        """The applications that have ended, as the master tells."""
-        found: list[dict[str, Any]] = _state(self._pages_port)["completedapps"]
-        return found
+    def start_again(self, worker: Daemon) -> None:
+        """Start a worker that was killed, and wait until the master counts on all of them."""
+        worker.start()
+        deadline = time.monotonic() + START_DEADLINE_S
+        while _alive(self._pages_port) < WORKERS:
+            assert time.monotonic() < deadline, worker.log_end()
+            threading.Event().wait(0.2)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """A lake in a bucket of a real S3 server, kept by a driver and executors of a real cluster: in
-order, through the death of a worker and of the driver, and without the server for a minute.
+order, through the death of a worker and of the driver, and without the server for a while.
 
-`make cluster-test` kills the driver at every fault point; `make test-all` at a few.
+`make cluster-test` kills the driver at every fault point, and leaves the server away for a minute;
+`make test-all` does less of it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pytest
 
 from tests.cluster.daemon import Daemon
 from tests.cluster.gateway import Gateway
-from tests.cluster.spark import WORKERS, Cluster
+from tests.cluster.spark import Cluster
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
@@ -34,7 +35,8 @@ from tests.support.workload import COLUMNS, Workload, create_tables
 pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 SWEEP = bool(os.environ.get("CLUSTER_SWEEP"))
-OUTAGE_S = 60
+OUTAGE_S = 60 if SWEEP else 30  # the lease is lost after two thirds of LEASE_S
+LEASE_S = 30
 TIMEOUT_S = 1200
 CAPTURE_POINTS = (
     "staging/staging",
@@ -55,7 +57,6 @@ LOAD_POINTS = (
     "load_swapping/between_merges",
     "load_swapped",
 )
-SAMPLE = ("after_record", "between_merges")
 
 
 class Project:
@@ -86,7 +87,7 @@ class Project:
                     "endpoint": gateway.store.endpoint,
                     "access_key_id": ACCESS_KEY,
                     "secret_access_key": SECRET,
-                    "lease_s": 30,
+                    "lease_s": LEASE_S,
                     "retry_s": 5,
                 },
             },
@@ -166,9 +167,7 @@ def project(
     made.workload.close()
 
 
-def test_k2_k16_k17_every_command_on_a_cluster_over_a_bucket(
-    project: Project, cluster: Cluster
-) -> None:
+def test_k2_k16_k17_every_command_on_a_cluster_over_a_bucket(project: Project) -> None:
     project.end_journal()
     project.workload.run(40)
     assert project.told("load")["load"] == "loaded"
@@ -187,8 +186,6 @@ def test_k2_k16_k17_every_command_on_a_cluster_over_a_bucket(
     project.assert_equal()
     project.assert_equal(project.on_disk.parent / "side", ("transfer",))
     project.assert_equal(project.captured_from_archive())
-    ends = {app["state"] for app in cluster.finished()}
-    assert ends == {"FINISHED"}
 
 
 @pytest.mark.timeout(7200)
@@ -199,7 +196,7 @@ def test_k2_k17_the_driver_is_killed_and_the_next_one_goes_on(project: Project) 
         project.killed_at("load", point)
         project.workload.run(3)
     assert project.told("load")["load"] in ("loaded", "nothing_to_load")
-    for point in CAPTURE_POINTS if SWEEP else SAMPLE:
+    for point in CAPTURE_POINTS if SWEEP else ("between_merges",):
         project.workload.run(12)
         project.killed_at("capture", point)
     project.workload.run(5)
@@ -216,8 +213,7 @@ def test_k2_a_worker_is_killed_while_tables_are_merged(project: Project, cluster
     assert not worker.running
     assert told["capture"] == "applied"
     project.assert_equal()
-    worker.start()
-    assert cluster.alive() >= WORKERS
+    cluster.start_again(worker)
 
 
 @contextmanager
@@ -241,18 +237,17 @@ def _back_after(daemon: Daemon, away_s: float) -> Iterator[None]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("how", ["SIGSTOP", "SIGKILL"])
-def test_k2_k16_the_store_is_away_for_a_minute(
+@pytest.mark.parametrize("how", ["SIGSTOP", "SIGKILL"] if SWEEP else ["SIGSTOP"])
+def test_k2_k16_the_store_is_away_for_longer_than_the_lease(
     project: Project, gateway: Gateway, how: str
 ) -> None:
-    """A run outlives that, or fails and the next one goes on; it never loses or doubles a row. Its
-    lease expires meanwhile (`lease_s`), so that it may not write before it has taken that again."""
+    """The lease is lost meanwhile (`lease_s`), so the run ends before it writes anything more; the
+    next one takes the lease again and finishes the batch."""
     project.workload.run(40)
     with _back_after(gateway.daemon, OUTAGE_S):
         done = project.run("capture", "between_merges", how, str(gateway.daemon.group))
-    assert done.returncode in (0, 1), done.stderr[-4000:]
-    if done.returncode:
-        assert "lease" in done.stderr or "object store" in done.stderr, done.stderr[-6000:]
+    assert done.returncode == 1, done.stderr[-4000:]
+    assert "this run has lost the lease of its source" in done.stderr, done.stderr[-6000:]
     project.workload.run(3)
     assert project.told("capture")["capture"] == "applied"
     project.assert_equal()
