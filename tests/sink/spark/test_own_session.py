@@ -16,6 +16,7 @@ from pyspark import SparkContext
 from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
 from cdc_pipeline.config.spark_config import SQL_SETTINGS
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.lake.storage.storage_settings import SparkStorage
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.spark.own_session import users_session
@@ -45,12 +46,25 @@ def _capture(folder: Path) -> None:
     for one in (ours, new_session(ours)):
         assert {name: one.conf.get(name) for name in SQL_SETTINGS} == SQL_SETTINGS
     assert {name: users.conf.get(name) for name in module.OWN} == module.OWN, "it stays as it is"
+    _check_access(users)
     report = capture(config, cursors=MemoryCursorStore())
     assert report.outcome == "applied"
     rows = ours.read.format("delta").load(str(folder / "lake" / "shop" / "orders")).count()
     provider.stop()
     assert users.range(3).count() == 3, "it is not ours to stop"
     (folder / "rows").write_text(json.dumps(rows))
+
+
+def _check_access(users: Any) -> None:
+    """Hadoop's settings for an object store reach a Spark that runs already, secrets too."""
+    hadoop = users._jsc.hadoopConfiguration()
+    for number, spark in enumerate((SparkConfig(session=f"{PATH}:session"), SparkConfig())):
+        settings = {"spark.hadoop.fs.s3a.endpoint": f"https://store-{number}:9000"}
+        storage = SparkStorage("s3", settings, {"fs.s3a.secret.key": f"s3cr3t-{number}"})
+        session: Any = SparkProvider(spark, storage).session()
+        assert hadoop.get("fs.s3a.endpoint") == f"https://store-{number}:9000"
+        assert hadoop.get("fs.s3a.secret.key") == f"s3cr3t-{number}"
+        assert "s3cr3t" not in str(session.sql("SET").collect())
 
 
 @pytest.mark.whole
