@@ -47,6 +47,14 @@ test-machine: setup
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
+	@$(BIN)/python -m tests.cluster.install || true  # its tests skip, and say why
+
+.PHONY: cluster-test
+cluster-test: setup ## a Spark cluster, an S3 server and PostgreSQL as processes of this machine; killed at every fault point (Go, PostgreSQL; 8 GB of memory)
+	@$(BIN)/python -m tests.servers.install mysql
+	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
+	@$(BIN)/python -m tests.cluster.install
+	@CLUSTER_SWEEP=1 REAL_STORE=1 $(BIN)/python -m pytest tests/cluster tests/lake/storage $(PYTEST_ARGS)
 
 .PHONY: torture
 torture: setup ## every type and event at its edges, on both real servers

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cdc_pipeline.config.target_config import Section
 
@@ -78,6 +78,8 @@ _OF_START: Final = re.compile(
     r"spark\.(driver|submit|yarn\.dist)\..*|spark\.(jars|files|archives)(\..*)?|spark\..*(extra|"
     r"default)JavaOptions"
 )
+# As the entry points of Python packages are written.
+_FUNCTION: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -96,10 +98,15 @@ def _may_be_named(name: str) -> str:
 
 class SparkConfig(Section):
     """The Spark session that merges. Settings are passed unchanged and override the project's own,
-    except for those of `SQL_SETTINGS`."""
+    except for those of `SQL_SETTINGS`.
+
+    `session` names a function that returns a session that already runs, ``module:function``; that
+    has settings of its own.
+    """
 
     master: str = "local[*]"
     driver_memory: str = "2g"
+    session: Annotated[str, Field(pattern=_FUNCTION)] | None = None
     settings: dict[Annotated[str, AfterValidator(_may_be_named)], str] = Field(
         default_factory=dict, repr=False
     )
@@ -116,8 +123,21 @@ class SparkConfig(Section):
                 )
         return value
 
+    @model_validator(mode="after")
+    def _one_spark(self) -> SparkConfig:
+        others = sorted(self.model_fields_set - {"session"})
+        if self.session is not None and others:
+            raise ValueError(
+                f"session and {' and '.join(others)} exclude each other, because a session that "
+                f"already runs has its own; remove one of them"
+            )
+        return self
+
     @property
     def is_local(self) -> bool:
         """Return whether executors are threads of the driver: only for the masters `local` and
-        `local[...]`."""
+        `local[...]`, and never for a session of the user's, which is known only once it is asked
+        for."""
+        if self.session is not None:
+            return False
         return self.master == "local" or self.master.startswith("local[")

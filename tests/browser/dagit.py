@@ -29,6 +29,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCATION = "cdc_pipeline"
+REPOSITORY = "__repository__"
 START_DEADLINE_S = 120
 RUN_DEADLINE_S = 400
 _STOP_DEADLINE_S = 15
@@ -71,6 +72,54 @@ def copy_project(to: Path) -> Path:
     shop["source"]["directory"] = str((ROOT / "jobs" / shop["source"]["directory"]).resolve())
     (to / "jobs" / "shop.yaml").write_text(yaml.safe_dump(shop), encoding="utf-8")
     return to
+
+
+def ask(url: str, query: str, variables: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """The data of an answer to `query` by the Dagster at `url`. One with errors fails the test."""
+    request = urllib.request.Request(
+        f"{url}/graphql",
+        json.dumps({"query": query, "variables": dict(variables or {})}).encode(),
+        {"content-type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            told = json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{error}: {error.read().decode(errors='replace')[:2000]}") from error
+    assert "errors" not in told, told["errors"]
+    data: dict[str, Any] = told["data"]
+    return data
+
+
+def is_loaded(url: str) -> bool:
+    """Whether the Dagster at `url` answers and has loaded the project."""
+    try:
+        found = ask(
+            url, "{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }"
+        )
+    except OSError:
+        return False
+    entries = found["workspaceOrError"].get("locationEntries", [])
+    return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
+
+
+def launch(
+    url: str,
+    job: str,
+    run_config: Mapping[str, object],
+    selection: Mapping[str, object] | None = None,
+) -> str:
+    """Launch a job, or assets and checks of it, as a page does. The run's id."""
+    selector = {
+        "repositoryLocationName": LOCATION,
+        "repositoryName": REPOSITORY,
+        "jobName": job,
+        **(selection or {}),
+    }
+    params = {"selector": selector, "mode": "default", "runConfigData": run_config}
+    answer = ask(url, _LAUNCH, {"params": params})["launchRun"]
+    assert answer["__typename"] == "LaunchRunSuccess", answer
+    return str(answer["run"]["runId"])
 
 
 class Dagit:
@@ -151,22 +200,8 @@ class Dagit:
         self._process = None
 
     def graphql(self, query: str, variables: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """The data of an answer to `query`. An answer with errors fails the test."""
-        request = urllib.request.Request(
-            f"{self.url}/graphql",
-            json.dumps({"query": query, "variables": dict(variables or {})}).encode(),
-            {"content-type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                told = json.load(answer)
-        except urllib.error.HTTPError as error:
-            raise AssertionError(
-                f"{error}: {error.read().decode(errors='replace')[:2000]}"
-            ) from error
-        assert "errors" not in told, told["errors"]
-        data: dict[str, Any] = told["data"]
-        return data
+        """See `ask`."""
+        return ask(self.url, query, variables)
 
     def launch(self, *, job: str, step: str, config: Mapping[str, object]) -> str:
         """Launch `job` with `config` for its step, as the launchpad does, and wait for success. The
@@ -188,16 +223,7 @@ class Dagit:
     def _launched(
         self, job: str, selection: Mapping[str, object], run_config: Mapping[str, object]
     ) -> str:
-        selector = {
-            "repositoryLocationName": LOCATION,
-            "repositoryName": "__repository__",
-            "jobName": job,
-            **selection,
-        }
-        params = {"selector": selector, "mode": "default", "runConfigData": run_config}
-        answer = self.graphql(_LAUNCH, {"params": params})["launchRun"]
-        assert answer["__typename"] == "LaunchRunSuccess", answer
-        run_id = str(answer["run"]["runId"])
+        run_id = launch(self.url, job, run_config, selection)
         deadline = time.monotonic() + RUN_DEADLINE_S
         while (status := self.graphql(_RUN, {"id": run_id})["runOrError"]["status"]) != "SUCCESS":
             assert status not in ("FAILURE", "CANCELED"), self.graphql(_FAILURES, {"id": run_id})
@@ -219,14 +245,7 @@ class Dagit:
             assert self._process.poll() is None, (
                 f"dagster dev ended with {self._process.returncode}\n{self._log_end()}"
             )
-            try:
-                loaded = self.graphql(
-                    "{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }"
-                )
-            except (OSError, urllib.error.URLError):
-                loaded = {}
-            entries = loaded.get("workspaceOrError", {}).get("locationEntries", [])
-            if entries and all(entry["loadStatus"] == "LOADED" for entry in entries):
+            if is_loaded(self.url):
                 return
             assert time.monotonic() < deadline, (
                 f"no answer after {START_DEADLINE_S} s\n{self._log_end()}"

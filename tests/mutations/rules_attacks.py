@@ -108,6 +108,15 @@ _K20: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K20",
+        "so has one beside a session of the user's",
+        "sink/spark/session.py",
+        "return new_session(users)",
+        "return users.newSession()",
+        "sink/spark/test_own_session.py::test_k20_a_capture_in_a_session_of_the_users",
+        spark=True,
+    ),
+    Mutation(
+        "K20",
         "a lake's path is no pattern",
         "config/storage_config.py",
         "    if odd:\n",

@@ -55,13 +55,13 @@ class Store:
     def make_folder(self, path: object) -> None:
         """Make the object by which a console, or Hadoop, shows an empty folder."""
         bucket, _, key = str(path).removeprefix("s3a://").partition("/")
-        _client(self.endpoint).put_object(Bucket=bucket, Key=f"{key}/", Body=b"")
+        s3_client(self.endpoint).put_object(Bucket=bucket, Key=f"{key}/", Body=b"")
 
     def all_keys(self, path: object) -> list[str]:
         """Every object below a folder, those that stand for folders included."""
         bucket, _, key = str(path).removeprefix("s3a://").partition("/")
         pages = (
-            _client(self.endpoint)
+            s3_client(self.endpoint)
             .get_paginator("list_objects_v2")
             .paginate(Bucket=bucket, Prefix=f"{key}/")
         )
@@ -86,18 +86,20 @@ def running_store(folder: Path) -> Iterator[Store]:
     try:
         assert process.stdout is not None
         endpoint = f"http://127.0.0.1:{int(process.stdout.readline())}"
-        _make_bucket(endpoint, "lakes")
+        make_bucket(endpoint, "lakes")
         yield Store(endpoint, "lakes", log)
     finally:
         process.kill()
         process.communicate()
 
 
-def _make_bucket(endpoint: str, bucket: str) -> None:
-    _client(endpoint).create_bucket(Bucket=bucket)
+def make_bucket(endpoint: str, bucket: str) -> None:
+    """Make a bucket in the store at `endpoint`."""
+    s3_client(endpoint).create_bucket(Bucket=bucket)
 
 
-def _client(endpoint: str) -> Any:
+def s3_client(endpoint: str) -> Any:
+    """boto3's client of the store at `endpoint`, as the account that may do all."""
     import boto3
 
     return boto3.client(

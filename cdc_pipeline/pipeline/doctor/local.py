@@ -18,6 +18,7 @@ from cdc_pipeline.pipeline.wiring import spill_directory
 from cdc_pipeline.sink.probe import file_system
 from cdc_pipeline.sink.spark.jars import DELTA, JAR_SETS, complete_jars
 from cdc_pipeline.sink.spark.java import find_java_home, java_version
+from cdc_pipeline.sink.spark.spark_home import find_spark_home
 
 _PACKAGE: Final = "cdc-pipeline"
 _PYTHON: Final = (3, 11)
@@ -69,14 +70,24 @@ def _packages(_context: Context) -> Iterator[Verdict]:
     yield ok(f"{', '.join(fine)}")
 
 
-def _java(_context: Context) -> Iterator[Verdict]:
-    home = find_java_home()
+def _java(context: Context) -> Iterator[Verdict]:
+    users = context.config.sink.spark.session
+    if users is not None:
+        yield ok(f"Spark and Java are those of {users} (sink.spark.session)")
+        return
+    home, spark_home = find_java_home(), find_spark_home()
     version = java_version(home)
-    yield ok(f"Java {version} in {home}" if version else f"Java of {home}")
+    yield ok(
+        (f"Java {version} in {home}" if version else f"Java of {home}") + f"; Spark in {spark_home}"
+    )
 
 
-def _jars(_context: Context) -> Iterator[Verdict]:
-    yield from not_complete(DELTA)
+def _jars(context: Context) -> Iterator[Verdict]:
+    users = context.config.sink.spark.session
+    if users is None:
+        yield from not_complete(DELTA)
+    else:
+        yield ok(f"those of {users} (sink.spark.session)")
 
 
 def not_complete(jar_set: str) -> Iterator[Verdict]:
@@ -97,7 +108,8 @@ def not_complete(jar_set: str) -> Iterator[Verdict]:
 
 def _memory(context: Context) -> Iterator[Verdict]:
     total, free = _memory_bytes()
-    driver = memory_bytes(context.config.sink.spark.driver_memory)
+    spark = context.config.sink.spark
+    driver = 0 if spark.session is not None else memory_bytes(spark.driver_memory)
     store = context.config.store
     ring = 0 if store.kind == "file" else store.ring_events * store.memory_unit_bytes
     wanted = driver + ring + (512 << 20)

@@ -39,7 +39,8 @@ from typing import Final
 from cdc_pipeline.errors import CdcError, RuntimeSetupError
 from cdc_pipeline.sink.spark.java import cache_folder, find_java_home
 
-_COORDINATES: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+DELTA_VERSION: Final = "4.4.0"
+_COORDINATES: Final = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 HADOOP_VERSION: Final = "3.5.0"  # of pyspark 4.2
 _AWS_SDK_VERSION: Final = "2.35.4"  # that Hadoop's connector was built with
 IVY_SETTINGS_VARIABLE: Final = "CDC_PIPELINE_IVY_SETTINGS"

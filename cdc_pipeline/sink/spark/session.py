@@ -5,7 +5,10 @@ Rules:
 - The settings of `SparkConfig` override the project's own, except for `SQL_SETTINGS`: those hold in
   every session, and every session besides the first one is made by `new_session` (K20).
 - A session that already runs in this process, such as a notebook's, stays as it is: ours is created
-  beside it.
+  beside it. So does one that the user's own function returns (`own_session`), whose settings hold
+  beside `SQL_SETTINGS`. Only Hadoop's settings for the lake's object store join its Spark's.
+- SPARK_HOME is used if its Spark is of pyspark's version, and refused otherwise: it was set on
+  purpose.
 - Settings that may be secret are never in the JVM's arguments: they are passed once it runs (K26:
   other users can list arguments).
 - The number of shuffle partitions follows from the cores: Spark's default of 200 costs more than a
@@ -36,6 +39,8 @@ from cdc_pipeline.lake.storage.storage_settings import SparkStorage, spark_stora
 from cdc_pipeline.sink.spark import class_archive
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home
+from cdc_pipeline.sink.spark.own_session import users_session
+from cdc_pipeline.sink.spark.spark_home import find_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,27 +123,29 @@ class SparkProvider:
                 self._warehouse = None
 
     def _start(self) -> Any:
-        os.environ["JAVA_HOME"] = str(find_java_home())
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        import pyspark
         from pyspark import SparkContext
-        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
 
-        # The machine's SPARK_HOME may be another version than the imported package.
-        os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+        context: Any = SparkContext
+        if self._config.session is not None:
+            self._is_guest = True
+            users = users_session(self._config.session)
+            _pass_to_hadoop(users, _hadoop_settings(self._storage))
+            return new_session(users)
+        self._is_guest = context._active_spark_context is not None
+        if not self._is_guest:
+            os.environ["JAVA_HOME"] = str(find_java_home())
+            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+            os.environ["SPARK_HOME"] = str(find_spark_home())
         self._warehouse = tempfile.TemporaryDirectory(prefix="cdc-pipeline-warehouse-")
         settings = session_settings(
             self._config, warehouse=self._warehouse.name, storage=self._storage
         )
-        context: Any = SparkContext
-        self._is_guest = context._active_spark_context is not None
         try:
-            session = (
-                _beside(SparkSession.builder.getOrCreate(), settings)
-                if self._is_guest
-                else _first(settings)
-            )
+            if self._is_guest:
+                session = _beside(SparkSession.builder.getOrCreate(), settings)
+            else:
+                session = _first(settings)
         except Exception as error:
             raise RuntimeSetupError(
                 "Spark does not start",
@@ -151,11 +158,7 @@ class SparkProvider:
             ) from None
         _set_sql(session)
         if not self._is_guest:
-            session.sparkContext.setLogLevel("ERROR")
-            for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-                # They print each failed query with the values in it; the error says what a reader
-                # needs.
-                PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+            _quieten(session)
         return session
 
 
@@ -192,17 +195,40 @@ def _first(settings: Mapping[str, str]) -> Any:
     return builder.getOrCreate()
 
 
+def _quieten(session: SparkSession) -> None:
+    """Keep a session of our own from printing failed queries with the values in them; the error
+    says what a reader needs."""
+    from pyspark.logger import PySparkLogger
+
+    session.sparkContext.setLogLevel("ERROR")
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 def _beside(running: Any, settings: Mapping[str, str]) -> Any:
     """Return another session of the Spark that this process runs, with the settings that a session
     can have."""
     made = running.newSession()
     module = getattr(getattr(made._jvm.org.apache.spark.sql.classic, "SparkSession$"), "MODULE$")
     module.applyModifiableSettings(made._jsparkSession, dict(settings))
-    hadoop = made.sparkContext._jsc.hadoopConfiguration()
-    for name, value in settings.items():
-        if name.startswith(_HADOOP) and is_secret(name, value):
-            hadoop.set(name.removeprefix(_HADOOP), value)
+    _pass_to_hadoop(made, settings)
     return made
+
+
+def _pass_to_hadoop(session: Any, settings: Mapping[str, str]) -> None:
+    """Give Hadoop its settings in a Spark that runs: they hold in all of its sessions."""
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for name, value in settings.items():
+        if name.startswith(_HADOOP):
+            hadoop.set(name.removeprefix(_HADOOP), value)
+
+
+def _hadoop_settings(storage: SparkStorage | None) -> dict[str, str]:
+    """Return the settings for the lake's object store, secrets included."""
+    if storage is None:
+        return {}
+    secrets = {_HADOOP + name: value for name, value in storage.secrets.items()}
+    return {**storage.settings, **secrets}
 
 
 def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
@@ -295,12 +321,7 @@ def session_settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **_REMEMBERED,
-        **(storage.settings if storage is not None else {}),
-        **(
-            {_HADOOP + name: value for name, value in storage.secrets.items()}
-            if storage is not None
-            else {}
-        ),
+        **_hadoop_settings(storage),
         **config.settings,
         **jars,
         **SQL_SETTINGS,

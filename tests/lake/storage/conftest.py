@@ -1,20 +1,30 @@
-"""One store for the tests of this folder; each test has a lake of its own in it."""
+"""One store for the tests of this folder; each test has a lake of its own in it.
+
+With REAL_STORE set, which `make cluster-test` does, it is a real S3 server.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cdc_pipeline.lake.paths import LakePaths
+from tests.cluster.gateway import running_gateway
 from tests.support.object_store import Store, running_store
 
 
 @pytest.fixture(scope="package")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with running_store(tmp_path_factory.mktemp("store")) as found:
-        yield found
+    folder = tmp_path_factory.mktemp("store")
+    if os.environ.get("REAL_STORE"):
+        with running_gateway(folder) as gateway:
+            yield gateway.store
+    else:
+        with running_store(folder) as found:
+            yield found
 
 
 @pytest.fixture

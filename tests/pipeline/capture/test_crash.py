@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import subprocess
-from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +28,7 @@ from tests.support import crash_child
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.crash_children import run_child
+from tests.support.lake_log import assert_each_batch_once, cuts_of
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
@@ -110,26 +110,10 @@ class Project:
         (self.jobs / "bank.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
     def cuts(self) -> list[Cut]:
-        folder = self.lake / "_cdc" / "bank" / "cuts"
-        return [
-            Cut.model_validate_json(file.read_text(encoding="utf-8"))
-            for file in sorted(folder.glob("*.json"))
-        ]
+        return cuts_of(self.lake, "bank")
 
     def assert_each_batch_once(self) -> None:
-        """Delta's own log: no transaction version appears twice in a table; the cuts are numbered
-        without a gap."""
-        cuts = self.cuts()
-        assert [cut.batch_number for cut in cuts] == list(range(1, len(cuts) + 1))
-        for log in self.lake.glob("*/*/_delta_log"):
-            versions = Counter(
-                (action["txn"]["appId"], action["txn"]["version"])
-                for commit in sorted(log.glob("*.json"))
-                for action in map(json.loads, commit.read_text(encoding="utf-8").splitlines())
-                if "txn" in action
-            )
-            assert versions
-            assert set(versions.values()) == {1}, log
+        assert_each_batch_once(self.lake, "bank")
 
     def assert_intervals_join(self) -> None:
         """The cursor's materializations cover the log without a gap; one that a crash had kept back

@@ -154,6 +154,19 @@ def test_what_this_machine_lacks_is_told(
     assert not (tmp_path / "cache").exists()
 
 
+def test_of_a_session_of_the_users_neither_java_nor_jars_are_looked_for(
+    journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
+    monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path / "cache"))
+    spark = {"session": "ours.spark:session"}
+    config = _config(tmp_path, sink={"lake_path": tmp_path / "lake", "spark": spark})
+    found = diagnosis(config, areas=["local"])
+    assert is_fine(found, "Java")
+    assert is_fine(found, "jars")
+    assert "how much a run takes" in only(found, "memory").what
+
+
 def test_object_stores_are_examined_by_their_settings(tmp_path: Path) -> None:
     from cdc_pipeline.pipeline.doctor import lake
     from cdc_pipeline.pipeline.doctor.context import Context

@@ -1,0 +1,142 @@
+"""Use a Spark session that the user's program has started (`sink.spark.session`).
+
+Rules:
+- The function is imported and called once, when a run first needs Spark; a run that has nothing to
+  write never calls it.
+- The session is the user's: it is neither changed nor stopped. A run works in sessions beside it,
+  which share its Spark context and have settings of their own (K20).
+- What those cannot set, the session must have: a driver JVM in this process, for commits that
+  Delta's Python functions do not offer, Delta of the version that this package was built with, and
+  its SQL extension and catalog. What is missing is reported before anything is written.
+
+Whoever may write the configuration decides which code runs, by `session` as by `settings` (jars)
+and by ``jobs/definitions.py``; so this adds no authority.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.sink.spark.jars import DELTA_VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTING: Final = "sink.spark.session"
+_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_NEXT_STEP: Final = "see docs/spark.md for what the session needs"
+
+
+def users_session(path: str) -> SparkSession:
+    """Return the session that the function at `path`, ``module:function``, returns.
+
+    Raises:
+        RuntimeSetupError: there is no such function, it failed, or its session lacks something.
+    """
+    try:
+        found = _function(path)()
+    except RuntimeSetupError:
+        raise
+    except Exception as error:
+        raise RuntimeSetupError(
+            f"{path} did not return a Spark session",
+            setting=SETTING,
+            got=type(error).__name__,  # its text is another program's, and may hold anything (K26)
+            next_step=f"call {path.replace(':', '.')} in a Python of this environment and fix it",
+        ) from None
+    _check(found, path)
+    session: SparkSession = found
+    return session
+
+
+def _function(path: str) -> Callable[[], Any]:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise RuntimeSetupError(
+            f"{path} cannot be imported",
+            setting=SETTING,
+            expected="module:function, of a module that this Python can import",
+            got=str(error),
+            next_step=f"install the package of {module}, or put its folder on PYTHONPATH",
+        ) from None
+    if not callable(found):
+        raise RuntimeSetupError(
+            f"{path} is not a function",
+            setting=SETTING,
+            expected="a function without parameters that returns a SparkSession",
+            got=type(found).__name__,
+            next_step="name the function that makes or returns the session",
+        )
+    function: Callable[[], Any] = found
+    return function
+
+
+def _check(session: Any, path: str) -> None:
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    kind = type(session)
+    if kind.__module__.startswith("pyspark.sql.connect"):
+        raise _lacks(
+            path,
+            "a session of Spark Connect cannot commit batches",
+            expected="a classic session, whose driver runs in this process: commits go through "
+            "Delta's log in the driver's JVM, which Spark Connect does not give access to",
+            got=f"{kind.__module__}.{kind.__name__}",
+            next_step="run cdc_pipeline where the driver runs (a job of the cluster, or "
+            "spark-submit), and build the session there without remote()",
+        )
+    if not isinstance(session, SparkSession):
+        raise _lacks(path, "it returned no SparkSession", expected="a SparkSession", got=kind)
+    if _minor(session.version) != _minor(pyspark.__version__):
+        raise _lacks(
+            path,
+            "its Spark has another version than this Python's pyspark",
+            expected=f"Spark {_minor(pyspark.__version__)}",
+            got=session.version,
+        )
+    for name, wanted in (
+        ("spark.sql.extensions", _EXTENSION),
+        ("spark.sql.catalog.spark_catalog", _CATALOG),
+    ):
+        value = session.conf.get(name, None) or ""
+        if wanted not in value.split(","):
+            raise _lacks(path, f"its session lacks {name}", expected=wanted, got=value or "not set")
+    delta = _delta_version(session)
+    if _minor(delta) != _minor(DELTA_VERSION):
+        raise _lacks(
+            path,
+            "its session has another Delta than the one that this package commits with",
+            expected=f"Delta {_minor(DELTA_VERSION)} of io.delta",
+            got=delta or "no Delta in its jars",
+        )
+
+
+def _delta_version(session: Any) -> str:
+    """Return the version of Delta in the driver's JVM; "" if that has none."""
+    try:
+        return str(getattr(session._jvm.io.delta, "package").VERSION())  # noqa: B009 - Scala's
+    except TypeError:  # py4j takes what is no class for a package, which cannot be called
+        return ""
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _lacks(
+    path: str, what: str, *, expected: str, got: object, next_step: str = _NEXT_STEP
+) -> RuntimeSetupError:
+    return RuntimeSetupError(
+        f"{path} cannot be used: {what}",
+        setting=SETTING,
+        expected=expected,
+        got=got,
+        next_step=next_step,
+    )

@@ -1,0 +1,34 @@
+"""What a lake's own logs say of its batches, read from a folder."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from cdc_pipeline.lake.records import Cut
+
+
+def cuts_of(lake: Path, source: str) -> list[Cut]:
+    """The cuts of a source, in their order."""
+    folder = lake / "_cdc" / source / "cuts"
+    return [
+        Cut.model_validate_json(file.read_text(encoding="utf-8"))
+        for file in sorted(folder.glob("*.json"))
+    ]
+
+
+def assert_each_batch_once(lake: Path, source: str) -> None:
+    """Delta's own log: no transaction version appears twice in a table; the cuts are numbered
+    without a gap."""
+    cuts = cuts_of(lake, source)
+    assert [cut.batch_number for cut in cuts] == list(range(1, len(cuts) + 1))
+    for log in lake.glob("*/*/_delta_log"):
+        versions = Counter(
+            (action["txn"]["appId"], action["txn"]["version"])
+            for commit in sorted(log.glob("*.json"))
+            for action in map(json.loads, commit.read_text(encoding="utf-8").splitlines())
+            if "txn" in action
+        )
+        assert versions
+        assert set(versions.values()) == {1}, log
