@@ -32,7 +32,7 @@ from cdc_pipeline.source.archive.files import (
     read_head,
     read_journal,
 )
-from cdc_pipeline.source.protocol import JournalInfo
+from cdc_pipeline.source.protocol import ArchivedPart, JournalInfo
 
 __all__ = ["ArchiveSource", "journal_files", "read_journal"]
 
@@ -169,6 +169,9 @@ class ArchiveSource:
             )
             if self._closed.is_set():
                 return
+
+    def archived(self, start: Position, end: Position) -> ArchivedPart:
+        return ArchivedPart(self.directory, start, end)
 
     def ends_closed(self, position: Position) -> bool:
         last_type = -1

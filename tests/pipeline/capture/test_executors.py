@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, raw_staging, uses_executors
+from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
 
 import cdc_pipeline
 from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows
@@ -20,14 +22,12 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Interval, Note
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.capture.commit import cursor_state
-from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, raw_staging, uses_executors
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.apply.executors import lack_of_executors
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
