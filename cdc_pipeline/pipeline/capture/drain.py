@@ -93,7 +93,8 @@ class Drain:
         self._transactions = 0
 
     def run(self) -> ReadResult:
-        """Read and drain the stretch; close store and source afterwards.
+        """Read and drain the stretch. If that fails, the source is closed: its reader may wait for
+        a server.
 
         Raises:
             CdcError: from reading, decoding or merging; what came before it is committed.
@@ -103,9 +104,12 @@ class Drain:
         reader.start()
         try:
             self._drain()
-        finally:
+        except BaseException:
             store.stop()
             self._stretch.section.source.close()
+            raise
+        finally:
+            store.stop()
             reader.join()
         return reader.result()
 

@@ -49,15 +49,15 @@ def lack_of_executors(session: SparkSession, paths: LakePaths) -> str:
 @contextmanager
 def _token(paths: LakePaths) -> Iterator[Path]:
     """Yield a file in the lake that holds its own name, for the time of the context."""
-    token = paths.staging_root / f"token-{uuid.uuid4().hex}"
+    token = paths.staging_root / f"token-{uuid.uuid4().hex}" / "token"
     storage = storage_of(token)
     storage.make_folder(token.parent)
     storage.put_if_absent(token, token.name.encode())
     try:
         yield token
     finally:
-        with suppress(OSError):
-            storage.remove(token)
+        with suppress(OSError):  # the next start removes it
+            storage.remove_tree(token.parent)
 
 
 def _answer(_task: str, *, token: Path) -> str:

@@ -156,6 +156,7 @@ class ArchiveSource:
         return ()
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+        assert not self._closed.is_set(), "a closed archive would look like an empty one"
         files = {journal_number(file.name): file for file in self._files()}
         first, last = journal_number(start.journal), journal_number(end.journal)
         for number in range(first, last + 1):

@@ -132,6 +132,9 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     cut = Cut.model_validate_json(inputs.cut) if inputs.cut else None
     cursor = CursorState.model_validate_json(inputs.cursor) if inputs.cursor else None
     shadows = {} if cursor is None else cursor.shadows
+    source = _SegmentSource(inputs)
+    if source.journal_created_s(task.journal) != task.journal_created_s:
+        raise _apart("another journal has taken its place in the archive")
     start = Position(task.journal, task.start, journal_created_s=task.journal_created_s)
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
     context = CaptureContext(
@@ -140,7 +143,7 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     run = _resolved(config, inputs, start, replace(start, offset=task.stop))
     stretch = open_stretch(
         context,
-        LogSection(run, _SegmentSource(inputs), TableFilter(config.tables), cursor),
+        LogSection(run, source, TableFilter(config.tables), cursor),
         targets=Targets(config, cut, shadows=shadows),
         parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
