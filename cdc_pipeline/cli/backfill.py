@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
     from cdc_pipeline.pipeline.backfill.backfill import BackfillReport
     from cdc_pipeline.pipeline.backfill.gap import GapReport
-    from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport
     from cdc_pipeline.pipeline.backfill.rebuild import RebuildReport
+    from cdc_pipeline.pipeline.capture.segments.division import Parallel
+    from cdc_pipeline.pipeline.report import ParallelReport
 
 
 @click.command("backfill")
@@ -118,7 +119,7 @@ def command(
     first, last = start_of(begin), end_of(end)
     from cdc_pipeline.cli.progress import ProgressObserver
     from cdc_pipeline.pipeline.backfill.backfill import backfill
-    from cdc_pipeline.pipeline.backfill.parallel import Parallel
+    from cdc_pipeline.pipeline.capture.segments.division import Parallel
 
     side_by_side = Parallel() if parallel else None
     if is_gap:

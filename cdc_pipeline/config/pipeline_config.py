@@ -256,9 +256,9 @@ class StoreConfig(Section):
 class BatchConfig(Section):
     """How much one get takes from the store, and how much one merge batch holds.
 
-    `decode` says where rows are decoded: in the `driver`, on Spark's `executors`, or (`auto`) on
-    the executors if the Spark master is not local, the run has at least `executors_bytes_min` of
-    the log to read, and they are able to.
+    `decode` says where archived journals are read: in the `driver`, on Spark's `executors` if they
+    are able to, or (`auto`) there if the Spark master is not local and the run has at least
+    `executors_bytes_min` of the log to read.
     """
 
     get_bytes: int = Field(default=16 << 20, ge=1)

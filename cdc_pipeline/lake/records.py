@@ -108,7 +108,7 @@ class StagedFile(_Plain):
 
 
 class RawFile(StagedFile):
-    """Rows events of one table at one schema version, for executors; `rows` counts events."""
+    """Undecoded rows events, in records of earlier versions."""
 
     source_schema: str  # `TableSchema` as JSON
     epoch: int  # K1
@@ -238,7 +238,7 @@ class RecordedTarget(_HasSpec):
     schema_steps: tuple[Step, ...] = ()
     replaces: str = ""  # app_id of the empty table that this one replaces (a recreated table)
     files: tuple[StagedFile, ...] = ()
-    raw_files: tuple[RawFile, ...] = ()
+    raw_files: tuple[RawFile, ...] = ()  # in records of earlier versions; now always decoded
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
@@ -254,8 +254,7 @@ class RecordedTarget(_HasSpec):
     # values that became NULL in their column, by column
     rescued: dict[str, int] = Field(default_factory=dict)
     rescued_rows: int = 0  # rows with such values
-    # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may
-    # be one.
+    # Keys that leave the target: deletes, and key updates.
     rows_gone: int = 0
     # It replaces the whole target; there are no rows, and no steps unless a RENAME brought it.
     content: RecordedContent | None = None

@@ -168,6 +168,23 @@ class TableReport(_Plain):
     partial: bool = False
 
 
+class ParallelReport(_Plain):
+    """What was read on executors, segment by segment.
+
+    Attributes:
+        bytes_parallel, bytes_sequential: of the journals.
+        tasks, batches: of the parallel part.
+        one_after_the_other: why parts were not decoded in parallel, each with the place where it
+            ends.
+    """
+
+    bytes_parallel: int = 0
+    bytes_sequential: int = 0
+    tasks: int = 0
+    batches: int = 0
+    one_after_the_other: tuple[str, ...] = ()
+
+
 class CaptureReport(_Plain):
     """Result of a run."""
 
@@ -197,6 +214,7 @@ class CaptureReport(_Plain):
     read_up_to: ReportPosition | None = None
     applied_up_to: ReportPosition | None = None  # what is committed: where the next run resumes
     oldest_needed: NeededPosition | None = None
+    parallel: ParallelReport | None = None  # what executors read; None: they were not asked to
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     spark_started: bool = False

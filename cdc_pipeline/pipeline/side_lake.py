@@ -20,6 +20,7 @@ from cdc_pipeline.config.storage_config import LakeUri
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.recovery import recover
 from cdc_pipeline.pipeline.report import CaptureReport
@@ -71,8 +72,11 @@ class SideLake:
         assert cursor is not None
         return cursor
 
-    def capture(self, bound: Bound | None = None) -> CaptureReport:
-        """Capture up to a place of the log; to the configuration's bound by default.
+    def capture(
+        self, bound: Bound | None = None, *, parallel: Parallel | None = None
+    ) -> CaptureReport:
+        """Capture up to a place of the log; to the configuration's bound by default. For `parallel`
+        see `capture.capture`.
 
         Raises:
             CdcError: see `capture.capture`.
@@ -81,6 +85,7 @@ class SideLake:
             self.config,
             cursors=self.cursors,
             bound=bound,
+            parallel=parallel,
             observer=self.observer,
             run_id=self.run_id,
         )

@@ -39,6 +39,7 @@ from cdc_pipeline.sink.probe import probe_delta, probe_lake
 from cdc_pipeline.sink.protocol import Applied, RowsWithin, TableVersion
 from cdc_pipeline.sink.replace.content import content_of, forget
 from cdc_pipeline.sink.spark.catalog import check_answers, register
+from cdc_pipeline.sink.spark.journal_tasks import run_tasks
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.time_limit import time_limit
 
@@ -52,6 +53,7 @@ class _DeltaTables:
         self._paths = paths
         self._config = config
         self._spark = spark
+        self._has_executors = False
 
     @property
     def spark_started(self) -> bool:
@@ -59,9 +61,15 @@ class _DeltaTables:
         return self._spark.started
 
     def lack_of_executors(self) -> str:
-        """Return why Spark's executors cannot run this package's code; empty if they can. Starts
-        the session."""
-        return lack_of_executors(self._spark.session())
+        """Return why Spark's executors cannot work for this process; empty if they can, and do so
+        from then on. Starts the session."""
+        lack = lack_of_executors(self._spark.session(), self._paths)
+        self._has_executors = not lack
+        return lack
+
+    def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
+        """Return the result of `work` for each task, computed on the executors."""
+        return run_tasks(self._spark.session(), tasks, work)
 
     def recover(self) -> None:
         """Undo commits that a power cut may have torn (K21)."""
@@ -125,6 +133,7 @@ class _DeltaTables:
                     properties=properties,
                     fixed=fixed,
                     check_lock=check_lock,
+                    run=self.run_tasks if self._has_executors else None,
                 ): t
                 for t in open_targets
             }

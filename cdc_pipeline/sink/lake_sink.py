@@ -74,9 +74,13 @@ class LakeSink:
         return self._tables.spark_started
 
     def lack_of_executors(self) -> str:
-        """Return why executors cannot run this package's code; empty if they can. Starts Spark, if
-        the sink has one."""
+        """Return why executors cannot work for this process; empty if they can, and do so from then
+        on. Starts Spark, if the sink has one."""
         return self._tables.lack_of_executors()
+
+    def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
+        """Return the result of `work` for each task, computed on executors."""
+        return self._tables.run_tasks(tasks, work)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -75,7 +75,15 @@ class Sink(Protocol):
         """Whether this sink's Spark session runs; False if it has none."""
 
     def lack_of_executors(self) -> str:
-        """Return why rows must be decoded in this process; empty if executors can do it."""
+        """Return why all work must be done in this process; empty if executors can share it, and
+        do so from then on."""
+
+    def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
+        """Return the result of `work` for each task, computed on executors, which import `work`.
+
+        Raises:
+            RuntimeSetupError: an executor failed.
+        """
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the source's lock: be its only writer.
@@ -200,6 +208,8 @@ class Tables(Protocol):
     def spark_started(self) -> bool: ...
 
     def lack_of_executors(self) -> str: ...
+
+    def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]: ...
 
     def recover(self) -> None:
         """Undo what a power cut may have torn (K21); called as soon as the lock is held."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from cdc_pipeline.binlog.chunk import Chunk
@@ -40,6 +41,19 @@ class PlacedCatalog:
 
     catalog: Catalog
     last_ddl: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPart:
+    """The part of a read that lies in a directory of journals.
+
+    Attributes:
+        start, end: in the archive; the read goes on behind `end` if that is before its own end.
+    """
+
+    directory: Path
+    start: Position
+    end: Position
 
 
 class Source(Protocol):
@@ -118,6 +132,13 @@ class Source(Protocol):
 
         Raises:
             BinlogError, SourceError: with journal and offset; everything before was delivered.
+        """
+
+    def archived(self, start: Position, end: Position) -> ArchivedPart | None:
+        """Return the part of `chunks` that is read from files; None if a server sends all of it.
+
+        Raises:
+            SourceError, BinlogError: as `chunks`.
         """
 
     def ends_closed(self, position: Position) -> bool:

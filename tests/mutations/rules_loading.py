@@ -20,6 +20,7 @@ _RANGES: Final = "source/rows/test_key_ranges.py::"
 _READER: Final = "source/rows/test_table_reader.py::"
 _INTO: Final = "pipeline/backfill/test_into.py::"
 _PARALLEL: Final = "pipeline/backfill/test_parallel.py::"
+_EXECUTORS: Final = "pipeline/capture/test_executors.py::"
 _GAP: Final = "pipeline/backfill/test_gap.py::test_k18_a_gap_of_a_changelog_is_filled_once"
 _REBUILD: Final = "pipeline/backfill/test_rebuild.py::"
 _VERIFY: Final = "pipeline/verify/test_end_to_end.py::"
@@ -273,21 +274,53 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _REBUILD + "test_k18_a_rebuild_that_would_be_partial_is_refused",
     ),
     Mutation(
-        "K18", "a DDL of the tables is read alone", "pipeline/backfill/pieces.py",
+        "K18", "a DDL of the tables is read alone", "pipeline/capture/segments/pieces.py",
         "            for group in one.alone\n", "            for group in one.alone[:0]\n",
         _PARALLEL + "test_k5_k8_what_spans_journals_is_read_one_after_the_other",
     ),
     Mutation(
-        "K18", "a prepared transaction and its end are in one piece", "pipeline/backfill/pieces.py",
+        "K18", "a prepared transaction and its end are in one piece", "pipeline/capture/segments/pieces.py",
         "_Gap(prepared.pop(group.xid, at), _At(number, group.stop)",
         "_Gap(at, _At(number, group.stop)",
         _PARALLEL + "test_k5_k8_what_spans_journals_is_read_one_after_the_other",
     ),
     Mutation(
         "K18", "a journal whose end is not proved is read one after the other",
-        "pipeline/backfill/pieces.py",
+        "pipeline/capture/segments/pieces.py",
         "        if not one.is_closed or one.failed:\n", "        if one.failed:\n",
         _PARALLEL + "test_k5_k8_what_spans_journals_is_read_one_after_the_other",
+    ),
+    Mutation(
+        "K2", "what executors staged is there before a record names it",
+        "pipeline/capture/segments/parallel.py",
+        "        if not storage_of(lake / file.path).exists(lake / file.path):\n", "        if False:\n",
+        _EXECUTORS + "test_k2_what_executors_staged_elsewhere_is_not_recorded",
+    ),
+    Mutation(
+        "K1", "the GTIDs of all segments are executed", "pipeline/capture/segments/join.py",
+        "    for result in results:\n        found =", "    for result in results[-1:]:\n        found =",
+        _EXECUTORS + "test_k1_k13_segments_end_in_the_lake_that_one_reader_makes",
+    ),
+    Mutation(
+        "K13", "the schema history learns what tasks saw", "pipeline/capture/segments/parallel.py",
+        "            for seen in result.observed:\n", "            for seen in ():\n",
+        _EXECUTORS + "test_k1_k13_segments_end_in_the_lake_that_one_reader_makes",
+    ),
+    Mutation(
+        "K14", "a salt stays in its process", "pipeline/capture/segments/parallel.py",
+        'update={"masks": without_salts(rule.masks)}', "update={}",
+        _EXECUTORS + "test_k14_k26_tasks_get_no_salt_and_leave_hashed_columns_to_the_driver",
+    ),
+    Mutation(
+        "K14", "nothing is hashed without a salt", "pipeline/targets/masks.py",
+        "    if not salt:\n", "    if False:\n",
+        _EXECUTORS + "test_k14_k26_tasks_get_no_salt_and_leave_hashed_columns_to_the_driver",
+    ),
+    Mutation(
+        "K24", "a task reads the journal that was surveyed", "pipeline/capture/segments/segment.py",
+        "    if source.journal_created_s(task.journal) != task.journal_created_s:\n",
+        "    if False:\n",
+        _EXECUTORS + "test_k24_a_task_refuses_another_journal_of_the_same_name",
     ),
     Mutation(
         "K18", "a gap that was filled is not filled again", "pipeline/backfill/gap.py",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import numpy as np
@@ -94,94 +94,6 @@ class _Sums:
     after_bytes: NDArray[np.int64]
     before_nulls: NDArray[np.int64]
     after_nulls: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class CountedRows:
-    """Counts of rows events, without their values.
-
-    Attributes:
-        inserted, updated, deleted: changes of each kind.
-        all_present: True if every image that an op has contains every column.
-        has_invalid: True if a checked column has a value that its Arrow type cannot hold.
-    """
-
-    inserted: int
-    updated: int
-    deleted: int
-    all_present: bool
-    has_invalid: bool
-
-
-def count_rows(
-    pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at: Sequence[int] = ()
-) -> CountedRows:
-    """Count the changes in rows events of one table: only the walk of `decode_rows`.
-
-    Args:
-        look_at: indexes of columns whose values are checked; no other values are gathered.
-
-    Raises:
-        as `decode_rows`.
-    """
-    _scratch.reset()
-    rules = width_rules(schema)
-    pieces = _joined_pieces(pieces)
-    columns = len(rules)
-    sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
-    counts = np.zeros(256, np.int64)
-    blocks: list[Block] = []
-    all_present = True
-    rows = 0
-    located = [_locate(piece, schema) for piece in pieces]
-    has_before = any(bool((one.ops != INSERT).any()) for one in located)
-    has_after = any(bool((one.ops != DELETE).any()) for one in located)
-    for piece, bodies in zip(pieces, located, strict=True):
-        walked = _walk(
-            piece,
-            bodies,
-            schema,
-            rules,
-            sums,
-            has_before=has_before,
-            has_after=has_after,
-            first_row=rows,
-        )
-        for block in walked.blocks:
-            counts += np.bincount(walked.ops[block.events], minlength=256)
-        rows += sum(block.rows for block in walked.blocks)
-        blocks += walked.blocks
-        befores = walked.before_bits[walked.ops != INSERT]
-        afters = walked.after_bits[walked.ops != DELETE]
-        all_present &= _is_full(befores, columns) and _is_full(afters, columns)
-    invalid: list[InvalidValue] = []
-    chosen = list(look_at)
-    if rows and chosen:
-        part = replace(
-            schema, columns=tuple(schema.columns[index] for index in chosen), primary_key=()
-        )
-        of_part = [
-            replace(block, before=block.before[chosen], after=block.after[chosen])
-            for block in blocks
-        ]
-        for image, present, value_bytes, nulls in (
-            ("before", has_before, sums.before_bytes, sums.before_nulls),
-            ("after", has_after, sums.after_bytes, sums.after_nulls),
-        ):
-            build_columns(
-                part,
-                of_part,
-                image=image,
-                rows=rows,
-                present=present,
-                value_bytes=value_bytes[chosen],
-                nulls=nulls[chosen],
-                rules=rules[chosen],
-                is_mariadb=pieces[0].chunk.journal_format.is_mariadb,
-                invalid=invalid,
-            )
-    inserted, updated, deleted = (int(counts[op]) for op in (INSERT, UPDATE, DELETE))
-    return CountedRows(inserted, updated, deleted, all_present, bool(invalid))
 
 
 def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: int) -> DecodedRows:

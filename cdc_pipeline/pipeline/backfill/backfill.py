@@ -31,11 +31,12 @@ from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text
-from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
+from cdc_pipeline.pipeline.backfill.parallel import fill_in_parallel
+from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.pipeline.capture.summary import RunSummary, batches_text
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.plan.limits import executed_before
-from cdc_pipeline.pipeline.report import CaptureReport, ReportPosition, TableReport
+from cdc_pipeline.pipeline.report import CaptureReport, ParallelReport, ReportPosition, TableReport
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.search import search_by_time

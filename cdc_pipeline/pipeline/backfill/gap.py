@@ -31,8 +31,8 @@ from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.backfill.backfill import last_of
 from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
 from cdc_pipeline.pipeline.backfill.rebuild import with_archive
-from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
 from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.segments.segment import SegmentCommitter, SegmentResult
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.observer import RunObserver

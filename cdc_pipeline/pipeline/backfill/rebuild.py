@@ -51,14 +51,15 @@ from cdc_pipeline.lake.loads import (
 )
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
-from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
+from cdc_pipeline.pipeline.backfill.parallel import fill_in_parallel
 from cdc_pipeline.pipeline.capture.commit import cursor_state
+from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.pipeline.load.finish import Finish
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.side import LoadLake, side_config
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import LoadSelection, choose
-from cdc_pipeline.pipeline.report import ReportPosition
+from cdc_pipeline.pipeline.report import ParallelReport, ReportPosition
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.side_lake import SideLake
 from cdc_pipeline.pipeline.wiring import build_sink, build_source

@@ -20,14 +20,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.pipeline.capture.catch_up import catch_up, catch_up_selected
 from cdc_pipeline.pipeline.capture.commit import Committer, cursor_state
 from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.pipeline.capture.resume import resume
+from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
 from cdc_pipeline.pipeline.capture.summary import RunState, report_of
 from cdc_pipeline.pipeline.capture.suspension import check_suspended
@@ -40,7 +43,7 @@ from cdc_pipeline.pipeline.plan.server_switch import overlap_of
 from cdc_pipeline.pipeline.plan.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.publish import cursor_metadata, empty_interval, start_metadata
-from cdc_pipeline.pipeline.report import CaptureReport
+from cdc_pipeline.pipeline.report import CaptureReport, ParallelReport
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.wiring import build_dump_errors, build_sink, build_source
@@ -66,6 +69,7 @@ def capture(
     run_id: str = "",
     tables: Sequence[str] | None = None,
     sink: Sink | None = None,
+    parallel: Parallel | None = None,
 ) -> CaptureReport:
     """Capture from the cursor to the bound, and bring the lake's tables up to it.
 
@@ -77,6 +81,7 @@ def capture(
         run_id: of the orchestrator's run, kept in the records.
         tables: only catch these up, if they are suspended; the cursor does not move (K4).
         sink: in place of the configuration's own; its creator hears of its fault points.
+        parallel: read an archive on executors so divided, whatever `batch.decode` says.
 
     Raises:
         LockError: another capture of this source is running.
@@ -103,19 +108,25 @@ def capture(
         if tables is not None:
             return catch_up_selected(context, state, tables, server=server, started=started)
         with closing(build_source(server.config)) as source:
-            bound = bound or config.bound
+            bound, in_parallel = bound or config.bound, None
             resolved = _plan(
                 context, state, bound, source=source, server=server, dump_errors=dump_errors
             )
             if resolved.start.order != resolved.end.order:
                 on_position = FailbackPositions(dumped, acked).persist
-                state = _read_and_drain(
-                    context, state, resolved, source=source, on_position=on_position
+                state, in_parallel = _read(
+                    context,
+                    state,
+                    resolved,
+                    source=source,
+                    parallel=parallel,
+                    on_position=on_position,
                 )
             else:
                 state = _hold_start(context, state, resolved, source=source)
         state = catch_up(context, state, state.suspended_before, server=server)
         report = report_of(context, state, resolved, read=dumped.latest(), started=started)
+        report = report.model_copy(update={"parallel": in_parallel})
         check_suspended(state.cursor)
         _check_matched(config, state, resolved)
         return report
@@ -154,15 +165,39 @@ def _plan(
 # -- read, interpret, stage, publish ---------------------------------------------------------------
 
 
-def _read_and_drain(
+def _read(
     context: CaptureContext,
     state: RunState,
     resolved: ResolvedRun,
     *,
     source: Source,
+    parallel: Parallel | None,
+    on_position: Callable[[Position], None],
+) -> tuple[RunState, ParallelReport | None]:
+    """Read to the end, on executors if the run is one for them."""
+    bytes_expected = resolved.plan.bytes_between
+    parallel = parallel or division(context.config, bytes_expected=bytes_expected)
+    in_sequence = partial(_read_and_drain, context, source=source, on_position=on_position)
+    if parallel is None:
+        return in_sequence(state, resolved, ()), None
+    # Late: other runs need none of it.
+    from cdc_pipeline.pipeline.capture.segments.parallel import read_in_parallel
+
+    return read_in_parallel(
+        context, state, resolved, source=source, parallel=parallel, in_sequence=in_sequence
+    )
+
+
+def _read_and_drain(
+    context: CaptureContext,
+    state: RunState,
+    resolved: ResolvedRun,
+    notes: Sequence[Note],
+    *,
+    source: Source,
     on_position: Callable[[Position], None],
 ) -> RunState:
-    """Run reader and drain, two threads around the store."""
+    """Run reader and drain, two threads around the store. The first record gets the notes."""
     config, cursor = context.config, state.cursor
     stretch = open_stretch(
         context,
@@ -172,11 +207,18 @@ def _read_and_drain(
             epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa
         ),
     )
+    for note in notes:
+        stretch.stager.note(note)
     committer = Committer(context, stretch, start_reasons=resolved.plan.start_reasons)
     read = Drain(context, stretch, committer, on_position=on_position).run()
     done = committer.done
+    state.main.go_on(done)
+    dropped = state.read.dropped + read.dropped
     return replace(
-        state, cut=done.latest or state.cut, cursor=committer.cursor, main=done, read=read
+        state,
+        cut=done.latest or state.cut,
+        cursor=committer.cursor,
+        read=replace(read, dropped=dropped),
     )
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.capture.commit import BatchCommitter
 from cdc_pipeline.pipeline.capture.interpret import (
     Changes,
@@ -34,7 +33,6 @@ from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.pipeline.capture.xa import XaPlanner, XaStaging
 from cdc_pipeline.pipeline.decode.decoding import decoder_of
-from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, raw_staging
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.wiring import get_size, slice_events_max
 from cdc_pipeline.position.position import Position
@@ -88,31 +86,15 @@ class Drain:
             xa=XaPlanner(
                 stretch, accepted=[canonical_xid(text) for text in config.accept.unknown_xa]
             ),
-            raw=self._raw_staging(),
         )
         self._xa = XaStaging(stretch)
         self._bytes_done = 0
         self._rows = 0
         self._transactions = 0
 
-    def _raw_staging(self) -> RawStaging | None:
-        stretch = self._stretch
-        if not stretch.section.is_sources_own:
-            return None
-        found = raw_staging(
-            self._context.config,
-            stretch.targets,
-            bytes_expected=stretch.section.run.plan.bytes_between,
-            epoch=stretch.epoch,
-            lack=self._context.sink.lack_of_executors,
-        )
-        if isinstance(found, Note):
-            stretch.stager.note(found)
-            return None
-        return found
-
     def run(self) -> ReadResult:
-        """Read and drain the stretch; close store and source afterwards.
+        """Read and drain the stretch. If that fails, the source is closed: its reader may wait for
+        a server.
 
         Raises:
             CdcError: from reading, decoding or merging; what came before it is committed.
@@ -122,9 +104,12 @@ class Drain:
         reader.start()
         try:
             self._drain()
-        finally:
+        except BaseException:
             store.stop()
             self._stretch.section.source.close()
+            raise
+        finally:
+            store.stop()
             reader.join()
         return reader.result()
 
@@ -229,17 +214,11 @@ class Drain:
                 self._apply(decision)
             for targets, rows in changes.rows:
                 stager.stage(targets, rows, open_transaction=is_open)
-            for targets, raw in changes.raw:
-                stager.stage_raw(targets, raw)
             stager.quarantine(changes.bad, open_transaction=is_open)
             xa_rows = self._xa.apply(changes.xa)
             self._end(changes)
             self._advance(changes)
-        self._rows += (
-            xa_rows
-            + sum(len(rows) for _, rows in changes.rows)
-            + sum(len(raw) for _, raw in changes.raw)
-        )
+        self._rows += xa_rows + sum(len(rows) for _, rows in changes.rows)
         self._transactions += changes.transactions_applied
 
     def _suspend(self, suspend: Suspend) -> None:

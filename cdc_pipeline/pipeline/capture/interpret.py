@@ -34,7 +34,6 @@ from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.pipeline.capture.xa import AddPiece, CommitPieces, XaPlanner, XaStep
 from cdc_pipeline.pipeline.decode.decoding import DecodedTable, RunDecoder, prepared_groups
 from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
-from cdc_pipeline.pipeline.decode.raw_staging import RawStaging
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.decode.transaction_control import (
     ControlReader,
@@ -46,7 +45,6 @@ from cdc_pipeline.pipeline.targets.row_images import check_rows
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.schema.evolution.changes import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
-from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.text.table_names import table_name
 
 Unit = Sequence[EventSlice]
@@ -67,7 +65,7 @@ class Changes:
     Attributes:
         statements: the decisions on its statements, in the order of the log.
         suspensions: targets that its statements leave behind.
-        rows, raw: changes of each table, with the targets that get them; `raw` is undecoded.
+        rows: changes of each table, with the targets that get them.
         bad: rows that cannot be applied, for the quarantine.
         xa: steps for prepared transactions.
         open: the transaction that it is a piece of.
@@ -80,7 +78,6 @@ class Changes:
     statements: tuple[Decision, ...] = ()
     suspensions: tuple[Suspend, ...] = ()
     rows: tuple[tuple[list[Target], DecodedRows], ...] = ()
-    raw: tuple[tuple[list[Target], RawRows], ...] = ()
     bad: tuple[BadRows, ...] = ()
     xa: tuple[XaStep, ...] = ()
     open: OpenTransaction | None = None
@@ -123,11 +120,7 @@ def halves(unit: Unit) -> list[Unit] | None:
 
 
 class Interpreter:
-    """Interpreter of consecutive units of a stretch.
-
-    Args:
-        raw: leaves rows to executors where that is possible; None to decode all of them.
-    """
+    """Interpreter of consecutive units of a stretch."""
 
     def __init__(
         self,
@@ -136,7 +129,6 @@ class Interpreter:
         rules: StatementRules,
         decoder: RunDecoder,
         xa: XaPlanner,
-        raw: RawStaging | None,
     ) -> None:
         self._stretch = stretch
         self._targets = stretch.targets
@@ -145,7 +137,6 @@ class Interpreter:
         self._rules = rules
         self._decoder = decoder
         self._xa = xa
-        self._raw = None if raw is None else raw.take
         self._controls = ControlReader()
         self._open: OpenTransaction | None = None
 
@@ -188,16 +179,12 @@ class Interpreter:
     def _transactions(self, unit: Unit) -> Changes:
         logged, suspensions = self._statements(unit)
         controls = self._controls.read(logged)
-        decoded = self._decoder.decode(unit, controls.undone, raw=self._raw)
+        decoded = self._decoder.decode(unit, controls.undone)
         return Changes(
             unit,
             statements=tuple(one.decision for one in logged),
             suspensions=suspensions,
             rows=tuple((self._confirm(table), table.rows) for table in decoded.tables),
-            raw=tuple(
-                (self._confirm(part.as_decoded, first_us=part.first_us), part.rows)
-                for part in decoded.raw
-            ),
             bad=decoded.bad,
             xa=self._xa.plan(decoded.prepared, controls.xa_ends),
             row_events_ignored=decoded.row_events_ignored,
@@ -355,16 +342,13 @@ class Interpreter:
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _confirm(self, table: DecodedTable, *, first_us: int | None = None) -> list[Target]:
-        """Return the targets of a table's changes; an error names their place.
-
-        `first_us` is the commit time of the first change; None for that of the rows.
-        """
+    def _confirm(self, table: DecodedTable) -> list[Target]:
+        """Return the targets of a table's changes; an error names their place."""
         rows, targets = table.rows, self._targets
         with table.named_in_errors():
             found = targets.confirm(rows.schema)
             targets.check_rows(rows)
-            first_us = int(rows.commit_ts_us.min()) if first_us is None else first_us
+            first_us = int(rows.commit_ts_us.min())
             self._overlap.check_changes(found, rows.schema.full_name, first_us=first_us)
             for target in found:
                 check_rows(target, rows)

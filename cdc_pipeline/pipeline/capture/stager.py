@@ -22,7 +22,6 @@ from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.schema.evolution.changes import TableChange
 from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.sink.replace.content import carried_content
-from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
 
@@ -136,13 +135,6 @@ class Stager:
                 self.batch().add(
                     shaped, target, open_transaction=open_transaction, transactions=named
                 )
-
-    def stage_raw(self, targets: Sequence[Target], rows: RawRows) -> None:
-        """Add whole transactions of one table to each of its targets, for executors to decode."""
-        with self.together():
-            for target in targets:
-                self._create_new(target)
-                self.batch().add_raw(rows, target)
 
     def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
         """Set rows aside that cannot be applied."""

@@ -66,8 +66,8 @@ class LogSection:
     Attributes:
         run: its ends, and the epoch of all that is committed (K1).
         cursor: of the source before it; None before the first.
-        is_sources_own: a failure of one table alone suspends it (K4), executors may decode its
-            rows, and it may begin in an overlap (K7). Otherwise a failure stops it.
+        is_sources_own: a failure of one table alone suspends it (K4), and it may begin in an
+            overlap (K7). Otherwise a failure stops it.
     """
 
     run: ResolvedRun

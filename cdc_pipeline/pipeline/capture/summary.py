@@ -103,6 +103,12 @@ class RunSummary:
         self._keep(self.notes, other.notes)
         self.entries_omitted += other.entries_omitted
 
+    def go_on(self, other: RunSummary) -> None:
+        """Count the part of the same run that follows in the log."""
+        self.join(other)
+        if other.interval is not None:
+            self.moved(other.interval, (), ())
+
     def tables(self) -> dict[str, TableReport]:
         """Return the results for each table of the cuts, changed or not, by name."""
         return {

@@ -47,7 +47,6 @@ from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 if TYPE_CHECKING:  # reading a log needs none of these
     from cdc_pipeline.pipeline.targets.masks import Masks
     from cdc_pipeline.pipeline.targets.targets import Targets
-    from cdc_pipeline.sink.staging.raw_files import RawRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +66,6 @@ class DecodedTable:
             error.journal, error.offset = self.journal, self.offset
             error.table = error.table or self.rows.schema.full_name
             raise
-
-
-@dataclass(frozen=True, slots=True)
-class RawTable:
-    """Undecoded changes of one table, and the place of the first of them."""
-
-    rows: RawRows
-    journal: str
-    offset: int
-    first_us: int
-
-    @property
-    def as_decoded(self) -> DecodedTable:
-        """Input for the checks of decoded rows: the schema, and that all images are whole."""
-        return DecodedTable(
-            decode_rows((), self.rows.schema, epoch=self.rows.epoch), self.journal, self.offset
-        )
-
-
-TakeRaw = Callable[[TableSchema, Sequence[RowsSelection]], RawTable | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +101,6 @@ class DecodedRun:
         prepared: in the order of the log; of whole transactions only.
         row_events_suspended: rows events of captured tables that are suspended (K4).
         bad: rows that cannot be applied, for the quarantine; not among `tables`.
-        raw: changes that executors will decode; not among `tables`.
     """
 
     tables: tuple[DecodedTable, ...]
@@ -131,7 +109,6 @@ class DecodedRun:
     prepared: tuple[PreparedGroup, ...] = ()
     row_events_suspended: int = 0
     bad: tuple[BadRows, ...] = ()
-    raw: tuple[RawTable, ...] = ()
 
 
 class RunDecoder:
@@ -168,9 +145,8 @@ class RunDecoder:
         undone: Undone | None = None,
         *,
         may_leave_out: bool = True,
-        raw: TakeRaw | None = None,
     ) -> DecodedRun:
-        """Return the changes of `slices`, decoded unless `raw` takes them.
+        """Return the changes of `slices`, decoded.
 
         Left out are changes undone by ROLLBACK TO (see `TransactionControl.undone`), and rows that
         cannot be applied, if their policies and `may_leave_out` allow it.
@@ -216,12 +192,7 @@ class RunDecoder:
                 )
         tables = []
         bad: list[BadRows] = []
-        undecoded: list[RawTable] = []
         for schema, parts in selections.items():
-            taken = None if raw is None else raw(schema, parts)
-            if taken is not None:
-                undecoded.append(taken)
-                continue
             first = parts[0]
             offset = int(first.chunk.events["offset"][first.rows[0]])
             of_table = self._decoded(parts, schema, bad=bad if may_leave_out else None)
@@ -232,9 +203,7 @@ class RunDecoder:
                 group_of = prepared[key]
                 prepared[key] = replace(group_of, tables=(*group_of.tables, table))
         held_back = tuple(prepared.values())
-        return DecodedRun(
-            tuple(tables), ignored, len(applied), held_back, left, tuple(bad), tuple(undecoded)
-        )
+        return DecodedRun(tuple(tables), ignored, len(applied), held_back, left, tuple(bad))
 
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None

@@ -118,7 +118,11 @@ def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
 
 
 class Schemas:
-    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread."""
+    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread.
+
+    Attributes:
+        corrections: what `observed` has added: schemas with journal and offset of their table maps.
+    """
 
     def __init__(
         self,
@@ -144,6 +148,7 @@ class Schemas:
         self._recorded = recorded
         self._kept_us = kept_us
         self._noted: set[tuple[str, str]] = set()
+        self.corrections: list[tuple[TableSchema, str, int]] = []
 
     # -- asked by table maps -----------------------------------------------------------------------
 
@@ -204,6 +209,7 @@ class Schemas:
             if _essence(_filled(recorded, schema)) == _essence(schema):
                 # no contradiction: the map fills in what a DDL's text left open
                 generated = version.generated
+        self.corrections.append((schema, journal, offset))
         charset = "" if version is None else version.charset
         corrected = Version(place, Origin.TABLE_MAP, schema, charset, generated=generated)
         self._history.add(schema.database, schema.table, corrected)

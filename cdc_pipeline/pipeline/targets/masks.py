@@ -15,7 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import SecretStr
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows
@@ -155,8 +156,15 @@ def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
     return mask
 
 
+def without_salts(masks: Mapping[str, Mask]) -> dict[str, Mask]:
+    """Return masks that can be passed to another process: what they hash cannot be read there."""
+    return {name: mask.model_copy(update={"salt": SecretStr("")}) for name, mask in masks.items()}
+
+
 @lru_cache(maxsize=1024)
 def _states(salt: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    if not salt:
+        raise ConfigError("the salt of hashed columns is not in this process (K14)")
     return hmac_states(salt.encode())
 
 

@@ -79,8 +79,7 @@ class ChangeLog(RelayObserver):
         odd = {
             target.table
             for target in record.targets
-            if target.raw_files
-            or has_steps(target)
+            if has_steps(target)
             or target.create
             or target.replaces
             or getattr(target, "content", None) is not None

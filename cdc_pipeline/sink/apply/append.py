@@ -13,23 +13,15 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
-from cdc_pipeline.sink.apply.mirror_rows import (
-    last_rows,
-    may_reduce_in_memory,
-    mirror_rows,
-    plain_types,
-    read_staged,
-    staged_pieces,
-)
+from cdc_pipeline.sink.apply.executors import RunTasks
+from cdc_pipeline.sink.apply.mirror_files import MirrorFiles
+from cdc_pipeline.sink.apply.mirror_rows import may_reduce_in_memory, plain_types
 from cdc_pipeline.sink.delta.commit import TableCommit
-from cdc_pipeline.sink.delta.data_file import CODEC, write_data_files
+from cdc_pipeline.sink.delta.data_file import CODEC
 from cdc_pipeline.sink.delta.log import TableLog
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
@@ -67,13 +59,17 @@ def append(
     settings: MergeSettings,
     there: TableLog,
     version: int,
+    lake: Path,
+    run: RunTasks | None = None,
 ) -> None:
-    """Append the staged rows, reduced, in one commit with the transaction id `version`."""
+    """Append the staged rows, reduced, in one commit with the transaction id `version`; `run`
+    computes tasks on executors, if there are some."""
     settings.small_batch()
     commit = TableCommit(session, path)
     if commit.has_transaction(there.app_id, version, there=there):
         return
-    if _without_spark(commit, path, target, files, there, codec=settings.codec or CODEC):
+    codec = settings.codec or CODEC
+    if _without_spark(commit, path, target, there, lake=lake, codec=codec, run=run):
         commit.commit(app_id=there.app_id, version=version)
         return
     settings.large_batch(sum(file.size_bytes for file in target.files))
@@ -96,27 +92,22 @@ def _without_spark(
     commit: TableCommit,
     path: Path,
     target: RecordedTarget,
-    files: list[Path],
     there: TableLog,
     *,
+    lake: Path,
     codec: str,
+    run: RunTasks | None,
 ) -> bool:
-    """Write the rows of a plain table here and add their files to the commit. Return False, with
-    nothing written, if Spark must do it."""
+    """Write the rows of a plain table with Arrow and add their files to the commit. Return False,
+    with nothing written, if Spark must do it."""
     types = plain_types(target, there, codec=codec)
     if types is None or needs_shaping(target) or commit.version != there.version:
         return False
-    if not target.rows_updated and not target.rows_deleted:
-        # a primary key is not inserted twice without a delete
-        pieces: Iterable[pa.Table] = staged_pieces(files)
-    elif may_reduce_in_memory(target):
-        pieces = [last_rows(read_staged(files), Layout(target))]
-    else:
+    # a primary key is not inserted twice without a delete
+    is_reduced = not target.rows_updated and not target.rows_deleted
+    if not is_reduced and not may_reduce_in_memory(target):
         return False
-    rows = (mirror_rows(piece, target) for piece in pieces)
-    bounded = (*target.spec.key, SEQ_COLUMN)  # the next lookup needs them, in wide tables too
-    for add in write_data_files(
-        path, rows, types, properties=there.properties, bounded=bounded, codec=codec
-    ):
+    files = MirrorFiles(target, path, types, there.properties, codec=codec, is_reduced=is_reduced)
+    for add in files.write(lake=lake, run=run):
         commit.add_file(add)
     return True

@@ -29,6 +29,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.sink.apply.append import append, may_append
+from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
 from cdc_pipeline.sink.apply.failures import failure_of
 from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
@@ -87,19 +88,30 @@ def apply_target(
     properties: Mapping[str, str] = MappingProxyType({}),
     fixed: Mapping[str, str] = MappingProxyType({}),
     check_lock: Callable[[], None] = lambda: None,
+    run: RunTasks | None = None,
 ) -> TableLog:
     """Bring one target to the state after the batch and return its log. Safe to call again, and
     from several threads for different targets. A new table gets `properties`; the settings in
-    `fixed` are the configuration's own. For `check_lock` see `replace_content`.
+    `fixed` are the configuration's own. For `check_lock` see `replace_content`. `run` computes
+    tasks on executors, if there are some.
 
     Raises:
         StagingError: a staged file is not as recorded.
         LakeStateError: the target's table is not the one that the record means.
         MergeError: Spark or Delta failed.
     """
-    path, recorded, target = paths.table(target.table), target, with_rescued_column(target)
+    path, target = paths.table(target.table), with_rescued_column(target)
+    if target.raw_files:
+        raise StagingError(
+            "a batch of an earlier version holds undecoded rows, which this version does not read",
+            table=target.table,
+            expected="decoded rows",
+            got=f"{len(target.raw_files)} files of rows events",
+            next_step="start the run again: the batch is finished without this table, which then "
+            "reads the log again",
+        )
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
-    has_rows = bool(files or target.raw_files)
+    has_rows = bool(files)
     # Jobs queue up within a pool. Each merging thread has its own, so a small table never waits
     # for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
@@ -135,14 +147,16 @@ def apply_target(
         if has_rows and there.transaction_version < transaction_version(
             record.batch_number, MERGE_STEP
         ):
-            if target.raw_files:
-                # imports the decoder, which a mere look at a target's state must not load
-                from cdc_pipeline.sink.apply.raw_decode import with_decoded
-
-                target = with_rescued_column(with_decoded(session, record, recorded, paths=paths))
-                files = [paths.lake / file.path for file in target.files]
             _apply_rows(
-                session, path, record, target, there, files, settings=MergeSettings(session, fixed)
+                session,
+                path,
+                record,
+                target,
+                there,
+                files,
+                lake=paths.lake,
+                settings=MergeSettings(session, fixed),
+                run=run,
             )
     except CdcError:
         raise
@@ -159,7 +173,9 @@ def _apply_rows(
     there: TableLog,
     files: list[Path],
     *,
+    lake: Path,
     settings: MergeSettings,
+    run: RunTasks | None,
 ) -> None:
     """Apply the target's staged rows in one commit with the id of the MERGE step."""
     mode = SINK_MODES[target.spec.mode]
@@ -167,7 +183,17 @@ def _apply_rows(
     version = transaction_version(record.batch_number, MERGE_STEP)
     if mode.is_last_image and facts is not None and not facts.has_null:
         if may_append(record, target, there):
-            append(session, path, target, files, settings=settings, there=there, version=version)
+            append(
+                session,
+                path,
+                target,
+                files,
+                settings=settings,
+                there=there,
+                version=version,
+                lake=lake,
+                run=run,
+            )
             return
         if suits(target, there):
             upsert(

@@ -46,9 +46,9 @@ def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[s
         raise RuntimeSetupError(
             "a task on Spark's executors failed",
             got=said_by(error),
-            next_step="run the command again to continue, or run it without --parallel; "
-            "executors need this package, and the journals and the lake under the "
-            "same paths",
+            next_step="run again to continue, or without executors (batch.decode: driver; a "
+            "backfill without --parallel); executors need this package, and the journals and the "
+            "lake under the same paths",
         ) from None
     results = dict(
         zip(found.column("id").to_pylist(), found.column("result").to_pylist(), strict=True)

@@ -12,7 +12,6 @@ from cdc_pipeline.lake.records import RecordedContent, StagedFile, TargetColumn
 from cdc_pipeline.lake.staged_file import StagedFileWriter
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, StagedRows
-from cdc_pipeline.sink.staging.raw_files import RawParts
 from cdc_pipeline.sink.target import Target
 
 
@@ -30,20 +29,15 @@ class StagedPart:
     gone: int = 0
     rescued: Counter[str] = field(default_factory=Counter)
     rescued_rows: int = 0
-    raw: RawParts = field(default_factory=RawParts)
 
     @property
     def staged_bytes(self) -> int:
-        written = self.raw.staged_bytes + (self.writer.staged_bytes if self.writer else 0)
+        written = self.writer.staged_bytes if self.writer else 0
         return sum(file.size_bytes for file in self.closed) + written
 
     @property
     def staged_rows(self) -> int:
-        return (
-            sum(file.rows for file in self.closed)
-            + (self.writer.rows if self.writer else 0)
-            + self.raw.rows
-        )
+        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0)
 
     def count(self, staged: StagedRows) -> None:
         """Add the counts of rows that were staged."""

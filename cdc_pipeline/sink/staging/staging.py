@@ -49,8 +49,6 @@ from cdc_pipeline.sink.modes.rescue import (
     with_rescued,
 )
 from cdc_pipeline.sink.staging.fitting import fitted
-from cdc_pipeline.sink.staging.raw_files import SCHEMA as RAW_SCHEMA
-from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.sink.staging.staged_parts import StagedPart, StagedTarget
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.transaction.savepoints import is_undone
@@ -224,29 +222,6 @@ class StagedBatch:
         reach("staging")
         self._check_lock()
 
-    def add_raw(self, rows: RawRows, target: Target) -> None:
-        """Stage rows events that executors will decode (`sink/apply/raw_decode.py`); every image is
-        whole.
-
-        Raises:
-            StagingError, SinkError: as `add`.
-        """
-        staged = self._staged(target)
-        part = staged.part
-        if staged.changed or staged.content or self.has_open:
-            raise StagingError("rows arrive when they cannot be staged", table=target.name)
-        try:
-            part.raw.write(rows, lambda: self._new_file(RAW_SCHEMA, key_columns=[]))
-        except OSError as error:
-            raise self._cannot_stage(target, error) from error
-        counts = rows.counts
-        part.inserted += counts.inserted
-        part.updated += counts.updated
-        part.deleted += counts.deleted
-        part.gone += counts.deleted + counts.updated
-        reach("staging")
-        self._check_lock()
-
     def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
         """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
         name = f"{_QUARANTINE}{table}"
@@ -323,15 +298,12 @@ class StagedBatch:
         for name, staged in sorted(self._targets.items()):
             part = staged.part
             self._close(part)
-            part.raw.close(lake=self._paths.lake)
             if name.startswith(_QUARANTINE):
                 source = name.removeprefix(_QUARANTINE)
                 quarantine += (
                     QuarantineFile(**file.model_dump(), table=source) for file in part.closed
                 )
-            elif (
-                staged.create or staged.changed or staged.content or part.closed or part.raw.closed
-            ):
+            elif staged.create or staged.changed or staged.content or part.closed:
                 targets.append(_recorded(staged))
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
@@ -459,7 +431,6 @@ def _recorded(staged: StagedTarget) -> RecordedTarget:
         schema_steps=staged.steps,
         replaces=target.replaces,
         files=tuple(part.closed),
-        raw_files=tuple(part.raw.closed),
         rows_inserted=part.inserted if content is None else max(content.rows, 0),
         rows_updated=part.updated,
         rows_deleted=part.deleted,

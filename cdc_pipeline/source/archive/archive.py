@@ -32,7 +32,7 @@ from cdc_pipeline.source.archive.files import (
     read_head,
     read_journal,
 )
-from cdc_pipeline.source.protocol import JournalInfo
+from cdc_pipeline.source.protocol import ArchivedPart, JournalInfo
 
 __all__ = ["ArchiveSource", "journal_files", "read_journal"]
 
@@ -156,6 +156,7 @@ class ArchiveSource:
         return ()
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+        assert not self._closed.is_set(), "a closed archive would look like an empty one"
         files = {journal_number(file.name): file for file in self._files()}
         first, last = journal_number(start.journal), journal_number(end.journal)
         for number in range(first, last + 1):
@@ -169,6 +170,9 @@ class ArchiveSource:
             )
             if self._closed.is_set():
                 return
+
+    def archived(self, start: Position, end: Position) -> ArchivedPart:
+        return ArchivedPart(self.directory, start, end)
 
     def ends_closed(self, position: Position) -> bool:
         last_type = -1

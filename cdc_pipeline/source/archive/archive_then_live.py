@@ -35,7 +35,7 @@ from cdc_pipeline.position.start.start import locate_gtid_set
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.archive.ends import preceding_set, scan
 from cdc_pipeline.source.archive.files import JournalHead, journal_files, read_head
-from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
+from cdc_pipeline.source.protocol import ArchivedPart, JournalInfo, PlacedCatalog, Source
 
 _SETTING: Final = "source.archive_directory"
 _FIRST_OFFSET: Final = 4
@@ -206,6 +206,18 @@ class ArchiveThenLive:
             stop = end.offset if number == end.order[0] else file.stat().st_size
             yield from self._archive.chunks(Position(file.name, offset), Position(file.name, stop))
             offset = _FIRST_OFFSET
+
+    def archived(self, start: Position, end: Position) -> ArchivedPart | None:
+        """Return the journals that the server has purged; see the protocol."""
+        if not self._needs_archive(start):
+            return None
+        way = self._way(start)
+        last = self._file(way.last)
+        for number in range(way.start.order[0], way.last + 1):
+            file = self._file(number)
+            self._check_server(file, read_head(file).journal_format)
+        upto = Position(last.name, last.stat().st_size)
+        return ArchivedPart(self.directory, way.start, min(upto, end, key=lambda at: at.order))
 
     def ends_closed(self, position: Position) -> bool:
         """Return whether the event that ends at `position` is ROTATE or STOP."""

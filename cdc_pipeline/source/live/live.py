@@ -211,6 +211,9 @@ class LiveSource:
                 self._dump = None
             dump.close()
 
+    def archived(self, start: Position, end: Position) -> None:
+        """Return None: a server sends its log."""
+
     def ends_closed(self, position: Position) -> bool:
         """Return whether the event that ends at `position` is ROTATE or STOP."""
         return log_positions.ends_closed(self.server, position)

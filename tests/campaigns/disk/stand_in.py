@@ -92,6 +92,7 @@ def _applied(
     properties: Mapping[str, str],
     fixed: Mapping[str, str],
     check_lock: Callable[[], None],
+    run: None = None,
 ) -> TableLog:
     table = paths.table(target.table)
     note = commit_note(target.app_id, record.batch_number)

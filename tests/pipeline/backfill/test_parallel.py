@@ -17,12 +17,13 @@ from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.pipeline.backfill.backfill import backfill, begin
-from cdc_pipeline.pipeline.backfill.join import joined_cursor, joined_record
 from cdc_pipeline.pipeline.backfill.lake import BackfillLake
-from cdc_pipeline.pipeline.backfill.parallel import Parallel, fill_in_parallel
-from cdc_pipeline.pipeline.backfill.pieces import Piece, pieces
-from cdc_pipeline.pipeline.backfill.segment import SegmentTask, WaveInputs, decode_segment
-from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, SurveyRange, survey
+from cdc_pipeline.pipeline.backfill.parallel import fill_in_parallel
+from cdc_pipeline.pipeline.capture.segments.division import Parallel
+from cdc_pipeline.pipeline.capture.segments.join import joined_cursor, joined_record
+from cdc_pipeline.pipeline.capture.segments.pieces import Piece, pieces
+from cdc_pipeline.pipeline.capture.segments.segment import SegmentTask, WaveInputs, decode_segment
+from cdc_pipeline.pipeline.capture.segments.survey import JournalSurvey, SurveyRange, survey
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.side_lake import SideLake
 from cdc_pipeline.source.archive.archive import ArchiveSource

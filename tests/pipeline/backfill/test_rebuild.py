@@ -15,9 +15,9 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError, LoadError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord
-from cdc_pipeline.pipeline.backfill.parallel import Parallel
 from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.capture.segments.division import Parallel
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live

@@ -1,191 +1,320 @@
-"""Rows that are decoded on Spark's executors end in the same tables as those that the driver
-decodes."""
+"""Journals that Spark's executors read end in the same lake as those that this process reads."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import cdc_pipeline
-from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import UnrepresentableValueError
+from cdc_pipeline.errors import CdcError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, Interval, Note
+from cdc_pipeline.lake.records import BatchRecord, RawFile
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.capture.commit import cursor_state
-from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, raw_staging, uses_executors
-from cdc_pipeline.pipeline.targets.targets import Targets
-from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink.apply.executors import lack_of_executors
-from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
-from tests.servers import Server
-from tests.support.captures import SPARK, here, live
-from tests.support.comparison import lake_rows, server_rows
-from tests.support.kills import killed_at
-from tests.support.rows_events import (
-    WRITE,
-    chunk_of,
-    full,
-    int_column,
-    prefixed,
-    rows_body,
-    schema_of,
-    text_column,
+from cdc_pipeline.pipeline.capture.segments import survey
+from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
+from cdc_pipeline.pipeline.capture.segments.segment import (
+    SegmentTask,
+    WaveInputs,
+    decode_segment,
 )
-from tests.support.sink_values import head_of, new_target
-from tests.support.workload import COLUMNS, Workload, create_tables
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.apply import executors, mirror_files
+from cdc_pipeline.sink.apply.executors import lack_of_executors
+from cdc_pipeline.sink.apply.merge import apply_target
+from tests.servers import Server
+from tests.support.captures import SPARK, live
+from tests.support.comparison import lake_rows
+from tests.support.kills import killed_at
+from tests.support.memory_shop import MemoryShop, memory_shop
+from tests.support.memory_sink import MemoryTables
+from tests.support.workload import Workload, create_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql]
+EVERYTHING = Parallel(stretch_bytes_min=0)
+SALT = "a salt of many characters"
+Work = Callable[[str], str]
 
-MakeConfig = Callable[..., PipelineConfig]
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each transaction is a segment of its own."""
+    monkeypatch.setattr(survey, "SEGMENT_BYTES", 1)
 
 
-@pytest.mark.whole
-def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
-    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
+def _rows(shop: MemoryShop) -> dict[str, list[str]]:
+    return {name: sorted(map(repr, shop.rows(name))) for name in shop.last_cut().tables}
+
+
+def _newest_schemas(shop: MemoryShop) -> dict[tuple[str, str], Any]:
+    """The last version of each table in the schema history; older ones, and tables that are gone,
+    leave it as the cursor moves."""
+    history = json.loads(shop.paths.schema_history.read_text(encoding="utf-8"))
+    newest = {(of["database"], of["table"]): of["versions"][-1] for of in history["tables"]}
+    return {table: version for table, version in newest.items() if version["schema"] is not None}
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize(
+    ("journal", "sections"),
+    [
+        ("mysql-common", {}),
+        ("mysql-common", {"targets": [{"tables": ["*.*"], "mode": "changelog"}]}),
+        ("mariadb-common", {"targets": [{"tables": ["*.*"], "mode": "soft_delete"}]}),
+        ("mysql-compressed-tagged-json", {}),
+        ("mysql-partial-json", {}),
+        ("mariadb-compressed-columns", {}),
+        # Behind its CREATEs: tables are known by their maps alone.
+        ("mysql-common", {"start": {"journal": "binlog.000001", "offset": 5822}}),
+    ],
+)
+def test_k1_k13_segments_end_in_the_lake_that_one_reader_makes(
+    tmp_path: Path, journal: str, sections: dict[str, Any]
 ) -> None:
-    database, start, source = mysql_database, here(mysql_server), live(mysql_server)
-    names = [f"{database}.account", f"{database}.label"]
-    rules = [
-        {"tables": [f"{database}.account"], "mode": "mirror"},
-        {"tables": [f"{database}.account"], "mode": "history", "name": "{schema}.{table}_history"},
-        {"tables": [f"{database}.label"], "masks": {"text": "drop"}},
-    ]
+    """Keys, no keys, DDL, XA, savepoints, JSON differences: rows with their seq, GTIDs, history."""
+    make = partial(memory_shop, include=["*.*"], journal=journal, **sections)
+    alone, apart = make(tmp_path / "alone"), make(tmp_path / "apart")
+    expected, report = alone.run(), apart.run(parallel=EVERYTHING)
+    assert report.parallel is not None
+    assert report.parallel.bytes_parallel > 0
+    assert report.interval == expected.interval
+    assert _rows(apart) == _rows(alone)
+    assert report.cursor is not None
+    assert expected.cursor is not None
+    assert report.cursor.position == expected.cursor.position
+    assert report.cursor.gtid_set == expected.cursor.gtid_set
+    assert _newest_schemas(apart) == _newest_schemas(alone)
+    assert not list(apart.paths.staging_root.iterdir())
 
-    def config(way: str) -> PipelineConfig:
-        sink = {"lake_path": tmp_path / way, "spark": SPARK}
-        return make_config(
-            source, include=names, start=start, targets=rules, batch={"decode": way}, sink=sink
-        )
 
-    create_tables(mysql_server, database)
-    workload = Workload(mysql_server, database, seed=5)
-    workload.run(12)
-    workload.rolled_back_transaction()
-    mysql_server.execute(f"INSERT INTO `{database}`.label VALUES ('hidden', 'a secret text', 'a')")
-    cursors, executors = MemoryCursorStore(), config("executors")
+@pytest.mark.usefixtures("small_segments")
+def test_k2_a_recorded_batch_needs_its_journals_no_more(tmp_path: Path) -> None:
+    alone, shop = (memory_shop(tmp_path / name, include=["*.*"]) for name in ("alone", "apart"))
+    alone.run()
     with killed_at("after_record"):
-        capture(executors, cursors=cursors)
-
-    paths = LakePaths(executors.sink.lake_path, executors.name)
-    record = BatchRecord.model_validate_json(paths.batch(1).read_text(encoding="utf-8"))
-    targets = {target.table.split(".")[1]: target for target in record.targets}
-    for name in ("account", "account_history"):
-        assert targets[name].raw_files, name
-        assert not targets[name].files, name
-    assert not targets["label"].raw_files, "what masks hide never reaches the lake"
-    for file in paths.staging(1).rglob("*.parquet"):
-        assert "a secret text" not in str(pq.read_table(file).to_pydict()), file
-
-    workload.run(12)  # with updates of rows that the first batch inserted
-    workload.close()
-    capture(executors, cursors=cursors)
-    driver = config("driver")
-    capture(driver, cursors=MemoryCursorStore())
-    assert not list(paths.staging_root.iterdir()), "decoded files are gone with the raw ones"
-    expected = server_rows(mysql_server, database, "account", COLUMNS["account"])
-    assert (
-        lake_rows(spark, executors.sink.lake_path, database, "account", COLUMNS["account"])
-        == expected
-    )
-    for table, columns in {
-        "account": [*COLUMNS["account"], "_cdc_seq", "_cdc_ts"],
-        "account_history": [*COLUMNS["account"], "__START_AT", "__END_AT"],
-        "label": ["code", "kind", "_cdc_seq"],
-    }.items():
-        rows = [
-            lake_rows(spark, one.sink.lake_path, database, table, columns)
-            for one in (executors, driver)
-        ]
-        assert rows[0] == rows[1], table
+        shop.run(parallel=EVERYTHING)
+    record = BatchRecord.model_validate_json(shop.paths.batch(1).read_text())
+    assert any(target.files for target in record.targets) or record.targets
+    journal = tmp_path / "apart" / "journals" / "binlog.000001"
+    content = journal.read_bytes()
+    journal.write_bytes(b"\xfebin of another log")
+    with pytest.raises(CdcError):
+        shop.run(parallel=EVERYTHING)
+    assert shop.last_cut().batch_number == 1, "the batch was finished from its own files"
+    journal.write_bytes(content)
+    shop.run(parallel=EVERYTHING)
+    assert _rows(shop) == _rows(alone)
 
 
-@pytest.mark.whole
-def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
-    make_config: MakeConfig, spark: Any, tmp_path: Path
+@pytest.mark.usefixtures("small_segments")
+def test_k2_what_executors_staged_elsewhere_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = schema_of(int_column(), text_column())
-    bodies = [
-        (WRITE, rows_body(WRITE, [full(struct.pack("<i", at), prefixed(b"\xff"))]))
-        for at in range(2)
-    ]
-    part = RowsSelection(chunk_of(bodies), np.arange(2))
-    config = make_config({"kind": "archive", "directory": tmp_path}, include=["*.*"])
-    sink = DeltaSink(source="bank", config=config.sink)
-    rows = RawRows(table, raw_events([part]), count_rows([part], table), 1)
-    target = new_target(table.full_name, "a", target_columns(table), ("id",))
-    with sink.lock():
-        batch = sink.begin(1)
-        batch.create(target)
-        batch.add_raw(rows, target)
-        place = Position(part.chunk.journal, 4)
-        cursor = cursor_state(
-            "bank", ServerIdentity(flavor="mysql", server_id=1), place, batch_number=1
-        )
-        interval = Interval(
-            start_journal=place.journal, start_offset=4, end_journal=place.journal, end_offset=4
-        )
-        record = batch.record(head_of(interval=interval, cursor_after=cursor))
-        cut = sink.finish(record)
-    held = cut.cursor.targets[table.full_name].suspended
-    assert held is not None, (
-        "the only target of its source: else no run would ever get past the batch"
-    )
-    assert (held.error, held.needs_reload) == (UnrepresentableValueError.__name__, False)
-    assert (held.journal, held.offset) == (part.chunk.journal, 4), (
-        "from where the driver decodes it again"
-    )
-    assert "not valid" in held.what
+    """Executors with a disk of their own under the lake's path."""
+    alone, shop = (memory_shop(tmp_path / name, include=["*.*"]) for name in ("alone", "apart"))
+    alone.run()
+
+    def run(_tables: MemoryTables, tasks: Sequence[str], work: Work) -> list[str]:
+        results = [work(task) for task in tasks]
+        for file in shop.paths.staging_root.rglob("part-*/*.parquet"):
+            file.unlink()
+        return results
+
+    monkeypatch.setattr(MemoryTables, "run_tasks", run)
+    report = shop.run(parallel=EVERYTHING)
+    assert report.parallel is not None
+    assert report.parallel.batches == 0
+    assert any("does not find" in why for why in report.parallel.one_after_the_other)
+    assert _rows(shop) == _rows(alone)
 
 
-@pytest.mark.whole
-def test_executors_are_asked_before_auto_trusts_them(
-    make_config: MakeConfig, spark: Any, monkeypatch: pytest.MonkeyPatch
+def test_k24_a_task_refuses_another_journal_of_the_same_name(tmp_path: Path) -> None:
+    shop = memory_shop(tmp_path, include=["*.*"])
+    inputs = WaveInputs(
+        config=shop.config,
+        directory=tmp_path / "journals",
+        cut="",
+        cursor="",
+        identity=shop.run().cursor.identity,  # type: ignore[union-attr]
+        uses_gtids=True,
+        number=1,
+        epoch=1,
+    )
+    task = SegmentTask(journal="binlog.000001", start=4, stop=500, journal_created_s=1)
+    assert "another journal" in decode_segment(task, inputs).refused
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_k14_k26_tasks_get_no_salt_and_leave_hashed_columns_to_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert lack_of_executors(spark) == ""
+    masked = [{"tables": ["*.pair"], "masks": {"b": {"hash": {"salt": SALT}}}}]
+    alone, shop = (
+        memory_shop(tmp_path / name, include=["*.*"], targets=masked) for name in ("alone", "apart")
+    )
+    alone.run()
+    shipped: list[PipelineConfig] = []
+
+    def run(_tables: MemoryTables, tasks: Sequence[str], work: Any) -> list[str]:
+        named = work.keywords
+        shipped.append(named["config"] if "config" in named else named["inputs"].config)
+        return [work(task) for task in tasks]
+
+    monkeypatch.setattr(MemoryTables, "run_tasks", run)
+    report = shop.run(parallel=EVERYTHING)
+    assert shipped
+    for config in shipped:
+        (rule,) = config.targets
+        assert [mask.salt.get_secret_value() for mask in rule.masks.values()] == [""]
+    assert report.parallel is not None
+    assert any("the salt of hashed columns" in why for why in report.parallel.one_after_the_other)
+    assert _rows(shop) == _rows(alone)
+
+
+def test_a_run_that_executors_cannot_read_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = memory_shop(tmp_path, include=["*.*"], batch={"decode": "executors"})
+    monkeypatch.setattr(MemoryTables, "lack_of_executors", lambda _tables: "they lack a package")
+    report = shop.run()
+    assert report.batches
+    (note,) = [note for note in report.notes if note.kind == "decoded_in_driver"]
+    assert note.text.startswith("they lack a package; all rows are decoded in the driver")
+    assert report.parallel is not None
+    assert report.parallel.one_after_the_other == ("they lack a package",)
+
+
+def test_executors_read_huge_runs_on_a_cluster_alone(tmp_path: Path) -> None:
+    def is_divided(master: str, bytes_expected: int, **batch: Any) -> bool:
+        sink = {"lake_path": tmp_path, "spark": {"master": master}}
+        document = {
+            "name": "shop",
+            "source": {"kind": "archive", "directory": tmp_path},
+            "batch": batch,
+            "sink": sink,
+        }
+        config = PipelineConfig.model_validate(document)
+        return division(config, bytes_expected=bytes_expected) is not None
+
+    assert not is_divided("local[*]", 1 << 40, decode="auto")
+    assert is_divided("spark://there:7077", 1 << 40, decode="auto")
+    assert not is_divided("spark://there:7077", 1 << 20, decode="auto")
+    assert is_divided("spark://there:7077", 1 << 20, decode="auto", executors_bytes_min=1 << 20)
+    assert is_divided("spark://there:7077", 1 << 40), "the default"
+    assert not is_divided("local", 1 << 40)
+    assert is_divided("local-cluster[1,1,1024]", 1 << 40)
+    assert is_divided("local[2]", 0, decode="executors")
+    assert not is_divided("spark://there:7077", 1 << 40, decode="driver")
+
+
+def test_k22_undecoded_rows_of_an_earlier_version_are_read_again(tmp_path: Path) -> None:
+    shop = memory_shop(tmp_path, include=["shop.pair"])
+    shop.run()
+    record = BatchRecord.model_validate_json(shop.paths.batch(1).read_text())
+    raw = RawFile(path="x", size_bytes=1, rows=1, sha256="", source_schema="{}", epoch=1)
+    target = record.targets[0].model_copy(update={"raw_files": (raw,)})
+    session: Any = None
+    with pytest.raises(StagingError, match="undecoded rows"):
+        apply_target(session, record, target, paths=shop.paths)
+
+
+@pytest.mark.mysql
+@pytest.mark.whole
+@pytest.mark.usefixtures("small_segments")
+def test_k5_what_a_server_has_purged_is_read_on_executors_and_the_rest_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped: list[PipelineConfig] = []
+
+    def run(_tables: MemoryTables, tasks: Sequence[str], work: Any) -> list[str]:
+        named = work.keywords
+        shipped.append(named["config"] if "config" in named else named["inputs"].config)
+        return [work(task) for task in tasks]
+
+    monkeypatch.setattr(MemoryTables, "run_tasks", run)
+    with Server("mysql") as server:
+        server.execute("CREATE DATABASE shop")
+        create_tables(server, "shop")
+        workload = Workload(server, "shop", seed=3)
+        for _ in range(3):
+            workload.run(5)
+            server.flush_journal()
+        server.copy_journals(tmp_path / "archive")
+        server.purge_to(server.journals()[-1].name)
+        workload.run(5)
+        workload.close()
+        source = live(server) | {"archive_directory": tmp_path / "archive"}
+        shops = []
+        for name in ("alone", "apart"):
+            document = {
+                "name": "shop",
+                "source": source,
+                "tables": {"include": ["shop.*"]},
+                "start": "earliest",
+                "sink": {"lake_path": tmp_path / name},
+            }
+            shops.append(MemoryShop(PipelineConfig.model_validate(document)))
+        alone, apart = shops
+        expected, report = alone.run(), apart.run(parallel=EVERYTHING)
+    assert report.parallel is not None
+    assert report.parallel.tasks > 3
+    assert _rows(apart) == _rows(alone)
+    assert report.cursor is not None
+    assert expected.cursor is not None
+    assert report.cursor.gtid_set == expected.cursor.gtid_set
+    assert all(config.source.kind == "archive" for config in shipped), "no account (K26)"
+
+
+@pytest.mark.spark
+@pytest.mark.whole
+def test_k2_executors_write_the_same_delta_tables(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_files, "_EXECUTORS_BYTES_MIN", 0)
+    monkeypatch.setattr(mirror_files, "_TASK_BYTES", 1)
+    monkeypatch.setattr(survey, "SEGMENT_BYTES", 1)
+    ways = {}
+    for way in ("driver", "executors"):
+        shop = memory_shop(
+            tmp_path / way, include=["shop.*"], batch={"decode": way}, sink={"spark": SPARK}
+        )
+        config, cursors = shop.config, MemoryCursorStore()
+        if way == "executors":
+            monkeypatch.setattr(
+                "cdc_pipeline.pipeline.capture.capture.division", lambda *_, **__: EVERYTHING
+            )
+            with killed_at("after_record", 2):
+                capture(config, cursors=cursors)
+        report = capture(config, cursors=cursors)
+        ways[way] = {
+            name: lake_rows(
+                spark,
+                config.sink.lake_path,
+                *name.split("."),
+                [*(column.name for column in table.spec.columns), "_cdc_seq"],
+            )
+            for name, table in shop.last_cut().tables.items()
+        }
+        assert (report.parallel is not None) == (way == "executors")
+    assert ways["executors"] == ways["driver"]
+
+
+@pytest.mark.spark
+@pytest.mark.whole
+def test_executors_are_asked_before_they_are_trusted(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = LakePaths(tmp_path, "shop")
+    assert lack_of_executors(spark, paths) == ""
+    assert not list(paths.staging_root.iterdir())
+    with monkeypatch.context() as patched:
+        elsewhere = tmp_path / "elsewhere" / "token"
+        patched.setattr(executors, "_token", lambda _paths: nullcontext(elsewhere))
+        assert "do not see the driver's files" in lack_of_executors(spark, paths)
     monkeypatch.setattr(cdc_pipeline, "__version__", "0.0.0")
-    lack = lack_of_executors(spark)
-    assert "the driver has 0.0.0" in lack
-
-    def staging(decode: str) -> RawStaging | Note | None:
-        sink = {"lake_path": "lake", "spark": {"master": "spark://there:7077"}}
-        batch = {"decode": decode, "executors_bytes_min": 0}
-        config = make_config(
-            {"kind": "archive", "directory": "there"}, include=["a.b"], batch=batch, sink=sink
-        )
-        targets = Targets(config, None)
-        return raw_staging(config, targets, bytes_expected=1, epoch=1, lack=lambda: lack)
-
-    note = staging("auto")
-    assert isinstance(note, Note)
-    assert note.kind == "decoded_in_driver"
-    assert lack in note.text
-    assert isinstance(staging("executors"), RawStaging), "if a user says so, nothing is asked"
-
-
-def test_executors_decode_huge_runs_on_a_cluster_alone(make_config: MakeConfig) -> None:
-    def uses(master: str, bytes_expected: int, **batch: Any) -> bool:
-        sink = {"lake_path": "lake", "spark": {"master": master}}
-        config = make_config(
-            {"kind": "archive", "directory": "there"}, include=["a.b"], batch=batch, sink=sink
-        )
-        return uses_executors(config, bytes_expected=bytes_expected)
-
-    assert not uses("local[*]", 1 << 40, decode="auto")
-    assert uses("spark://there:7077", 1 << 40, decode="auto")
-    assert not uses("spark://there:7077", 1 << 20, decode="auto")
-    assert uses("spark://there:7077", 1 << 20, decode="auto", executors_bytes_min=1 << 20)
-    assert uses("spark://there:7077", 1 << 40), "the default"
-    assert not uses("local", 1 << 40)
-    assert uses("local-cluster[1,1,1024]", 1 << 40)
-    assert uses("local[2]", 0, decode="executors")
+    assert "the driver has 0.0.0" in lack_of_executors(spark, paths)

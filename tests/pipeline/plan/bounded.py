@@ -55,6 +55,9 @@ class Log:
         executed = f"{SOURCE_UUID}:1-{len(self.told)}" if self.told else ""
         return Position(last.journal, last.end_offset, gtid_set=executed)
 
+    def archived(self, start: Position, end: Position) -> None:
+        """See the protocol."""
+
     def ends_closed(self, position: Position) -> bool:
         return any(
             (log.journal, log.end_offset) == (position.journal, position.offset)

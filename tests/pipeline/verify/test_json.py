@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from cdc_pipeline.pipeline.backfill.backfill import BackfillReport
 from cdc_pipeline.pipeline.backfill.gap import GapReport
-from cdc_pipeline.pipeline.backfill.parallel import ParallelReport
 from cdc_pipeline.pipeline.backfill.rebuild import RebuildReport
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
+from cdc_pipeline.pipeline.report import ParallelReport
 from cdc_pipeline.pipeline.verify.report import (
     Difference,
     ExternalChange,

@@ -1,4 +1,4 @@
-"""Survey a journal of an archive for what cannot be decoded in parallel (K18).
+"""Survey a journal of an archive for what cannot be decoded in parallel.
 
 Rules:
 - Nothing is decoded: framing, transaction pass and the texts of statements suffice. Runs on
@@ -32,6 +32,7 @@ from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.source.archive.files import read_head, read_journal
 
+SEGMENT_BYTES: Final = 64 << 20
 _CLOSING: Final = (EventType.ROTATE, EventType.STOP)
 _XA_ENDS: Final = (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK)
 _DATABASES: Final = (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE)
@@ -69,6 +70,8 @@ class JournalSurvey(_Plain):
         end: behind its last whole transaction.
         is_closed: it ends with ROTATE or STOP, and no transaction is open there (K5).
         alone, prepared, ended: transactions; see the module.
+        splits: beginnings of transactions, about every `SEGMENT_BYTES`: a large journal is the work
+            of several tasks.
         failed: why it cannot be surveyed to its end; "" if it can.
     """
 
@@ -79,6 +82,7 @@ class JournalSurvey(_Plain):
     alone: tuple[Group, ...] = ()
     prepared: tuple[Group, ...] = ()
     ended: tuple[Group, ...] = ()
+    splits: tuple[int, ...] = ()
     failed: str = ""
 
 
@@ -133,6 +137,7 @@ class _Surveyor:
         self._start = start
         self._end = start
         self._last_type = -1
+        self._splits: list[int] = []
         self._groups: dict[str, list[Group]] = {"alone": [], "prepared": [], "ended": []}
         # Groups whose end has not been seen: (kind, offset of the first event, xid).
         self._open: list[tuple[str, int, str]] = []
@@ -140,6 +145,7 @@ class _Surveyor:
     def add(self, chunk: Chunk) -> None:
         self._pass.apply(chunk)
         events = chunk.events
+        self._split(chunk)
         self._close(chunk, 0)
         for row in np.flatnonzero(
             (events["role"] == Role.STATEMENT) | (events["role"] == Role.XA_PREPARE)
@@ -165,7 +171,20 @@ class _Surveyor:
             alone=tuple(self._groups["alone"]),
             prepared=tuple(self._groups["prepared"]),
             ended=tuple(self._groups["ended"]),
+            splits=tuple(self._splits),
         )
+
+    def _split(self, chunk: Chunk) -> None:
+        """Note where transactions begin that are far enough from the last such place."""
+        events = chunk.events
+        begins = (events["tx_offset"] >= 0) & (events["tx_ordinal"] == 0) & (events["parent"] < 0)
+        offsets = events["offset"][begins]
+        while True:
+            last = self._splits[-1] if self._splits else self._start
+            far = np.searchsorted(offsets, last + SEGMENT_BYTES)
+            if far == len(offsets):
+                return
+            self._splits.append(int(offsets[far]))
 
     def _close(self, chunk: Chunk, row: int) -> None:
         """End open groups at an event of another group, or of none."""

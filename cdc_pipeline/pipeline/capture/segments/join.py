@@ -1,4 +1,4 @@
-"""Join the parts of a batch that several tasks staged into its record (K2, K18).
+"""Join the parts of a batch that several tasks staged into its record (K2).
 
 Rules:
 - The parts come from one cut and follow each other in the log, so that the record equals that of a
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.lake.records import BatchRecord, Interval, RecordedTarget
-from cdc_pipeline.pipeline.backfill.segment import SegmentResult
+from cdc_pipeline.pipeline.capture.segments.segment import SegmentResult
 from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.position import Position
 
 # Facts about a target in which all parts must agree.
@@ -26,13 +27,18 @@ _SAME: Final = ("spec", "columns_before", "schema_steps")
 
 
 def joined_cursor(
-    before: CursorState, results: Sequence[SegmentResult], *, number: int
+    before: CursorState,
+    results: Sequence[SegmentResult],
+    *,
+    number: int,
+    keeps_gtids: bool = True,
 ) -> CursorState:
     """Return the cursor behind all parts.
 
     Args:
         before: the cursor that all parts began with.
         number: of the batch; that of `before` if there is none.
+        keeps_gtids: whether the source uses GTIDs (see `Progress`).
 
     Raises:
         StagingError: parts that do not agree.
@@ -55,10 +61,19 @@ def joined_cursor(
     return last.model_copy(
         update={
             "batch_number": number,
+            "gtid_set": _executed(before, results) if keeps_gtids else "",
             "targets": dict(sorted(targets.items())),
             "open_xa": before.open_xa,
         }
     )
+
+
+def _executed(before: CursorState, results: Sequence[SegmentResult]) -> str:
+    """Return the set of the transactions before all parts and in them."""
+    found: Any = parse_gtid_set(before.gtid_set, before.flavor)
+    for result in results:
+        found = found.union(parse_gtid_set(_cursor(result).gtid_set, before.flavor))
+    return str(found)
 
 
 def joined_record(

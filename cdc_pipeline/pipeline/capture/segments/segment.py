@@ -1,4 +1,4 @@
-"""Decode and stage one segment of a journal on an executor (K18).
+"""Decode and stage one segment of a journal on an executor.
 
 Rules:
 - The steps are those of sequential reading: the same reader, decoder, masks and stager, from the
@@ -27,6 +27,7 @@ from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, N
 from cdc_pipeline.pipeline.capture.commit import CursorMoves
 from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, Stretch, open_stretch
+from cdc_pipeline.pipeline.decode.schemas import Schemas
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.report import CapturePlan
@@ -47,14 +48,25 @@ class SegmentTask(_Plain):
     """Input of one task.
 
     Attributes:
-        gtid_set, journal_created_s: of the place where it begins, if its end is needed with GTIDs.
+        journal_created_s: by the journal's format description.
     """
 
     journal: str
     start: int
     stop: int
-    gtid_set: str = ""
     journal_created_s: int = 0
+
+
+class ObservedTable(_Plain):
+    """A table map that the schema history does not agree with.
+
+    Attributes:
+        table_schema: a `TableSchema` as JSON text.
+    """
+
+    table_schema: str
+    journal: str
+    offset: int
 
 
 class SegmentResult(_Plain):
@@ -62,7 +74,9 @@ class SegmentResult(_Plain):
 
     Attributes:
         record: what was staged; None if no target changes.
-        cursor: the cursor behind the segment, as far as the task knows it.
+        cursor: the cursor behind the segment, as far as the task knows it; its GTID set is that of
+            the segment alone.
+        observed: what the schema history has to learn, in the order of the log.
         refused: why the stretch cannot be decoded in parallel; "" if it can. Nothing else counts
             then.
     """
@@ -73,6 +87,7 @@ class SegmentResult(_Plain):
     source_time_us: int = -1
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
+    observed: tuple[ObservedTable, ...] = ()
     refused: str = ""
 
 
@@ -81,10 +96,10 @@ class WaveInputs:
     """Values that are the same for all tasks of a wave.
 
     Attributes:
-        config: of the side lake, without secrets of masks.
-        cut: of the side lake as JSON text; "" before the first.
+        config: with the archive as its source, and without secrets.
+        cut: the last one, as JSON text; "" before the first.
         cursor: likewise.
-        identity: of the archive.
+        identity: of the source.
         number: of the batch.
         epoch: of the journals (K1).
     """
@@ -115,17 +130,21 @@ def decode_segment(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
 def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     config = inputs.config
     cut = Cut.model_validate_json(inputs.cut) if inputs.cut else None
-    cursor = CursorState.model_validate_json(inputs.cursor)
-    start = Position(
-        task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s
-    )
+    cursor = CursorState.model_validate_json(inputs.cursor) if inputs.cursor else None
+    shadows = {} if cursor is None else cursor.shadows
+    source = _SegmentSource(inputs)
+    if source.journal_created_s(task.journal) != task.journal_created_s:
+        raise _apart("another journal has taken its place in the archive")
+    start = Position(task.journal, task.start, journal_created_s=task.journal_created_s)
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
-    context = CaptureContext(config, sink, MemoryCursorStore(cursor), RunObserver(), "")
-    run = _resolved(config, inputs, start, replace(start, offset=task.stop, gtid_set=""))
+    context = CaptureContext(
+        config, sink, MemoryCursorStore(cursor, source=config.name), RunObserver(), ""
+    )
+    run = _resolved(config, inputs, start, replace(start, offset=task.stop))
     stretch = open_stretch(
         context,
-        LogSection(run, _SegmentSource(inputs), TableFilter(config.tables), cursor),
-        targets=Targets(config, cut, shadows=cursor.shadows),
+        LogSection(run, source, TableFilter(config.tables), cursor),
+        targets=Targets(config, cut, shadows=shadows),
         parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
             number, paths=sink.paths, check_lock=lambda: None, part=f"part-{uuid.uuid4().hex}"
@@ -136,9 +155,16 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     result = committer.result
     if result is None or result.cursor is None or drained.dropped:
         raise _apart("its end is not the end of a complete transaction")
-    if result.cursor.shadows != cursor.shadows:
+    if result.cursor.shadows != shadows:
         raise _apart("a shadow table of an online schema change")
-    return result
+    return result.model_copy(update={"observed": _observed(stretch.schemas)})
+
+
+def _observed(schemas: Schemas) -> tuple[ObservedTable, ...]:
+    return tuple(
+        ObservedTable(table_schema=schema.to_json(), journal=journal, offset=offset)
+        for schema, journal, offset in schemas.corrections
+    )
 
 
 def _resolved(
@@ -212,7 +238,8 @@ class _SegmentSource(ArchiveSource):
     """One archive with known facts: a task reads its own journal and no other."""
 
     def __init__(self, inputs: WaveInputs) -> None:
-        super().__init__(inputs.directory)
+        unpacked_bytes_max = inputs.config.source.unpacked_bytes_max
+        super().__init__(inputs.directory, unpacked_bytes_max=unpacked_bytes_max)
         self._inputs = inputs
 
     @property

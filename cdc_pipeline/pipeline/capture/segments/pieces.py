@@ -1,4 +1,4 @@
-"""Divide a range of journals into stretches to decode in parallel, and the rest (K18).
+"""Divide a range of journals into stretches to decode in parallel, and the rest.
 
 Rules:
 - A stretch holds whole transactions that depend only on what is known at its beginning: no DDL of
@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.pipeline.backfill.survey import JournalSurvey
+from cdc_pipeline.pipeline.capture.segments.survey import JournalSurvey
 
 _TOO_LITTLE: Final = "too small to be worth a task"
 
@@ -146,14 +146,15 @@ def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
 
 
 def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[Segment]:
-    """Return the parts of journals between two places."""
+    """Return the parts of journals between two places, large journals in several."""
     found = []
     for one in surveys:
         number = journal_number(one.journal)
         first = max(start.offset, one.start) if number == start.number else one.start
         last = min(stop.offset, one.end) if number == stop.number else one.end
         if start.number <= number <= stop.number and first < last:
-            found.append(Segment(one.journal, first, last))
+            bounds = [first, *(at for at in one.splits if first < at < last), last]
+            found += [Segment(one.journal, *part) for part in pairwise(bounds)]
     return found
 
 

@@ -1,0 +1,1 @@
+"""Captures on a Spark cluster: what executors take off the driver."""

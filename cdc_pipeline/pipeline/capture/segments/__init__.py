@@ -1,0 +1,1 @@
+"""Parts of an archived log that Spark's executors decode and stage, each by itself."""
