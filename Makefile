@@ -47,7 +47,6 @@ test-machine: setup
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
-	@$(BIN)/python -m tests.cluster.install || true  # its tests skip, and say why
 
 .PHONY: cluster-test
 cluster-test: setup ## a Spark cluster, an S3 server and PostgreSQL as processes of this machine; killed at every fault point (Go, PostgreSQL; 8 GB of memory)

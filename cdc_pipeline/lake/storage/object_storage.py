@@ -38,6 +38,7 @@ _NO_CREDENTIALS: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.i
 _REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
 
 STATE_FOLDER: Final = "_cdc"
+_RETRIES_MAX: Final = 1_000_000
 _NUMBERED: Final = re.compile(r"\d{20}")
 
 Tag = Mapping[str, str]  # identifies a version of an object; its content is the store's own
@@ -456,11 +457,11 @@ def _open(scheme: str, authority: str, config: StorageConfig, retry_s: float) ->
         config=settings,
         client_options={**options, "allow_http": True} if is_plain else options,
         retry_config={
-            "max_retries": 10,
+            "max_retries": _RETRIES_MAX,  # the time alone decides
             "retry_timeout": timedelta(seconds=retry_s),
             "backoff": {
                 "init_backoff": timedelta(milliseconds=100),
-                "max_backoff": timedelta(seconds=min(5.0, retry_s / 3)),
+                "max_backoff": timedelta(seconds=min(1.0, retry_s / 3)),
                 "base": 2,
             },
         },

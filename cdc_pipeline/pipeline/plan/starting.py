@@ -8,7 +8,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
@@ -70,6 +70,7 @@ def counted(store: DumpErrorStore) -> Iterator[None]:
     try:
         yield
     except CdcError as error:
-        store.write(store.read().after(error))
+        with suppress(CdcError, OSError):  # a lake that is away must not hide what ended the run
+            store.write(store.read().after(error))
         raise
     store.write(DumpErrors())

@@ -1,8 +1,8 @@
 """Use a Spark session that the user's program has started (`sink.spark.session`).
 
 Rules:
-- The function is imported and called once, when a run first needs Spark; a run that has nothing to
-  write never calls it.
+- The function is imported and called when Spark is first needed; a run that has nothing to write
+  never calls it.
 - The session is the user's: it is neither changed nor stopped. A run works in sessions beside it,
   which share its Spark context and have settings of their own (K20).
 - What those cannot set, the session must have: a driver JVM in this process, for commits that

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +27,7 @@ from cdc_pipeline.lake.paths import (
 from cdc_pipeline.lake.records import StagedFile
 from cdc_pipeline.lake.staged_file import StagedFileWriter, verify
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.object_storage import ObjectStorage
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.position.cursor import CursorState
@@ -238,3 +242,31 @@ def test_a_lake_that_can_only_be_read_is_planned_and_not_started(store: Store) -
     with pytest.raises(RuntimeSetupError, match="refuses access") as caught:
         sink.lock().__enter__()
     assert "write" in str(caught.value.expected)
+
+
+class _Hangs(BaseHTTPRequestHandler):
+    """Ends the first connections without an answer, as a store does that is starting; then there is
+    no such object."""
+
+    left = 12
+
+    def do_HEAD(self) -> None:
+        type(self).left -= 1
+        if self.left < 0:
+            self.send_response(404)
+            self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Its tests say what went wrong."""
+
+
+@pytest.mark.whole
+def test_requests_are_tried_again_until_their_time_is_over_and_not_a_number_of_times(
+    store: Store,
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Hangs) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = store.settings(endpoint=f"http://127.0.0.1:{server.server_port}", retry_s=600)
+        assert ObjectStorage("s3a", "lakes", settings).size("an/object") is None
+        assert _Hangs.left == -1
+        server.shutdown()

@@ -304,6 +304,12 @@ def test_p7_rows_without_a_table_map_are_remembered_for_the_next_start(tmp_path:
     assert store.read() == DumpErrors()
 
 
+def test_an_error_that_cannot_be_counted_is_raised_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "dump_errors.json").write_text("damaged")
+    with pytest.raises(MergeError), counted(DumpErrorFile(tmp_path / "dump_errors.json")):
+        raise MergeError("Spark fell over")
+
+
 def test_p5_the_count_is_replaced_whole_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     store = DumpErrorFile(tmp_path / "_cdc" / "shop" / "dump_errors.json")
     assert store.read() == DumpErrors()
