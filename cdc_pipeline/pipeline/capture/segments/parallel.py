@@ -100,11 +100,14 @@ def read_in_parallel(
     config = context.config
     archived = source.archived(run.start, run.end)
     flavor = source.identity.flavor
-    why = _why_not(config, run, archived, flavor=flavor) or context.sink.lack_of_executors()
-    if why or archived is None:
-        text = f"{why}; all rows are decoded in the driver (batch.decode: {config.batch.decode})"
-        note = Note(kind="decoded_in_driver", text=text)
-        return in_sequence(state, run, [note]), ParallelReport(one_after_the_other=(why,))
+    why, wanted = _why_not(config, run, archived, flavor=flavor), config.batch.decode
+    lack = why or context.sink.lack_of_executors()
+    if lack or archived is None:
+        text = f"{lack}; all rows are decoded in the driver (batch.decode: {wanted})"
+        # With `auto` it is the configuration's own choice, unless the executors are at fault.
+        is_odd = wanted == "executors" or not why
+        notes = [Note(kind="decoded_in_driver", text=text)] if is_odd else []
+        return in_sequence(state, run, notes), ParallelReport(one_after_the_other=(lack,))
     reading = _Reading(
         context,
         run,
