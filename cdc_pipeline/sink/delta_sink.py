@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.conflicts import again_on_conflict
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
+from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
 from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import distrust, undo_unsynced
@@ -41,8 +42,6 @@ from cdc_pipeline.sink.replace.content import content_of, forget
 from cdc_pipeline.sink.spark.catalog import check_answers, register
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.time_limit import time_limit
-
-_CHECKPOINT_EVERY: Final = 10  # commits, by Delta's default
 
 
 class _DeltaTables:
@@ -105,7 +104,6 @@ class _DeltaTables:
         if not open_targets:
             return Applied(logs, failures)
         merged = False
-        session = self._spark.session()
         properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
         with (
             time_limit(self._config.batch_timeout_s, self._spark.cancel) as is_late,
@@ -118,7 +116,7 @@ class _DeltaTables:
                 threads.submit(
                     again_on_conflict,
                     apply_target,
-                    session,
+                    self._spark.session,
                     record,
                     t,
                     paths=self._paths,
@@ -203,18 +201,14 @@ class _DeltaTables:
         return over_maintenance(self._paths, cut)
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
-        """Let Delta remove the log files that its newest checkpoints cover; those are durable, and
+        """Remove the log files that the tables' newest checkpoints cover; those are durable, and
         named by a cut (K21)."""
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
-            every = int(log.properties.get("delta.checkpointInterval", _CHECKPOINT_EVERY))
+            every = checkpoint_interval(log)
             before = previous.tables.get(name) if previous is not None else None
-            if (
-                self._spark.started
-                and before is not None
-                and log.version // every > before.table_version // every
-            ):
-                remove_old_log_files(self._spark.session(), self._paths.table(name))
+            if before is not None and log.version // every > before.table_version // every:
+                remove_old_log_files(self._paths.table(name), log)
 
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
