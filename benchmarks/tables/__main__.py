@@ -31,7 +31,10 @@ EVENT_BYTES_MAX = 20_000
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="cdc-bench-tables-") as folder, served(TABLES) as tables:
+    with (
+        tempfile.TemporaryDirectory(prefix="cdc-bench-tables-") as folder,
+        served(TABLES) as tables,
+    ):
         runs = Runs(Path(folder))
         user, password = tables.server.create_replication_user()
         section = {

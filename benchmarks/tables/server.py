@@ -43,9 +43,7 @@ class Tables:
         with self.server.root_connection(autocommit=True) as connection:
             cursor = connection.cursor()
             for name in self.names[:number]:
-                cursor.execute(
-                    f"UPDATE {name} SET amount = amount + 1 WHERE id < {ROWS_EACH // 2}"
-                )
+                cursor.execute(f"UPDATE {name} SET amount = amount + 1 WHERE id < {ROWS_EACH // 2}")
                 self._insert(cursor, name, self._round * ROWS_EACH, rows=ROWS_EACH // 2)
 
     @staticmethod

@@ -31,7 +31,7 @@ from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
 from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
-from cdc_pipeline.sink.durable.power_cut import distrust, undo_unsynced
+from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import over_maintenance, retention_properties
 from cdc_pipeline.sink.lake_sink import LakeSink
 from cdc_pipeline.sink.maintain.log_cleanup import remove_old_log_files
@@ -75,9 +75,12 @@ class _DeltaTables:
         """Compare one table with a cut (K3). Raises LakeStateError."""
         table_checks.check_target(self._paths, cut, table, pending)
 
-    def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
+    def failing(
+        self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool
+    ) -> dict[str, LakeStateError]:
         """Return the tables that differ from a cut, each with its error."""
-        return table_checks.failing_targets(self._paths, cut, pending)
+        boot = boot_id() if is_locked else ""
+        return table_checks.failing_targets(self._paths, cut, pending, boot=boot)
 
     def apply(
         self,
