@@ -19,16 +19,15 @@ _OPTIONS: dict[str, str | int | bool | Path | None] = {
 class Tables:
     """Tables of eight columns, all of them created and changed in the log."""
 
-    def __init__(self, server: Server, number: int) -> None:
+    def __init__(self, server: Server, number: int, *, database: str = DATABASE) -> None:
         self.server = server
-        self.names = [f"{DATABASE}.t{at:05d}" for at in range(number)]
+        self.names = [f"{database}.t{at:05d}" for at in range(number)]
         self._round = 0
 
     def create(self) -> None:
         """Create all of them, and insert their rows."""
         with self.server.root_connection(autocommit=True) as connection:
             cursor = connection.cursor()
-            cursor.execute(f"CREATE DATABASE {DATABASE}")
             for name in self.names:
                 cursor.execute(
                     f"CREATE TABLE {name} (id INT PRIMARY KEY, customer BIGINT NOT NULL, "
@@ -60,4 +59,5 @@ class Tables:
 def served(number: int) -> Iterator[Tables]:
     """Run a server with tables that do not exist yet."""
     with Server("mysql", _OPTIONS) as server:
+        server.execute(f"CREATE DATABASE {DATABASE}")
         yield Tables(server, number)
