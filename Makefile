@@ -120,7 +120,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-cluster bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+bench: bench-backfill bench-cluster bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store bench-tables ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
@@ -165,6 +165,10 @@ bench-snapshot: setup ## 5 M rows of a table into Delta beside a row loop and sp
 .PHONY: bench-store
 bench-store: setup ## event store and transactions, from a journal to acked batches
 	@$(BIN)/python -m benchmarks.store
+
+.PHONY: bench-tables
+bench-tables: setup ## 1,000 tables on a live server: idle runs, 100 changed tables, cuts (TABLES= for fewer)
+	@TABLES=$(or $(TABLES),1000) $(BIN)/python -m benchmarks.tables
 
 .PHONY: record-demo
 record-demo: setup ## record the shop's journals again from a real MySQL

@@ -361,6 +361,7 @@ class CutTable(TableFacts):
     rescued_rows: int = 0
     rescued_ever: dict[str, int] = Field(default_factory=dict)  # over all batches so far
     facts: str = ""
+    applied_batch: int = -1  # in a cut's file, for its `TargetState`; -1 if that is in the cursor
 
     @property
     def row_changes(self) -> int:
@@ -369,9 +370,11 @@ class CutTable(TableFacts):
 
 
 class Cut(_Plain):
-    """All targets of a source at one transaction end. Version 3 refers to `TableFacts`."""
+    """All targets of a source at one transaction end. Files of version 3 refer to `TableFacts`;
+    those of version 4 by numbers into `facts_files`, with what seldom changes of the cursor's
+    `TargetState`s."""
 
-    version: Literal[1, 2, 3] = 3
+    version: Literal[1, 2, 3, 4] = 4
     source: str
     batch_number: int
     kind: BatchKind = "batch"
@@ -388,3 +391,4 @@ class Cut(_Plain):
     quarantine: dict[str, QuarantineCount] = Field(default_factory=dict)
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
+    facts_files: tuple[str, ...] = ()  # in a cut's file alone

@@ -2,9 +2,12 @@
 
 Rules:
 - A cut's file holds versions and counts of each table, and a reference to its `TableFacts`
-  (columns, key, mode ...), so that it grows by some hundred bytes a table and not by its columns.
+  (columns, key, mode ...) and to what seldom changes of its state in the cursor (application id,
+  exactness ...), so that it grows by about a hundred bytes a table and not by its columns.
+- The state of a suspended target, and of one without a table, is in the cursor as a whole.
 - The facts that a cut needs and its predecessor did not have are written before it, as one file:
   ``_cdc/<source>/tables/<number of the cut>-<hash of the content>.json``, a list. A reference is
+  ``<number in the cut's list of files>:<place>``; in memory and in cuts of version 3 it is
   ``<file>:<place>``.
 - Such a file never changes, and its name depends on its content: writing it again after a crash is
   harmless.
@@ -17,21 +20,41 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths, put_if_absent, read_json
 from cdc_pipeline.lake.records import Cut, CutTable, TableFacts
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.position.cursor import cursor_document
+from cdc_pipeline.position.cursor import TargetState, cursor_document
+
+
+class _StateFacts(BaseModel):
+    """The part of a `TargetState` that seldom changes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    app_id: str
+    partial: bool = False
+    sources: tuple[str, ...] = ()
+    exact: bool = False
+    origin: tuple[str, str] | None = None
+
+
+class _Entry(TableFacts):
+    """One entry of a file; files of earlier versions hold no states."""
+
+    state: _StateFacts | None = None
+
 
 _FIELDS: Final = frozenset(TableFacts.model_fields)
-_LISTED: Final = TypeAdapter(tuple[TableFacts, ...])
+_STATE_FIELDS: Final = frozenset(_StateFacts.model_fields)
+_LISTED: Final = TypeAdapter(tuple[_Entry, ...])
 _FILES_CACHED: Final = 256
 _FILE: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})-[0-9a-f]{{32}}\.json")
 
@@ -50,11 +73,14 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
         already.
     """
     before = {} if previous is None else previous.tables
+    states = {name: _state_facts(cut, name) for name in cut.tables}
     references = {
-        name: table.facts or _same(table, before.get(name)) for name, table in cut.tables.items()
+        name: _reference(paths, cut, name, before.get(name), states[name]) for name in cut.tables
     }
     new = {
-        name: _content(cut.tables[name]) for name, reference in references.items() if not reference
+        name: _content(cut.tables[name], states[name])
+        for name, reference in references.items()
+        if not reference
     }
     if new:
         places = {text: place for place, text in enumerate(dict.fromkeys(new.values()))}
@@ -63,7 +89,7 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
         file = f"{cut.batch_number:0{NUMBER_DIGITS}d}-{digest}.json"
         put_if_absent(paths.tables / file, content)
         references |= {name: f"{file}:{places[text]}" for name, text in new.items()}
-    if not put_if_absent(paths.cut(cut.batch_number), _cut_text(cut, references)):
+    if not put_if_absent(paths.cut(cut.batch_number), _cut_text(cut, references, states)):
         return None
     tables = {
         name: table.model_copy(update={"facts": references[name]})
@@ -80,11 +106,27 @@ def with_facts(paths: LakePaths, cut: Cut) -> Cut:
     """
     if not any(table.facts for table in cut.tables.values()):
         return cut
-    tables = {
-        name: table.model_copy(update=dict(_facts_at(paths, table.facts))) if table.facts else table
-        for name, table in cut.tables.items()
-    }
-    return cut.model_copy(update={"tables": tables})
+    tables, targets = {}, dict(cut.cursor.targets)
+    for name, table in cut.tables.items():
+        if not table.facts:
+            tables[name] = table
+            continue
+        reference = table.facts
+        if cut.facts_files:
+            number, _, place = reference.partition(":")
+            reference = f"{cut.facts_files[int(number)]}:{place}"
+        entry = _facts_at(paths, reference)
+        facts = {field: getattr(entry, field) for field in _FIELDS}
+        tables[name] = table.model_copy(update={**facts, "facts": reference, "applied_batch": -1})
+        if entry.state is not None and name not in targets:
+            targets[name] = TargetState(
+                table=name,
+                table_version=table.table_version,
+                applied_batch=table.applied_batch,
+                **dict(entry.state),
+            )
+    cursor = cut.cursor.model_copy(update={"targets": dict(sorted(targets.items()))})
+    return cut.model_copy(update={"tables": tables, "cursor": cursor, "facts_files": ()})
 
 
 def prune_facts(paths: LakePaths, kept: Iterable[Cut]) -> int:
@@ -108,39 +150,72 @@ def prune_facts(paths: LakePaths, kept: Iterable[Cut]) -> int:
     return removed
 
 
-def _same(table: CutTable, before: CutTable | None) -> str:
-    """Return the reference of the table before, if it has the same facts."""
-    if before is None or not before.facts:
+def _state_facts(cut: Cut, name: str) -> _StateFacts | None:
+    """Return what seldom changes of a target's state; None if the cursor must hold all of it."""
+    state = cut.cursor.targets.get(name)
+    if (
+        state is None
+        or state.suspended is not None
+        or (state.table, state.table_version) != (name, cut.tables[name].table_version)
+    ):
+        return None
+    return _StateFacts(**{field: getattr(state, field) for field in _STATE_FIELDS})
+
+
+def _reference(
+    paths: LakePaths, cut: Cut, name: str, before: CutTable | None, state: _StateFacts | None
+) -> str:
+    """Return the reference of a table, or of the table before, if it says the same; "" if not."""
+    table = cut.tables[name]
+    reference = table.facts or ("" if before is None else before.facts)
+    if not reference or (
+        not table.facts
+        and any(getattr(table, field) != getattr(before, field) for field in _FIELDS)
+    ):
         return ""
-    return (
-        before.facts
-        if all(getattr(table, name) == getattr(before, name) for name in _FIELDS)
-        else ""
-    )
+    # A state that the cursor holds as a whole overrides the entry's.
+    is_whole = state is None and name in cut.cursor.targets
+    return reference if is_whole or _facts_at(paths, reference).state == state else ""
 
 
-def _content(table: CutTable) -> str:
-    return _json(table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True))
+def _content(table: CutTable, state: _StateFacts | None) -> str:
+    document = table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True)
+    if state is not None:
+        document["state"] = state.model_dump(mode="json", exclude_defaults=True)
+    return _json(document)
 
 
-def _cut_text(cut: Cut, references: dict[str, str]) -> str:
-    document = cut.model_dump(mode="json", exclude={"tables", "cursor"})
-    document["cursor"] = cursor_document(cut.cursor)
+def _cut_text(
+    cut: Cut, references: dict[str, str], states: Mapping[str, _StateFacts | None]
+) -> str:
+    document = cut.model_dump(mode="json", exclude={"tables", "cursor", "facts_files"})
+    files = {name: at for at, name in enumerate(sorted({_file_of(r) for r in references.values()}))}
+    whole = {name: state for name, state in cut.cursor.targets.items() if states.get(name) is None}
+    document["version"] = Cut.model_fields["version"].default
+    document["cursor"] = cursor_document(cut.cursor.model_copy(update={"targets": whole}))
+    document["facts_files"] = list(files)
     document["tables"] = {
         name: {
-            **table.model_dump(mode="json", exclude={*_FIELDS, "facts"}, exclude_defaults=True),
-            "facts": references[name],
+            **table.model_dump(
+                mode="json", exclude={*_FIELDS, "facts", "applied_batch"}, exclude_defaults=True
+            ),
+            **({} if name in whole else {"applied_batch": cut.cursor.targets[name].applied_batch}),
+            "facts": f"{files[_file_of(references[name])]}:{references[name].rpartition(':')[2]}",
         }
         for name, table in cut.tables.items()
     }
     return _json(document)
 
 
+def _file_of(reference: str) -> str:
+    return reference.rpartition(":")[0]
+
+
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _facts_at(paths: LakePaths, reference: str) -> TableFacts:
+def _facts_at(paths: LakePaths, reference: str) -> _Entry:
     name, _, place = reference.rpartition(":")
     path = paths.tables / name
     try:
@@ -154,7 +229,7 @@ def _facts_at(paths: LakePaths, reference: str) -> TableFacts:
 
 
 @lru_cache(maxsize=_FILES_CACHED)
-def _read(path: Path) -> tuple[TableFacts, ...]:
+def _read(path: Path) -> tuple[_Entry, ...]:
     """Return the entries of one file, shared by all cuts of a process: it never changes."""
     try:
         return _LISTED.validate_json(read_json(path))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
 Metadata = dict[str, dg.MetadataValue]
 
 CURSOR_ENTRY = "cursor"
+_TABLES_NAMED_MAX = 20
 # Entries of the capture that repeat the cut's own entries in another form.
 _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows", "ddl"})
 
@@ -152,11 +154,11 @@ def cursor_event_metadata(
             sum(count.rows for count in cut.quarantine.values())
         )
         metadata["quarantine"] = dg.MetadataValue.json(
-            {table: count.rows for table, count in cut.quarantine.items()}
+            _first({table: count.rows for table, count in sorted(cut.quarantine.items())})
         )
     partial = sorted(table for table, target in cursor.targets.items() if target.partial)
     if partial:
-        metadata["partial_tables"] = dg.MetadataValue.json(partial)
+        metadata["partial_tables"] = dg.MetadataValue.json(list(_first(dict.fromkeys(partial))))
     if cursor.suspended:
         metadata["suspended_tables"] = dg.MetadataValue.json(
             {
@@ -165,10 +167,16 @@ def cursor_event_metadata(
             }
         )
     metadata["delta_versions"] = dg.MetadataValue.json(
-        {table: target.table_version for table, target in sorted(cursor.targets.items())}
+        _first({table: state.table_version for table, state in sorted(cursor.targets.items())})
     )
+    metadata["tables_total"] = dg.MetadataValue.int(len(cursor.targets))
     metadata[CURSOR_ENTRY] = dg.MetadataValue.json(cursor_document(cursor))
     return metadata
+
+
+def _first(entries: Mapping[str, object]) -> dict[str, object]:
+    """Return the first entries by table: an event must not grow with the number of tables."""
+    return dict(islice(entries.items(), _TABLES_NAMED_MAX))
 
 
 def suspended_entry(table: str, held: Suspension) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,9 +28,10 @@ from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.conflicts import again_on_conflict
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
+from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
 from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
-from cdc_pipeline.sink.durable.power_cut import distrust, undo_unsynced
+from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import over_maintenance, retention_properties
 from cdc_pipeline.sink.lake_sink import LakeSink
 from cdc_pipeline.sink.maintain.log_cleanup import remove_old_log_files
@@ -42,8 +43,6 @@ from cdc_pipeline.sink.spark.catalog import check_answers, register
 from cdc_pipeline.sink.spark.journal_tasks import run_tasks
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.time_limit import time_limit
-
-_CHECKPOINT_EVERY: Final = 10  # commits, by Delta's default
 
 
 class _DeltaTables:
@@ -84,9 +83,12 @@ class _DeltaTables:
         """Compare one table with a cut (K3). Raises LakeStateError."""
         table_checks.check_target(self._paths, cut, table, pending)
 
-    def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
+    def failing(
+        self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool
+    ) -> dict[str, LakeStateError]:
         """Return the tables that differ from a cut, each with its error."""
-        return table_checks.failing_targets(self._paths, cut, pending)
+        boot = boot_id() if is_locked else ""
+        return table_checks.failing_targets(self._paths, cut, pending, boot=boot)
 
     def apply(
         self,
@@ -113,7 +115,6 @@ class _DeltaTables:
         if not open_targets:
             return Applied(logs, failures)
         merged = False
-        session = self._spark.session()
         properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
         with (
             time_limit(self._config.batch_timeout_s, self._spark.cancel) as is_late,
@@ -126,7 +127,7 @@ class _DeltaTables:
                 threads.submit(
                     again_on_conflict,
                     apply_target,
-                    session,
+                    self._spark.session,
                     record,
                     t,
                     paths=self._paths,
@@ -212,18 +213,14 @@ class _DeltaTables:
         return over_maintenance(self._paths, cut)
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
-        """Let Delta remove the log files that its newest checkpoints cover; those are durable, and
+        """Remove the log files that the tables' newest checkpoints cover; those are durable, and
         named by a cut (K21)."""
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
-            every = int(log.properties.get("delta.checkpointInterval", _CHECKPOINT_EVERY))
+            every = checkpoint_interval(log)
             before = previous.tables.get(name) if previous is not None else None
-            if (
-                self._spark.started
-                and before is not None
-                and log.version // every > before.table_version // every
-            ):
-                remove_old_log_files(self._spark.session(), self._paths.table(name))
+            if before is not None and log.version // every > before.table_version // every:
+                remove_old_log_files(self._paths.table(name), log)
 
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int

@@ -135,7 +135,8 @@ class LakeSink:
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
         """Return the tables that differ from a cut and the pending batch (K3), each with its
         error."""
-        return self._tables.failing(cut, self.pending_record())
+        is_locked = self._lock_check is not None
+        return self._tables.failing(cut, self.pending_record(), is_locked=is_locked)
 
     def discard_unrecorded(self) -> int:
         """Remove staged files that no pending record needs, and remains of interrupted writes;

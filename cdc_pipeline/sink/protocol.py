@@ -220,8 +220,11 @@ class Tables(Protocol):
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
         """Compare one table with a cut. Raises LakeStateError."""
 
-    def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
-        """Return the tables that differ from a cut, each with its error."""
+    def failing(
+        self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool
+    ) -> dict[str, LakeStateError]:
+        """Return the tables that differ from a cut, each with its error. The holder of the lock may
+        remember what it has compared."""
 
     def apply(
         self,

@@ -11,7 +11,7 @@ from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
 from cdc_pipeline.lake.table_facts import prune_facts, put_cut
-from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 
@@ -97,7 +97,37 @@ def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths
     assert put_cut(paths, second, back) == state.read_cut(paths, 2)
     assert _without_references(state.read_cut(paths, 2)) == _without_references(second)
     assert len(_facts_files(paths)) == 1, "nothing of the second cut is new"
-    assert paths.cut(2).stat().st_size / TABLES < 350
+    assert paths.cut(2).stat().st_size / TABLES < 150
+
+
+def test_k3_a_cut_is_read_as_it_was_written_whatever_becomes_of_its_targets(
+    paths: LakePaths,
+) -> None:
+    """Exactness is lost, a target is suspended and comes back: the file holds what changed."""
+    put_cut(paths, cut_of(1, _many()))
+    held = Suspension(batch_number=2, error="MergeError", what="x", journal="b.1", offset=4)
+    changes: tuple[dict[str, object], ...] = (
+        {"exact": True},
+        {"exact": False, "partial": True, "origin": ("a.b", "c.d")},
+        {"suspended": held, "table_version": 1},
+        {"suspended": None},
+    )
+    for number, change in enumerate(changes, start=2):
+        before = state.read_cut(paths, number - 1)
+        assert before.facts_files == ()
+        tables = {
+            name: table.model_copy(update={"table_version": number})
+            for name, table in before.tables.items()
+        }
+        cut = cut_of(number, tables)
+        states = dict(cut.cursor.targets)
+        states["shop.t1"] = states["shop.t1"].model_copy(update=change)
+        cut = cut.model_copy(update={"cursor": cut.cursor.model_copy(update={"targets": states})})
+        written = put_cut(paths, cut, before)
+        back = state.read_cut(paths, number)
+        assert written == back
+        assert back.cursor.targets == states
+        assert paths.cut(number).stat().st_size / TABLES < 150
 
 
 def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_is_written_alone(

@@ -83,6 +83,12 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "return STEPS_PER_BATCH * batch_number + step", "return STEPS_PER_BATCH * batch_number",
         "sink/delta/test_table_checks.py::test_k2_each_statement_of_a_batch_has_an_id_of_its_own",
     ),
+    Mutation(
+        "K2", "a commit that is made here never takes another's place", "sink/delta/plain_commit.py",
+        "if not storage_of(file).put_if_absent(file, text.encode()):",
+        "if storage_of(file).replace(file, text.encode()):",
+        "sink/delta/test_plain_commit.py::test_k2_a_version_that_exists_is_never_written",
+    ),
     # -- K3: cursor and cut ------------------------------------------------------------------------
     Mutation(
         "K3", "a cursor ahead of the lake stops", "pipeline/plan/reconcile.py",
@@ -130,6 +136,25 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):",
         "if False:",
         "sink/delta/test_table_checks.py::test_k3_a_commit_of_others_is_noticed",
+    ),
+    Mutation(
+        "K3", "a table is known to be as the cut says only while its log's folder is unchanged",
+        "sink/delta/compared_tables.py",
+        "return self._known.get(name) == entry", "return name in self._known",
+        "sink/delta/test_table_checks.py::"
+        "test_k3_whatever_happens_to_a_table_is_noticed_by_the_next_comparison",
+    ),
+    Mutation(
+        "K3", "a folder that has just changed is not remembered", "sink/delta/compared_tables.py",
+        "    if time.time_ns() - found.st_ctime_ns < _SETTLED_NS:\n", "    if False:\n",
+        "sink/delta/test_table_checks.py::test_k3_a_folder_that_has_just_changed_is_not_known",
+    ),
+    Mutation(
+        "K3", "a cut refers to a target's state only where it is the same", "lake/table_facts.py",
+        'return reference if is_whole or _facts_at(paths, reference).state == state else ""',
+        "return reference",
+        "lake/test_table_facts.py::"
+        "test_k3_a_cut_is_read_as_it_was_written_whatever_becomes_of_its_targets",
     ),
     # -- K4: a target that fails -------------------------------------------------------------------
     Mutation(

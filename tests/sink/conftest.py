@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
+from cdc_pipeline.sink.apply import merge
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 
@@ -39,6 +40,14 @@ def open_sink(
             return sink
 
         yield start
+
+
+@pytest.fixture(params=["without Spark", "by Spark"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of applying small batches to plain tables: as it is, and by Spark alone."""
+    if request.param == "by Spark":
+        monkeypatch.setattr(merge, "_without_spark", lambda *_, **__: None)
+    return str(request.param)
 
 
 @pytest.fixture

@@ -194,7 +194,9 @@ class MemoryTables:
                 table, self._paths, "a table was changed by something other than this pipeline"
             )
 
-    def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
+    def failing(
+        self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool = False
+    ) -> dict[str, LakeStateError]:
         found = {}
         for name in sorted(cut.tables):
             try:

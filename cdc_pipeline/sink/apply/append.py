@@ -23,6 +23,7 @@ from cdc_pipeline.sink.apply.mirror_rows import may_reduce_in_memory, plain_type
 from cdc_pipeline.sink.delta.commit import TableCommit
 from cdc_pipeline.sink.delta.data_file import CODEC
 from cdc_pipeline.sink.delta.log import TableLog
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.modes.shape import needs_shaping, shaped_view
@@ -69,7 +70,7 @@ def append(
     if commit.has_transaction(there.app_id, version, there=there):
         return
     codec = settings.codec or CODEC
-    if _without_spark(commit, path, target, there, lake=lake, codec=codec, run=run):
+    if add_appended(commit, path, target, there, lake=lake, codec=codec, run=run):
         commit.commit(app_id=there.app_id, version=version)
         return
     settings.large_batch(sum(file.size_bytes for file in target.files))
@@ -88,8 +89,8 @@ def append(
     commit.commit(app_id=there.app_id, version=version)
 
 
-def _without_spark(
-    commit: TableCommit,
+def add_appended(
+    commit: TableCommit | PlainCommit,
     path: Path,
     target: RecordedTarget,
     there: TableLog,
@@ -98,8 +99,8 @@ def _without_spark(
     codec: str,
     run: RunTasks | None,
 ) -> bool:
-    """Write the rows of a plain table with Arrow and add their files to the commit. Return False,
-    with nothing written, if Spark must do it."""
+    """Write the staged rows of a plain table with Arrow and add their files to the commit. Return
+    False, with nothing written, if Spark must do it."""
     types = plain_types(target, there, codec=codec)
     if types is None or needs_shaping(target) or commit.version != there.version:
         return False

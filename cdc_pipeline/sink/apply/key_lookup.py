@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.active_files import active_adds
-from cdc_pipeline.sink.delta.commit import DataFile
+from cdc_pipeline.sink.delta.active_files import DataFile, active_adds
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 

@@ -8,7 +8,8 @@ Rules:
 - Each mode has one statement that applies a batch (`sink/modes/`). It changes a row only if its
   change is newer than the row: a batch that is applied again must not move a row back.
 - Small batches of whole images of a mirror do the same without a MERGE (`upsert`); inserts whose
-  keys no row has are appended (`append`).
+  keys no row has are appended (`append`). If the table is plain, neither needs a session: Spark
+  starts for the first target that needs it, and not at all if none does.
 - A batch that brings a side table's content does nothing else to the target (`replace`). One that
   brings a renamed table's content may then change its columns, if one statement did both (K28).
 - The id and the note are settings of a separate session and are always unset afterwards: a second
@@ -28,13 +29,16 @@ from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
-from cdc_pipeline.sink.apply.append import append, may_append
+from cdc_pipeline.sink.apply.append import add_appended, append, may_append
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
 from cdc_pipeline.sink.apply.failures import failure_of
+from cdc_pipeline.sink.apply.mirror_rows import last_rows, read_staged
 from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
-from cdc_pipeline.sink.apply.upsert import suits, upsert
+from cdc_pipeline.sink.apply.upsert import add_upserted, suits, upsert
+from cdc_pipeline.sink.delta.data_file import CODEC
 from cdc_pipeline.sink.delta.log import TableLog, commit_note, read_table_log
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.delta.transactions import (
     MERGE_STEP,
@@ -43,11 +47,12 @@ from cdc_pipeline.sink.delta.transactions import (
     transaction_version,
 )
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
+from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
-from cdc_pipeline.sink.modes.tables import create_table
+from cdc_pipeline.sink.modes.tables import create_table, create_without_spark
 from cdc_pipeline.sink.replace.replace import is_replaced, replace_content
-from cdc_pipeline.sink.spark.merge_settings import MergeSettings
+from cdc_pipeline.sink.spark.merge_settings import CODEC_SETTING, MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
 
 if TYPE_CHECKING:
@@ -80,7 +85,7 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
 
 
 def apply_target(
-    spark: SparkSession,
+    session_of: Callable[[], SparkSession],
     record: BatchRecord,
     target: RecordedTarget,
     *,
@@ -91,9 +96,9 @@ def apply_target(
     run: RunTasks | None = None,
 ) -> TableLog:
     """Bring one target to the state after the batch and return its log. Safe to call again, and
-    from several threads for different targets. A new table gets `properties`; the settings in
-    `fixed` are the configuration's own. For `check_lock` see `replace_content`. `run` computes
-    tasks on executors, if there are some.
+    from several threads for different targets. `session_of` is called if Spark is needed. A new
+    table gets `properties`; the settings in `fixed` are the configuration's own. For `check_lock`
+    see `replace_content`. `run` computes tasks on executors, if there are some.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -112,6 +117,17 @@ def apply_target(
         )
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
     has_rows = bool(files)
+    try:
+        done = _without_spark(
+            path, record, target, files, paths=paths, properties=properties, fixed=fixed, run=run
+        )
+    except CdcError:
+        raise
+    except Exception as error:
+        raise failure_of(error, table=target.table, batch_number=record.batch_number) from None
+    if done is not None:
+        return done
+    spark = session_of()
     # Jobs queue up within a pool. Each merging thread has its own, so a small table never waits
     # for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
@@ -163,6 +179,58 @@ def apply_target(
     except Exception as error:
         raise failure_of(error, table=target.table, batch_number=record.batch_number) from None
     return _table(path, target)
+
+
+def _without_spark(
+    path: Path,
+    record: BatchRecord,
+    target: RecordedTarget,
+    files: list[Path],
+    *,
+    paths: LakePaths,
+    properties: Mapping[str, str],
+    fixed: Mapping[str, str],
+    run: RunTasks | None,
+) -> TableLog | None:
+    """Create a target, if the batch does, and apply its staged rows, with commits that are made
+    here. Return its new state; None if what is left to do is Spark's."""
+    if target.replaces or target.content is not None or target.restores >= 0 or has_steps(target):
+        return None
+    note = commit_note(target.app_id, record.batch_number)
+    if target.create and read_table_log(path) is None:
+        made = create_without_spark(
+            path, target, source=record.source, properties=properties, fixed=fixed, note=note
+        )
+        if not made:
+            return None
+    there = _table(path, target)
+    if not files:
+        return there
+    facts = _facts_of_last_images(target, files)
+    if facts is None or not can_commit(path, there):
+        return None
+    version = transaction_version(record.batch_number, MERGE_STEP)
+    if there.transaction_version >= version:
+        return there
+    commit = PlainCommit(path, there, note=note)
+    codec = fixed.get(CODEC_SETTING) or CODEC
+    if may_append(record, target, there):
+        is_done = add_appended(commit, path, target, there, lake=paths.lake, codec=codec, run=run)
+    elif suits(target, there):
+        rows = last_rows(read_staged(files), Layout(target))
+        is_done = add_upserted(commit, path, rows, target, there, codec=codec)
+    else:
+        is_done = False
+    return commit.commit(app_id=there.app_id, version=version) if is_done else None
+
+
+def _facts_of_last_images(target: RecordedTarget, files: list[Path]) -> KeyFacts | None:
+    """Return the facts of the batch's keys if its rows may be applied without the mode's own
+    statement; None if not."""
+    if not SINK_MODES[target.spec.mode].is_last_image or not target.spec.key:
+        return None
+    facts = KeyFacts(target, files)
+    return None if facts.has_null else facts
 
 
 def _apply_rows(

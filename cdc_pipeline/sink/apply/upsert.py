@@ -37,9 +37,11 @@ from cdc_pipeline.sink.apply.mirror_rows import (
     plain_types,
     read_staged,
 )
-from cdc_pipeline.sink.delta.commit import DataFile, TableCommit
+from cdc_pipeline.sink.delta.active_files import DataFile
+from cdc_pipeline.sink.delta.commit import TableCommit
 from cdc_pipeline.sink.delta.data_file import CODEC, write_data_files
 from cdc_pipeline.sink.delta.log import TableLog
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.shape import needs_shaping
@@ -103,7 +105,7 @@ def upsert(
         return
     layout = Layout(target)
     rows = last_rows(read_staged(files), layout)
-    if _without_spark(commit, path, rows, target, there, codec=settings.codec or CODEC):
+    if add_upserted(commit, path, rows, target, there, codec=settings.codec or CODEC):
         commit.commit(app_id=app_id, version=version)
         return
     frame = commit.scan(predicate)
@@ -136,8 +138,8 @@ def upsert(
     commit.commit(app_id=app_id, version=version)
 
 
-def _without_spark(
-    commit: TableCommit,
+def add_upserted(
+    commit: TableCommit | PlainCommit,
     path: Path,
     rows: pa.Table,
     target: RecordedTarget,
@@ -145,8 +147,12 @@ def _without_spark(
     *,
     codec: str,
 ) -> bool:
-    """Look up keys and write rows of a plain table here, and add the result to the commit. Return
-    False, with nothing added, if Spark must do it."""
+    """Look up keys and write rows of a plain table with Arrow, and add the result to the commit.
+    Return False, with nothing added, if Spark must do it.
+
+    Args:
+        rows: the last staged row of each key.
+    """
     types = plain_types(target, there, codec=codec)
     if types is None or commit.version != there.version:
         return False
@@ -154,7 +160,7 @@ def _without_spark(
     keys = pa.table({name: rows.column(key).cast(types[name]) for name, key in names})
     lowest = int(pc.min(rows.column("_seq")).as_py())
     found = rows_with_keys(path, there.version, keys, lowest_seq=lowest)
-    if found is None:
+    if found is None or not commit.can_mark([file for file, _ in found]):
         return False
     commit.read_whole_table()
     commit.mark_deleted(found)

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,27 @@ _FIELDS: Final = (
     "defaultRowCommitVersion",
     "clusteringProvider",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One data file of the snapshot.
+
+    Attributes:
+        name: the file's name, without its folders.
+        action: its action in the log, statistics as text.
+        statistics: the same, parsed; {} if there are none.
+    """
+
+    name: str
+    action: dict[str, Any]
+    statistics: dict[str, Any]
+
+    @property
+    def rows(self) -> int | None:
+        """Rows in the file, those marked as deleted included; None if they were not counted."""
+        found = self.statistics.get("numRecords")
+        return None if found is None else int(found)
 
 
 def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
@@ -73,13 +95,14 @@ def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
     try:
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             names = {field.name for field in opened.schema_arrow}
-            if (
-                opened.metadata.num_rows > 10 * _FILES_MAX
-                or "add" not in names
-                or "sidecar" in names
+            if opened.metadata.num_rows > 10 * _FILES_MAX or "add" not in names:
+                return None
+            found_columns = opened.read(columns=["add", "sidecar.path"])
+            if "sidecar" in names and any(
+                row and row["path"] for row in found_columns.column("sidecar").to_pylist()
             ):
                 return None
-            rows = opened.read(columns=["add"]).column("add").to_pylist()
+            rows = found_columns.column("add").to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None
     found = {}

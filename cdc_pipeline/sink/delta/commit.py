@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -28,6 +28,7 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.sink.delta.active_files import DataFile
 from cdc_pipeline.sink.delta.data_file import json_text, read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes
 from cdc_pipeline.sink.delta.log import TableLog
@@ -40,27 +41,6 @@ def forget_logs(session: SparkSession) -> None:
     """Make Delta read the logs of all tables again: some were set back without its knowledge."""
     context: Any = session
     context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One data file of the snapshot.
-
-    Attributes:
-        name: the file's name, without its folders.
-        action: its action in the log, statistics as text.
-        statistics: the same, parsed; {} if there are none.
-    """
-
-    name: str
-    action: dict[str, Any]
-    statistics: dict[str, Any]
-
-    @property
-    def rows(self) -> int | None:
-        """Rows in the file, those marked as deleted included; None if they were not counted."""
-        found = self.statistics.get("numRecords")
-        return None if found is None else int(found)
 
 
 class TableCommit:
@@ -146,6 +126,10 @@ class TableCommit:
             name = unquote(row["name"])
             found[name] = DataFile(name, action, statistics)
         return found
+
+    def can_mark(self, files: Sequence[DataFile]) -> bool:  # noqa: ARG002
+        """Return whether the deletion vectors of the files can be read: Delta knows all kinds."""
+        return True
 
     def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> int:
         """Mark rows of files (by their numbers in the file) as deleted; return how many were not

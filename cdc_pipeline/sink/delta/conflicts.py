@@ -26,8 +26,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class VersionTakenError(MergeError):
+    """The version that a commit would make exists: another writer made it first."""
+
+
 def is_conflict(error: BaseException) -> bool:
     """Return whether Delta refused a commit because another one came first."""
+    if isinstance(error, VersionTakenError):
+        return True
     text = f"{type(error).__name__} {error}"
     cause = error.__cause__
     return any(mark in text for mark in _MARKS) or (cause is not None and is_conflict(cause))

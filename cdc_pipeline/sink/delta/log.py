@@ -21,12 +21,13 @@ from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.sink.delta.half_made import LOG_FOLDER as LOG_FOLDER
 from cdc_pipeline.sink.delta.half_made import is_half_made
-from cdc_pipeline.sink.delta.plain_table import is_plain
+from cdc_pipeline.sink.delta.plain_table import is_plain, takes_plain_commits
 from cdc_pipeline.text.server_messages import said_by
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+LAST_CHECKPOINT: Final = "_last_checkpoint"
 SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
 APP_ID_PROPERTY: Final = "cdc.app_id"
@@ -56,6 +57,8 @@ class TableLog:
         properties: as in the table's metadata.
         is_plain: only the names and types of its columns decide what its files hold (see
             `plain_table.is_plain`).
+        takes_plain_commits: its commits need no code of Delta's own (see
+            `plain_table.takes_plain_commits`).
     """
 
     version: int
@@ -64,6 +67,7 @@ class TableLog:
     columns: dict[str, str]
     properties: dict[str, str]
     is_plain: bool = False
+    takes_plain_commits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
             },
             properties=properties,
             is_plain=is_plain(table),
+            takes_plain_commits=takes_plain_commits(table),
         )
     except CdcError:
         raise
@@ -217,6 +222,15 @@ def read_commit_lines(path: Path, version: int) -> list[str] | None:
         return None
     except (OSError, ValueError) as error:
         raise damaged_log(file, error) from None
+
+
+def last_checkpoint(table: Path) -> int:
+    """Return the version of the newest checkpoint as the log's own note says; -1 if there is none,
+    or it cannot be read."""
+    try:
+        return int(json.loads((table / LOG_FOLDER / LAST_CHECKPOINT).read_bytes())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
 
 
 def json_lines(text: str) -> list[str]:

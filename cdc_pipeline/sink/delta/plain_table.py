@@ -1,13 +1,17 @@
 """Decide whether a table's data files can be read and written without Delta's own code
-(`data_file`, `key_lookup`).
+(`data_file`, `key_lookup`), and whether commits can be (`plain_commit`).
 
 Rules:
 - A table is plain only if everything it has is known not to affect data files: writer features by
   name, properties by pattern, and whatever a column's metadata says.
 - The files hold its columns under their own names, as plain Parquet values, rows of all partitions
   together.
+- A commit needs nothing but its files and its transaction id only if every property of Delta that
+  the table has is known not to ask for more. Unlike files, commits have no second reader before
+  they count: a property that is not in the list means Delta's own code.
 
-Source: Delta's protocol, "Table Features", "Column Metadata", "Column Mapping".
+Source: Delta's protocol, "Table Features", "Column Metadata", "Column Mapping", "Requirements for
+Writers".
 """
 
 from __future__ import annotations
@@ -42,6 +46,41 @@ _PROPERTIES: Final = re.compile(
     r"appendOnly|enableIcebergCompat.*|universalFormat.*|dataSkippingStatsColumns|"
     r"randomizeFilePrefixes|parquet\..*)"
 )
+_PROPERTIES_OF_DELTA: Final = ("delta.", "io.unitycatalog.", "unityCatalog", "ucTableId")
+# They affect other files, or other operations, than a commit that adds and marks rows.
+_PLAIN_PROPERTIES: Final = frozenset(
+    {
+        "delta.appendOnly",  # see `_PROPERTIES`
+        "delta.checkpointInterval",
+        "delta.columnMapping.mode",  # see `_PROPERTIES`
+        "delta.dataSkippingNumIndexedCols",
+        "delta.deletedFileRetentionDuration",
+        "delta.enableDeletionVectors",
+        "delta.enableExpiredLogCleanup",
+        "delta.enableTypeWidening",
+        "delta.logRetentionDuration",
+        "delta.targetFileSize",
+        "delta.tuneFileSizesForRewrites",
+    }
+)
+_READER_VERSION_MAX: Final = 3
+_WRITER_VERSION_MAX: Final = 7
+
+
+def takes_plain_commits(table: DeltaTable) -> bool:
+    """Return whether a commit to a table needs only the actions ``txn``, ``add`` and ``remove``,
+    and a plain checkpoint from time to time."""
+    protocol = table.protocol()
+    return (
+        is_plain(table)
+        and protocol.min_reader_version <= _READER_VERSION_MAX
+        and protocol.min_writer_version <= _WRITER_VERSION_MAX
+        and all(
+            name in _PLAIN_PROPERTIES or value in ("false", "none")
+            for name, value in table.metadata().configuration.items()
+            if name.startswith(_PROPERTIES_OF_DELTA)
+        )
+    )
 
 
 def is_plain(table: DeltaTable) -> bool:

@@ -8,6 +8,8 @@ Rules:
   replaced.
 - A suspended target may also hold commits that no cut names: those of the batches since it failed
   (K4).
+- A table to which nothing has happened since it was compared is not compared again
+  (`compared_tables`).
 - A commit that the log's retention has removed is not checked: the runs since then have checked it.
 """
 
@@ -21,6 +23,7 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.sink.delta.compared_tables import ComparedTables
 from cdc_pipeline.sink.delta.log import is_maintenance, is_of_batch, read_commit, read_table_log
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH
@@ -29,10 +32,27 @@ _REQUESTS_AT_A_TIME: Final = 16
 
 
 def failing_targets(
-    paths: LakePaths, cut: Cut, pending: BatchRecord | None
+    paths: LakePaths, cut: Cut, pending: BatchRecord | None, *, boot: str = ""
 ) -> dict[str, LakeStateError]:
     """Return the targets of a cut whose Delta tables differ from it, suspended ones included, by
-    name."""
+    name.
+
+    Args:
+        boot: identifies this boot of the machine, for the holder of the source's lock: logs of
+            tables to which nothing has happened since the last comparison are not read
+            (`compared_tables`). "" for others.
+    """
+    compared = None
+    if boot and pending is None and not is_object(paths.lake):
+        compared = ComparedTables(paths, boot=boot)
+
+    def is_known(name: str) -> bool:
+        target = cut.cursor.targets[name]
+        return (
+            compared is not None
+            and target.suspended is None
+            and compared.is_known(name, cut.tables[name], target.app_id)
+        )
 
     def failure(name: str) -> LakeStateError | None:
         try:
@@ -48,8 +68,11 @@ def failing_targets(
         with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
             failures = list(threads.map(failure, names))
     else:
-        failures = [failure(name) for name in names]
-    return {name: error for name, error in zip(names, failures, strict=True) if error is not None}
+        failures = [None if is_known(name) else failure(name) for name in names]
+    found = {name: error for name, error in zip(names, failures, strict=True) if error is not None}
+    if compared is not None:
+        compared.remember(found)
+    return found
 
 
 def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None) -> None:

@@ -15,7 +15,6 @@ Rules:
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,11 +28,16 @@ from urllib.parse import unquote
 from cdc_pipeline.errors import CdcError, LakeStateError, MergeError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, read_commit_lines
+from cdc_pipeline.sink.delta.log import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    commit_file,
+    last_checkpoint,
+    read_commit_lines,
+)
 from cdc_pipeline.sink.delta.row_count import log_files, read_actions
 from cdc_pipeline.sink.read.cuts import files_of
 
-LAST_CHECKPOINT: Final = "_last_checkpoint"
 _THREADS: Final = 16  # each waits for the disk, which syncs concurrent requests in one go
 _ELSEWHERE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -170,15 +174,6 @@ def _checkpoints(commits: Commits) -> Iterator[NewFile]:
     for name in storage_of(sidecars).names(sidecars):
         if not name.startswith("."):
             yield NewFile(sidecars / name, 1, commits.upto)
-
-
-def last_checkpoint(table: Path) -> int:
-    """Return the version of the newest checkpoint as the log's own note says; -1 if there is none,
-    or it cannot be read."""
-    try:
-        return int(json.loads((table / LOG_FOLDER / LAST_CHECKPOINT).read_bytes())["version"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return -1
 
 
 def _folders(commits: Commits, files: Iterable[NewFile], lake: Path) -> set[Path]:

@@ -38,20 +38,20 @@ from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.log import (
+    LAST_CHECKPOINT,
     LOG_FOLDER,
     MAINTENANCE,
     Commit,
     commit_file,
     is_of_batch,
+    last_checkpoint,
     read_commit,
     read_commit_lines,
 )
 from cdc_pipeline.sink.delta.row_count import active_files, log_files, read_actions
 from cdc_pipeline.sink.durable.durability import (
-    LAST_CHECKPOINT,
     Commits,
     NewFile,
-    last_checkpoint,
     new_files,
 )
 from cdc_pipeline.sink.read.cuts import files_of

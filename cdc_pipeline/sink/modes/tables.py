@@ -17,6 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta import plain_create
 from cdc_pipeline.sink.delta.half_made import clear_half_made
 from cdc_pipeline.sink.delta.log import (
     APP_ID_PROPERTY,
@@ -27,7 +29,7 @@ from cdc_pipeline.sink.delta.log import (
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.shape import check_expressions, placement_sql
+from cdc_pipeline.sink.modes.shape import check_expressions, needs_shaping, placement_sql
 from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at
 
 if TYPE_CHECKING:
@@ -40,6 +42,32 @@ __all__ = [
     "TS_COLUMN",
     "create_table",
 ]
+
+
+def create_without_spark(
+    path: Path,
+    target: RecordedTarget,
+    *,
+    source: str,
+    properties: Mapping[str, str],
+    fixed: Mapping[str, str],
+    note: str,
+) -> bool:
+    """Create the target's table, which does not exist, without a JVM, as `create_table` does.
+    Return False, with nothing done, if Spark must do it.
+
+    Raises:
+        LakeStateError: something that is not a table is in its place.
+    """
+    shape = target.spec.shape
+    columns, settings = _columns(target), _properties(target, source, properties)
+    if (
+        shape is not None and (shape.partition_by or shape.cluster_by or needs_shaping(target))
+    ) or not plain_create.suits(path, columns, settings, fixed=fixed):
+        return False
+    clear_half_made(path, table=target.table)
+    plain_create.create(path, columns, settings, note=note)
+    return True
 
 
 def create_table(
@@ -63,20 +91,10 @@ def create_table(
         return
     if there is None:
         clear_half_made(path, table=target.table)
-    properties = {
-        **properties,
-        "delta.appendOnly": "false",
-        SOURCE_PROPERTY: source,
-        TABLE_PROPERTY: target.table,
-        APP_ID_PROPERTY: target.app_id,
-    }
     check_expressions(session, target)
-    columns = [
-        *target.spec.columns,
-        *SINK_MODES[target.spec.mode].own_columns(target.spec.columns, target.spec.key),
-    ]
+    columns = _columns(target)
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
-    settings = properties_sql(properties)
+    settings = properties_sql(_properties(target, source, properties))
     if not replaced:
         session.sql(
             f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} "
@@ -98,3 +116,20 @@ def create_table(
     empty = session.sql(f"SELECT {nothing} WHERE false")
     empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
     session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({settings})")
+
+
+def _columns(target: RecordedTarget) -> list[TargetColumn]:
+    spec = target.spec
+    return [*spec.columns, *SINK_MODES[spec.mode].own_columns(spec.columns, spec.key)]
+
+
+def _properties(
+    target: RecordedTarget, source: str, properties: Mapping[str, str]
+) -> dict[str, str]:
+    return {
+        **properties,
+        "delta.appendOnly": "false",
+        SOURCE_PROPERTY: source,
+        TABLE_PROPERTY: target.table,
+        APP_ID_PROPERTY: target.app_id,
+    }

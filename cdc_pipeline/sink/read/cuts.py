@@ -39,6 +39,7 @@ from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
 from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.sink.delta.deletion_vectors import vector_path
 from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.sink.delta.row_count import active_files
 
@@ -434,23 +435,8 @@ def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
 
     data, storage, vector = name[0], name[1], name[2]
     yield path / unquote(data)
-    if storage == "u":  # a prefix of folders, then a UUID in Z85
-        yield path / vector[:-20] / f"deletion_vector_{_uuid_of(vector[-20:])}.bin"
-
-
-_Z85: Final = (
-    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-)
-
-
-def _uuid_of(text: str) -> str:
-    import uuid
-
-    words = [text[at : at + 5] for at in range(0, 20, 5)]
-    numbers = [
-        sum(_Z85.index(c) * 85 ** (4 - place) for place, c in enumerate(word)) for word in words
-    ]
-    return str(uuid.UUID(bytes=b"".join(number.to_bytes(4, "big") for number in numbers)))
+    if storage == "u":
+        yield vector_path(path, vector)
 
 
 def _removed(table: str, cut: Cut, why: str) -> TableNotInCutError:

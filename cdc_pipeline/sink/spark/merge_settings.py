@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CODEC_SETTING: Final = "spark.sql.parquet.compression.codec"
 INTERPRETED_ROWS_MAX: Final = 3_000
 INTERPRETED_BYTES_MAX: Final = 256 << 10
 _SMALL_BYTES_MAX: Final = 8 << 20
@@ -48,7 +49,7 @@ class MergeSettings:
     @property
     def codec(self) -> str | None:
         """Codec of new Parquet files, if the configuration names one."""
-        return self._fixed.get("spark.sql.parquet.compression.codec")
+        return self._fixed.get(CODEC_SETTING)
 
     def small_batch(self) -> None:
         """Set up for commits built directly: only a few rows of Delta's log are shuffled."""

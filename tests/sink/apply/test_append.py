@@ -4,7 +4,8 @@ if they are newer than their rows."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -19,8 +20,9 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.sink.apply import upsert as upserting
 from cdc_pipeline.sink.delta.active_files import active_adds
 from cdc_pipeline.sink.delta.commit import TableCommit
-from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes
+from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes, bitmap_rows
 from cdc_pipeline.sink.delta.log import read_commit, read_table_log
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at, text_literal
@@ -130,6 +132,7 @@ def actions(sink: DeltaSink, version: int) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.spark
 def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(sink: DeltaSink) -> None:
     batch(sink, 1, [insert(id=n, total=n) for n in range(5)], place=10)
@@ -194,6 +197,7 @@ def literal(value: Any, delta_type: str) -> str:
 
 
 @pytest.mark.whole
+@pytest.mark.usefixtures("way")
 @pytest.mark.spark
 def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
@@ -261,23 +265,27 @@ def stored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.spark
 def test_k16_another_writer_is_met_with_another_try(
     sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it wrote stays; the batch is applied to that, once."""
     batch(sink, 1, [insert(id=n, total=n) for n in range(5)], place=10)
-    commit = TableCommit.commit
     others = ["DELETE FROM {} WHERE id = 0"]
 
-    def late(self: TableCommit, **named: Any) -> int:
-        if others:
-            sink.spark.session().sql(
-                others.pop().format(table_at(sink.paths.table("shop.orders")))
-            ).collect()
-        return commit(self, **named)
+    def preceded(commit: Callable[..., Any]) -> Callable[..., Any]:
+        def late(*args: Any, **named: Any) -> Any:
+            if others:
+                sink.spark.session().sql(
+                    others.pop().format(table_at(sink.paths.table("shop.orders")))
+                ).collect()
+            return commit(*args, **named)
 
-    monkeypatch.setattr(TableCommit, "commit", late)
+        return late
+
+    for kind in (PlainCommit, TableCommit):
+        monkeypatch.setattr(kind, "commit", preceded(kind.commit))
     batch(
         sink,
         2,
@@ -292,16 +300,25 @@ def test_k16_another_writer_is_met_with_another_try(
 def test_bitmaps_hold_the_rows_that_they_are_made_of(sink_provider: SparkProvider) -> None:
     rng = np.random.default_rng(5)
     delta = sink_provider.session()._jvm.org.apache.spark.sql.delta
+    formats = getattr(delta.deletionvectors, "RoaringBitmapArrayFormat$").__getattr__("MODULE$")
     for values in (
         [0],
         [2**31, 5, 5, 2**33 + 1],
         rng.choice(300_000, 40_000),
+        rng.choice(70_000, 60_000),
         np.arange(65_530, 131_080),
+        [*range(10), *range(70_000, 70_010), *range(140_000, 140_010), *range(2**18, 2**18 + 9)],
     ):
-        made = delta.deletionvectors.RoaringBitmapArray.readFrom(
-            bytearray(bitmap_bytes(np.array(values, np.int64)))
-        )
+        content = bitmap_bytes(np.array(values, np.int64))
+        made = delta.deletionvectors.RoaringBitmapArray.readFrom(bytearray(content))
         expected = np.unique(values)
         assert made.cardinality() == len(expected)
         assert list(made.toArray())[:50] == expected[:50].tolist()
         assert made.last().get() == expected[-1]
+        assert bitmap_rows(content).tolist() == expected.tolist()
+        made.runOptimize()
+        compact = bytes(made.serializeAsByteArray(formats.Portable()))
+        assert bitmap_rows(compact).tolist() == expected.tolist(), "as Delta's own writers leave it"
+        for size in range(0, len(compact), max(1, len(compact) // 200)):
+            with pytest.raises((ValueError, struct.error)):
+                bitmap_rows(compact[:size])

@@ -4,6 +4,7 @@ another writer's."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,15 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import TargetState
-from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
-from cdc_pipeline.sink.delta.table_checks import check_target
+from cdc_pipeline.sink.delta import compared_tables, table_checks
+from cdc_pipeline.sink.delta.log import (
+    APP_ID_PROPERTY,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    TableLog,
+    read_table_log,
+)
+from cdc_pipeline.sink.delta.table_checks import check_target, failing_targets
 from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH, transaction_version
 from tests.support.sink_values import cursor_at, interval_of
 
@@ -96,3 +104,69 @@ def test_k2_each_statement_of_a_batch_has_an_id_of_its_own() -> None:
         transaction_version(number, step) for number in (1, 2, 3) for step in range(STEPS_PER_BATCH)
     ]
     assert ids == list(range(16, 64))
+
+
+def _settled(paths: LakePaths, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let the folders of logs look as if nothing had happened to them for long; return the tables
+    whose logs are read from now on."""
+    read: list[str] = []
+
+    def counted(path: Path) -> TableLog | None:
+        read.append(path.name)
+        return read_table_log(path)
+
+    monkeypatch.setattr(table_checks, "read_table_log", counted)
+    monkeypatch.setattr(compared_tables, "_SETTLED_NS", 0)
+    return read
+
+
+def test_k3_an_untouched_table_is_compared_once(
+    paths: LakePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(paths)
+    cut, read = cut_at(0), _settled(paths, monkeypatch)
+    assert failing_targets(paths, cut, None, boot="a") == {}
+    assert failing_targets(paths, cut, None, boot="a") == {}
+    assert read == ["orders"], "the second answer is one stat"
+    failing_targets(paths, cut, None)
+    assert len(read) == 2, "whoever does not hold the lock compares in full"
+    failing_targets(paths, cut, None, boot="b")
+    assert len(read) == 3, "so does the first run after the machine has restarted"
+
+
+@pytest.mark.parametrize("change", ["commit", "dropped", "replaced", "set back", "another cut"])
+def test_k3_whatever_happens_to_a_table_is_noticed_by_the_next_comparison(
+    paths: LakePaths, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    write(paths)
+    write(paths, note={"cdc_app_id": APP_ID, "cdc_maintenance": True})
+    cut, read = cut_at(1), _settled(paths, monkeypatch)
+    assert failing_targets(paths, cut, None, boot="a") == {}
+    table = paths.table(NAME)
+    if change == "commit":
+        write(paths)
+    elif change == "dropped":
+        shutil.rmtree(table)
+    elif change == "replaced":  # by a table of another program with as many versions
+        table.rename(table.with_name("old"))
+        write(paths, app_id="another")
+        write(paths, app_id="another")
+    elif change == "set back":
+        (table / "_delta_log" / f"{1:020d}.json").unlink()
+    else:
+        cut = cut_at(7)
+    assert list(failing_targets(paths, cut, None, boot="a")) == [NAME]
+    assert list(failing_targets(paths, cut, None, boot="a")) == [NAME], "a failure is never known"
+    assert len(read) == 3
+
+
+def test_k3_a_folder_that_has_just_changed_is_not_known(
+    paths: LakePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second change in the same tick of the clock would leave no trace."""
+    write(paths)
+    cut, read = cut_at(0), _settled(paths, monkeypatch)
+    monkeypatch.setattr(compared_tables, "_SETTLED_NS", 10**12)
+    for _ in range(2):
+        assert failing_targets(paths, cut, None, boot="a") == {}
+    assert len(read) == 2

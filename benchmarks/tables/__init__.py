@@ -1,0 +1,1 @@
+"""What each table costs when there are many."""

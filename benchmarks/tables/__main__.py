@@ -1,0 +1,115 @@
+"""Many tables on a live server: what a run costs by the tables that changed, and by all others.
+
+    python -m benchmarks.tables [--json]          TABLES=1000 by default
+
+CPU-seconds are those of the run's process and its JVM; each run is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from benchmarks.report import Figure, report
+from benchmarks.tables.runs import Run, Runs
+from benchmarks.tables.server import served
+
+TABLES = int(os.environ.get("TABLES", "1000"))
+CHANGED = min(100, TABLES // 2)
+FEW = 10
+REPEATS = 3
+
+IDLE_TIMES_MAX = 1.2
+CHANGED_TABLE_MAX_S = 0.12
+ALONE_TIMES_MAX = 1.1
+CUT_BYTES_MAX = 150
+EVENT_BYTES_MAX = 20_000
+
+
+def main() -> int:
+    with (
+        tempfile.TemporaryDirectory(prefix="cdc-bench-tables-") as folder,
+        served(TABLES) as tables,
+    ):
+        runs = Runs(Path(folder))
+        user, password = tables.server.create_replication_user()
+        section = {
+            "kind": "live",
+            "host": tables.server.host,
+            "port": tables.server.port,
+            "user": user,
+            "password": password,
+        }
+        sources = {
+            "all": tables.names,
+            "changed": tables.names[:CHANGED],
+            "few": tables.names[-FEW:],
+        }
+        for source, names in sources.items():
+            runs.configure(source, section, names)
+        tables.create()
+        first = {source: _told(source, runs.run(source)) for source in sources}
+        for source in sources:
+            _told(source, runs.run(source))
+        idle = {source: _of(runs, source) for source in sources}
+        changed: dict[str, list[Run]] = {source: [] for source in ("all", "changed")}
+        for _ in range(REPEATS):
+            tables.change(CHANGED)
+            for source, found in changed.items():
+                found.append(_told(source, runs.run(source)))
+        cut_bytes = max((runs.lake("all") / "_cdc" / "all" / "cuts").glob("*.json")).stat().st_size
+    each_s = {
+        source: (median(run.cpu_s for run in found) - idle[source]) / CHANGED
+        for source, found in changed.items()
+    }
+    figures = [
+        Figure(f"first run of {TABLES} tables, created in the log", first["all"].cpu_s, "CPU-s"),
+        Figure(f"idle run, {FEW} tables", idle["few"], "CPU-s"),
+        Figure(f"idle run, {TABLES} tables", idle["all"], "CPU-s"),
+        Figure("... beside it", idle["all"] / idle["few"], "times", at_most=IDLE_TIMES_MAX),
+        Figure(
+            f"{CHANGED} of {TABLES} tables changed: each",
+            each_s["all"],
+            "CPU-s",
+            at_most=CHANGED_TABLE_MAX_S,
+        ),
+        Figure(
+            "... JVMs started",
+            float(sum(run.report["spark_started"] for run in changed["all"])),
+            "",
+            at_most=0.0,
+        ),
+        Figure(f"the same in a source of {CHANGED}: each", each_s["changed"], "CPU-s"),
+        Figure(
+            "... the first beside it",
+            each_s["all"] / each_s["changed"],
+            "times",
+            at_most=ALONE_TIMES_MAX,
+        ),
+        Figure("a cut's file", cut_bytes / TABLES, "bytes a table", at_most=CUT_BYTES_MAX),
+    ]
+    return report("many tables", figures)
+
+
+def _of(runs: Runs, source: str) -> float:
+    """Return CPU-seconds of an idle run."""
+    found = [_told(source, runs.run(source)) for _ in range(REPEATS)]
+    for run in found:
+        if run.report["outcome"] != "nothing_new":
+            raise SystemExit(f"the run applied something: {run.report['reason']}")
+    return median(run.cpu_s for run in found)
+
+
+def _told(source: str, run: Run) -> Run:
+    keys = ("outcome", "spark_started")
+    said = json.dumps({key: run.report.get(key) for key in keys})
+    print(f"{source}: {run.cpu_s:.2f} CPU-s {said}", file=sys.stderr, flush=True)
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Build one Delta commit without a JVM: rows marked as deleted and rows added, under one
+transaction id.
+
+It does what `commit.TableCommit` does for tables on a disk whose commits need nothing more
+(`TableLog.takes_plain_commits`): a small change then costs milliseconds, and a run of small changes
+starts no Spark.
+
+Rules:
+- A commit is based on exactly one version: it is put as the next one, whole and only if no other
+  commit is there (a link of a synced file). So whatever was read of that version still holds when
+  the commit counts, and no rule about which commits conflict is needed: if another writer was
+  first, the work is repeated from the version that it made (`conflicts`).
+- The transaction id is one of the commit's actions: a repeated batch finds it.
+- A file's statistics stay true: bounds become wide when rows are marked (`tightBounds`).
+- A checkpoint is due when as many commits as the table's interval have no checkpoint, whoever made
+  them: one that a kill or an error prevented is written after the next commit. If that fails for
+  three intervals, `can_commit` refuses, and Spark takes over.
+- Files are written before the commit that names them. A kill in between leaves files that a vacuum
+  removes.
+
+Source: Delta's protocol: "Delta Log Entries", "Add File and Remove File", "Deletion Vectors",
+"Transaction Identifiers", "Commit Provenance Information", "Checkpoints".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.active_files import DataFile
+from cdc_pipeline.sink.delta.conflicts import VersionTakenError
+from cdc_pipeline.sink.delta.data_file import json_text
+from cdc_pipeline.sink.delta.deletion_vectors import (
+    bitmap_bytes,
+    is_readable,
+    rows_of_vector,
+    write_vectors,
+)
+from cdc_pipeline.sink.delta.log import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    TableLog,
+    commit_file,
+    last_checkpoint,
+    open_delta,
+)
+
+# Delta's name for a commit that no command of its own made.
+_OPERATION: Final = "Manual Update"
+_CHECKPOINT_EVERY: Final = 10  # commits, by Delta's default
+_INTERVALS_MAX: Final = 3
+# The fields of an ``add`` action that its ``remove`` repeats.
+_REMOVED_FIELDS: Final = ("partitionValues", "size", "tags", "deletionVector", "stats")
+
+
+def checkpoint_interval(there: TableLog) -> int:
+    """Return how many commits of a table need a checkpoint."""
+    return max(1, int(there.properties.get("delta.checkpointInterval", _CHECKPOINT_EVERY)))
+
+
+def can_commit(path: Path, there: TableLog) -> bool:
+    """Return whether `PlainCommit` may commit to the table in `path`."""
+    return (
+        there.takes_plain_commits
+        and not is_object(path)
+        and there.version - last_checkpoint(path) <= _INTERVALS_MAX * checkpoint_interval(there)
+    )
+
+
+class PlainCommit:
+    """A commit under way on the table in `path`, which `can_commit` accepts, based on the version
+    that `there` describes; `note` is the commit's user metadata."""
+
+    def __init__(self, path: Path, there: TableLog, *, note: str) -> None:
+        self._path = path
+        self._there = there
+        self._note = note
+        self._actions: list[dict[str, Any]] = []
+        self._has_read = False
+
+    @property
+    def version(self) -> int:
+        """Version that the commit is based on."""
+        return self._there.version
+
+    def can_mark(self, files: Sequence[DataFile]) -> bool:
+        """Return whether the deletion vectors of the files can be read."""
+        return all(is_readable(file.action.get("deletionVector")) for file in files)
+
+    def read_whole_table(self) -> None:
+        """Declare that the commit depends on the table's rows."""
+        self._has_read = True
+
+    def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> int:
+        """Mark rows of files (by their numbers in the file) as deleted; return how many were not
+        marked before. Every file must have `rows`.
+
+        Raises:
+            LakeStateError: a deletion vector is missing or damaged.
+        """
+        newly, grown = 0, []
+        for file, rows in marked:
+            vector = file.action.get("deletionVector")
+            before = np.zeros(0, np.int64) if vector is None else rows_of_vector(self._path, vector)
+            after = np.union1d(before, rows)
+            if len(after) == len(before):
+                continue
+            newly += len(after) - len(before)
+            self._actions.append(_removed(file.action))
+            if len(after) < (file.rows or 0):
+                grown.append((file, after))
+        if grown:
+            vectors = write_vectors(self._path, [bitmap_bytes(rows) for _, rows in grown])
+            for (file, rows), vector in zip(grown, vectors, strict=True):
+                wide = {
+                    **file.action,
+                    "stats": json_text({**file.statistics, "tightBounds": False}),
+                    "dataChange": True,
+                    "deletionVector": {**vector, "cardinality": len(rows)},
+                }
+                self._actions.append({"add": wide})
+        return newly
+
+    def add_file(self, add: dict[str, Any]) -> None:
+        """Add a data file that is already written, by the fields of its ``add`` action."""
+        self._actions.append({"add": add})
+
+    def commit(self, *, app_id: str, version: int) -> TableLog:
+        """Commit everything under a transaction id and return the table's new state.
+
+        Raises:
+            VersionTakenError: another writer's commit came first.
+            SinkError: the disk refuses the file.
+        """
+        now_ms = int(time.time() * 1000)
+        made = self._there.version + 1
+        info = {
+            "timestamp": now_ms,
+            "operation": _OPERATION,
+            "operationParameters": {},
+            "readVersion": self._there.version,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": not self._has_read,
+            "operationMetrics": {},
+            "userMetadata": self._note,
+        }
+        mark = {"appId": app_id, "version": version, "lastUpdated": now_ms}
+        put_commit(self._path, made, info, [{"txn": mark}, *self._actions])
+        there = replace(self._there, version=made, transaction_version=version)
+        if made - max(last_checkpoint(self._path), 0) >= checkpoint_interval(there):
+            _write_checkpoint(self._path, made)
+        return there
+
+
+def put_commit(
+    path: Path, version: int, info: dict[str, Any], actions: Sequence[dict[str, Any]]
+) -> None:
+    """Put a commit as `version` of the table in `path`.
+
+    Raises:
+        VersionTakenError: that version exists.
+        SinkError: the disk refuses the file.
+    """
+    by: dict[str, Any] = {**info, "engineInfo": "cdc-pipeline", "txnId": str(uuid.uuid4())}
+    lines: list[dict[str, Any]] = [{"commitInfo": by}]
+    lines += actions
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    file = commit_file(path, version)
+    if not storage_of(file).put_if_absent(file, text.encode()):
+        raise VersionTakenError(
+            "another writer's commit came first",
+            expected=f"version {version - 1} as the newest one",
+            got=f"version {version} of another writer",
+            next_step="start the run again: it finishes this batch",
+        )
+
+
+def _removed(add: dict[str, Any]) -> dict[str, Any]:
+    removed: dict[str, Any] = {
+        "path": add["path"],
+        "deletionTimestamp": int(time.time() * 1000),
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        **{name: add[name] for name in _REMOVED_FIELDS if name in add},
+    }
+    return {"remove": removed}
+
+
+def _write_checkpoint(path: Path, version: int) -> None:
+    """Write a checkpoint of a version. If that fails the commit counts all the same: see the
+    rules."""
+    from deltalake.exceptions import DeltaError
+
+    # What Hadoop has kept as checksum of the note would not fit the new note.
+    (path / LOG_FOLDER / f".{LAST_CHECKPOINT}.crc").unlink(missing_ok=True)
+    with suppress(DeltaError, OSError):
+        open_delta(path, version=version).create_checkpoint()
