@@ -2,7 +2,7 @@
 
 Rules:
 - ``cdc-pipeline --help`` loads neither Dagster, Spark nor numba: command modules import them inside
-  their functions.
+  their functions. What files tell (`validate`, `status`, `cuts`) needs none of them, nor Arrow.
 - Results go to standard output; progress, notes and errors go to standard error. With ``--json``
   standard output holds exactly one JSON document, even for an error.
 - Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; for ``doctor``, by the worst

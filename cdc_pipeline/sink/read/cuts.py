@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,11 +33,12 @@ from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import opened, storage_of
 from cdc_pipeline.lake.suspensions import way_out
-from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
-from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
-from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.sink.delta.row_count import active_files
+
+if TYPE_CHECKING:
+    from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
+    from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d")
@@ -90,7 +91,7 @@ class CutSummary(BaseModel):
 
 # What a reader may request: a cut or its number, a moment with its zone, a GTID set, or one of
 # these as text.
-AsOf = Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None
+AsOf: TypeAlias = "Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None"
 
 
 def time_of(at_us: int) -> datetime:
@@ -223,6 +224,10 @@ def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
         return state.read_cut(paths, as_of)
     if isinstance(as_of, datetime):
         return _at_time(paths, _with_zone(as_of))
+    # Imported late: GTID sets need numpy, and most commands that read cuts compare none.
+    from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
+    from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
+
     if isinstance(as_of, str | MysqlGtidSet | MariadbGtidSet):
         return _at_gtid_set(paths, str(as_of))
     raise _bad_as_of(as_of)
@@ -253,6 +258,8 @@ def _at_time(paths: LakePaths, moment: datetime) -> Cut:
 
 
 def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
+    from cdc_pipeline.position.gtid.sets import parse_gtid_set
+
     newest: Cut | None = None
     asked: Any = None
     for cut in _read_cuts(paths):
