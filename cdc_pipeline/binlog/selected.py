@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.seq import EVENT_BITS, ROW_BITS, SEQ_TYPE
+from cdc_pipeline.binlog.seq import EVENT_BITS, ROW_BITS
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import TableSchema
 
 LOAD_EVENTS: Final = 2  # event ordinals below those of any rows event

@@ -12,6 +12,8 @@ significant bit:
   events count, as do the events inside them: the same changes have different seqs with and without
   compression, in the same order.
 - It depends only on the journal, not on filters, batches or chunk borders.
+- Columns of seqs are in `seq_columns.py`. This module needs neither numpy nor Arrow, because
+  positions and cursors, which every command reads, need it.
 """
 
 from __future__ import annotations
@@ -20,10 +22,6 @@ import re
 from functools import lru_cache
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-
 from cdc_pipeline.errors import BinlogError
 
 EPOCH_BITS: Final = 12
@@ -31,8 +29,6 @@ JOURNAL_BITS: Final = 31
 OFFSET_BITS: Final = 40
 EVENT_BITS: Final = 24
 ROW_BITS: Final = 18
-
-SEQ_TYPE: Final = pa.decimal128(38, 0)
 
 # Bits of the offset that share the low word.
 LOW_OFFSET_BITS: Final = 64 - 1 - ROW_BITS - EVENT_BITS
@@ -99,53 +95,6 @@ def check_ranges(tx_offset_max: int, event_ordinal_max: int, row_ordinal_max: in
     _check("transaction offset", tx_offset_max, OFFSET_BITS)
     _check("event ordinal", event_ordinal_max, EVENT_BITS)
     _check("row ordinal", row_ordinal_max, ROW_BITS)
-
-
-def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int) -> pa.Array:
-    """Move seqs to another transaction, keeping event ordinal,
-    row ordinal and image (K8: XA COMMIT).
-    """
-    base = pack_seq(epoch, journal, tx_offset)
-    low = np.uint64((1 << 64 - LOW_OFFSET_BITS) - 1)
-    words = _words(seq).copy()
-    words[:, 0] = words[:, 0] & low | np.uint64(base & (1 << 64) - 1)
-    words[:, 1] = np.uint64(base >> 64)
-    return pa.Array.from_buffers(SEQ_TYPE, len(seq), [None, pa.py_buffer(words)])
-
-
-def event_ordinals(seq: pa.Array) -> NDArray[np.int64]:
-    """Return the event ordinal of each seq: int64 (n,)."""
-    ordinals: NDArray[np.int64] = (
-        (_words(seq)[:, 0] >> np.uint64(ROW_BITS + 1)) & np.uint64((1 << EVENT_BITS) - 1)
-    ).astype(np.int64)
-    return ordinals
-
-
-def ordinals(seq: pa.Array) -> NDArray[np.int64]:
-    """Return event and row ordinal of each seq as one number that grows within a transaction: int64
-    (n,).
-    """
-    found: NDArray[np.int64] = (
-        (_words(seq)[:, 0] >> np.uint64(1)) & np.uint64((1 << EVENT_BITS + ROW_BITS) - 1)
-    ).astype(np.int64)
-    return found
-
-
-def transactions(seq: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return journal number and transaction offset of each seq: int64 (n,) each."""
-    words = _words(seq)
-    journal = (words[:, 1] >> np.uint64(OFFSET_BITS - LOW_OFFSET_BITS)) & np.uint64(
-        (1 << JOURNAL_BITS) - 1
-    )
-    high = words[:, 1] & np.uint64((1 << OFFSET_BITS - LOW_OFFSET_BITS) - 1)
-    offset = high << np.uint64(LOW_OFFSET_BITS) | words[:, 0] >> np.uint64(64 - LOW_OFFSET_BITS)
-    return journal.astype(np.int64), offset.astype(np.int64)
-
-
-def _words(seq: pa.Array) -> NDArray[np.uint64]:
-    """Return n seqs without nulls as (n, 2) words, low word first."""
-    words: NDArray[np.uint64] = np.frombuffer(seq.buffers()[1], dtype="<u8").reshape(-1, 2)
-    return words[seq.offset : seq.offset + len(seq)]
 
 
 def _check(name: str, value: int, bits: int) -> None:

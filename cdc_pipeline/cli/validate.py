@@ -13,6 +13,7 @@ import click
 from cdc_pipeline.cli.output import count_of, emit_json, notes, results, styled
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, load_config
+from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.errors import CdcError
 
 if TYPE_CHECKING:
@@ -47,8 +48,12 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
     file = settings.file_of(source)
     try:
         config = load_config(file)
-        if config.schedule is not None or config.maintenance is not None:
-            # Only Dagster knows which schedules it accepts; it is loaded for files that have one.
+        if not all(
+            is_plain_cron(section.cron or "0 0 * * *") and is_plain_zone(section.timezone)
+            for section in (config.schedule, config.maintenance)
+            if section is not None
+        ):
+            # Imported late: only Dagster knows every schedule that it accepts.
             from cdc_pipeline.orchestration.definitions import load_checked
 
             load_checked(file)

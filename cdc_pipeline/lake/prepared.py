@@ -52,7 +52,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import journal_number, with_transaction
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.seq_columns import with_transaction
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import SinkError, StagingError
 from cdc_pipeline.fault_points import reach

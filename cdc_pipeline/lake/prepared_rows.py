@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
-from cdc_pipeline.binlog.seq import SEQ_TYPE, event_ordinals
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE, event_ordinals
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.lake.staged_file import HashedStream
 from cdc_pipeline.lake.storage.storage import storage_of

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import SEQ_TYPE
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths
 from cdc_pipeline.lake.prepared_rows import decode_stream

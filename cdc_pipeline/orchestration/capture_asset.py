@@ -1,9 +1,13 @@
 """The asset of a source: one step that captures it, with all tables and the cursor as its outputs.
 
 Rules:
-- Selecting the whole asset runs a capture. Selecting some of its tables runs only those (K4: one
-  table's trouble stays its own): suspended ones are caught up, and the cursor does not move,
-  whether or not it is selected.
+- Selecting the whole asset, or the cursor alone, runs a capture. Selecting some of its tables runs
+  only those (K4: one table's trouble stays its own): suspended ones are caught up, and the cursor
+  does not move, whether or not it is selected.
+- The command line and the schedule select the cursor alone: Dagster writes an event for each
+  selected asset when a run begins, and looks up each of their inputs, so that a source of a
+  thousand tables would pay for all of them when nothing is new. A table's materialization is logged
+  when the table changes, selected or not.
 - Every output is optional: the run logs what it published and yields no output, so no event appears
   twice.
 - Only errors that an unchanged retry can overcome (`CdcError.retryable`) are retried, at most
@@ -159,21 +163,10 @@ def _chosen_tables(
     table_of: Mapping[dg.AssetKey, str],
     everything: AbstractSet[dg.AssetKey],
 ) -> list[str] | None:
-    """Return the selected tables of a table-only run; None for a capture of the source.
-
-    Raises:
-        Failure: only the cursor is selected; no run can move it by itself.
-    """
+    """Return the selected tables of a table-only run; None for a capture of the source."""
     if selected >= everything:
         return None
-    tables = sorted(table_of[key] for key in selected if key in table_of)
-    if not tables:
-        raise dg.Failure(
-            "The cursor cannot be materialized alone, because it follows its tables. Select "
-            "all of the source's assets for a capture, or some tables to catch them up.",
-            allow_retries=False,
-        )
-    return tables
+    return sorted(table_of[key] for key in selected if key in table_of) or None
 
 
 def _run(

@@ -143,7 +143,13 @@ def _of_source(
     schedules = (
         []
         if config.schedule is None
-        else [_schedule(config, job_name=translator.job_name(config.name))]
+        else [
+            _schedule(
+                config,
+                job_name=translator.job_name(config.name),
+                cursor_key=translator.cursor_key(config.name),
+            )
+        ]
     )
     load_asset = build_load(config, translator=translator, load=load)
     if load_asset is not None:
@@ -214,9 +220,17 @@ def _job_description(config: PipelineConfig) -> str:
     )
 
 
-def _schedule(config: PipelineConfig, *, job_name: str) -> dg.ScheduleDefinition:
+def _schedule(
+    config: PipelineConfig, *, job_name: str, cursor_key: dg.AssetKey
+) -> dg.ScheduleDefinition:
     assert config.schedule is not None
     enabled = config.schedule.enabled
+    tags = {SOURCE_TAG: config.name}
+
+    def request(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        # The cursor alone stands for the source (see `capture_asset`).
+        return dg.RunRequest(asset_selection=[cursor_key], tags=tags)
+
     return dg.ScheduleDefinition(
         name=f"{job_name}_schedule",
         job_name=job_name,
@@ -226,7 +240,8 @@ def _schedule(config: PipelineConfig, *, job_name: str) -> dg.ScheduleDefinition
         if enabled
         else dg.DefaultScheduleStatus.STOPPED,
         description=f"Captures {config.name}.",
-        tags={SOURCE_TAG: config.name},
+        tags=tags,
+        execution_fn=request,
     )
 
 

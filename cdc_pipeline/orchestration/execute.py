@@ -192,7 +192,8 @@ def execute_capture(
     with listening(listener):
         result = loaded.job.execute_in_process(
             instance=instance,
-            asset_selection=keys or None,
+            # The cursor alone stands for the source (see `capture_asset`).
+            asset_selection=keys or [loaded.cursor_key],
             raise_on_error=False,
             run_config={
                 "ops": {step_name(loaded.source): {"config": run_config_of(bound)}},

@@ -7,22 +7,41 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import ROOT, Project
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
 
 
-def test_help_and_validate_load_neither_dagster_nor_spark_nor_numba(fake_project: Project) -> None:
-    for arguments in (["--help"], ["validate"], ["run", "--help"]):
-        script = (
-            f"import sys\nfrom cdc_pipeline.cli.app import cli\ncode = cli.main({arguments!r}, "
-            "standalone_mode=False)\nprint({'dagster', 'pyspark', 'numba', 'pyarrow', 'numpy'} & "
-            "set(sys.modules), code, file=sys.stderr)\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        )
-        assert done.stderr.splitlines()[-1] in ("set() 0", "set() None"), (arguments, done.stderr)
+HEAVY = {"dagster", "pyspark", "numba", "llvmlite", "pyarrow", "numpy", "pandas", "deltalake"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--help", "run --help", "validate", "status", "cuts list shop", "cuts show shop"],
+)
+def test_a_command_loads_no_library_that_it_does_not_need(
+    fake_project: Project, arguments: str
+) -> None:
+    """What files tell needs neither Dagster nor Arrow (what it costs: `make bench-commands`)."""
+    write_config(
+        fake_project.jobs,
+        "shop",
+        include=("shop.orders",),
+        extra="schedule: {cron: '*/15 * * * *', timezone: Europe/Berlin}\n",
+    )
+    write_cut(fake_project.lake, cut(batch=1, tables={"shop.orders": 1}))
+    script = (
+        "import sys\nfrom cdc_pipeline.cli.app import cli\n"
+        f"code = cli.main({arguments.split()!r}, standalone_mode=False)\n"
+        f"print({HEAVY!r} & set(sys.modules), code, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] in ("set() 0", "set() None"), done.stderr
 
 
 def test_a_run_that_finds_nothing_keeps_to_its_streams(fake_project: Project) -> None:

@@ -110,8 +110,27 @@ def test_p10_show_and_history_after_runs(archive: Project, middle: dict[str, Any
     assert second["run_id"][:8] in text
     assert f"{middle['journal']}:{middle['offset']}" in text
     assert _run("cursor", "history", "shop", "--limit", "0").exit_code == 2
-    status = _json("status", "shop")
+    status = _json("status", "shop", "--cursor")
     assert status["oldest_needed"]["offset"] == second["cursor"]["offset"]
+
+
+def test_k3_status_tells_whether_it_is_of_the_cut_or_of_the_cursor(archive: Project) -> None:
+    """Runs that apply nothing move the cursor alone, which files do not know; nor do they know that
+    the cursor contradicts them."""
+    made = _json("run", "shop")
+    of_lake = _json("status", "shop")
+    assert (of_lake["state"], of_lake["position_of"], of_lake["journal"]) == ("no_cut", "cut", "")
+    assert "no run has applied anything" in of_lake["reason"]
+    of_cursor = _json("status", "shop", "--cursor")
+    assert (of_cursor["state"], of_cursor["position_of"]) == ("ready", "cursor")
+    assert of_cursor["offset"] == made["cursor"]["offset"]
+    elsewhere = CursorState.model_validate(made["cursor"]).model_copy(
+        update={"batch_number": 1, "server_id": 99, "server_uuid": ""}
+    )
+    write_cut(archive.lake, cut(batch=1, tables={}).model_copy(update={"cursor": elsewhere}))
+    assert "cut     " in _run("status", "shop").stdout
+    assert _run("status", "shop").exit_code == 0
+    assert _run("status", "shop", "--cursor").exit_code == 1
 
 
 def test_k3_events_that_are_no_cursor_are_named_in_the_run(

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import event_ordinals, pack_seq
+from cdc_pipeline.binlog.seq import pack_seq
+from cdc_pipeline.binlog.seq_columns import event_ordinals
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import SinkError, StagingError
 from cdc_pipeline.lake.paths import LakePaths

@@ -72,6 +72,23 @@ def _events(instance: dg.DagsterInstance, run: CaptureRun) -> list[tuple[tuple[s
     return events
 
 
+def test_a_run_announces_its_cursor_and_no_table(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    """Dagster writes an event for each announced asset, whether anything is new or not: with a
+    thousand tables these events were most of an idle run."""
+    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    planned = instance.all_logs(
+        run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+    )
+    assert [entry.get_dagster_event().asset_key for entry in planned] == [dg.AssetKey(CURSOR)]
+    assert {key for key, _ in _events(instance, run)} == {
+        ("shop", "shop", "items"),
+        ("shop", "shop", "orders"),
+        tuple(CURSOR),
+    }
+
+
 def test_k2_tables_first_then_the_cursor_batch_by_batch(
     project: Project, instance: dg.DagsterInstance
 ) -> None:

@@ -15,6 +15,7 @@ from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration import CdcTranslator, build_definitions
 from cdc_pipeline.orchestration.definitions import only_source
+from cdc_pipeline.orchestration.translator import SOURCE_TAG
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import ROOT, Project
 
@@ -104,6 +105,13 @@ def test_a_job_and_a_schedule_for_each_source(project: Project) -> None:
     assert shop.default_status is dg.DefaultScheduleStatus.RUNNING
     crm = definitions.resolve_schedule_def("crm_capture_schedule")
     assert crm.default_status is dg.DefaultScheduleStatus.STOPPED
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_schedule_context(
+            instance=instance, repository_def=definitions.get_repository_def()
+        )
+        (request,) = shop.evaluate_tick(context).run_requests or ()
+    assert request.asset_selection == [dg.AssetKey(["shop", "cursor"])]
+    assert request.tags[SOURCE_TAG] == "shop"
     (op,) = definitions.resolve_job_def("shop_capture").all_node_defs
     assert isinstance(op, dg.OpDefinition)
     assert op.pool == "cdc_shop"

@@ -54,6 +54,7 @@ def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
     [
         (None, None),
         ([ORDERS, ITEMS, CURSOR], None),
+        ([CURSOR], None),
         ([ORDERS], ["shop.orders"]),
         ([ORDERS, CURSOR], ["shop.orders"]),
         ([ITEMS, ORDERS], ["shop.items", "shop.orders"]),
@@ -73,16 +74,6 @@ def test_k4_a_subset_reaches_the_capture(
     assert capture.tables == [tables]
     # The cursor's event is there whether the cursor was selected or not.
     assert instance.get_latest_materialization_event(CURSOR) is not None
-
-
-def test_k4_the_cursor_alone_is_no_run(project: Project, instance: dg.DagsterInstance) -> None:
-    capture = FakeCapture([])
-    job = _loaded(project, capture).job
-    result = job.execute_in_process(
-        instance=instance, asset_selection=[CURSOR], raise_on_error=False
-    )
-    assert not result.success
-    assert capture.tables == []
 
 
 def test_k4_tables_of_a_run_are_known_by_name(

@@ -6,13 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.seq import (
-    LOW_OFFSET_BITS,
-    ROW_BITS,
-    SEQ_TYPE,
-    check_ranges,
-    epoch_and_journal,
-)
+from cdc_pipeline.binlog.seq import LOW_OFFSET_BITS, ROW_BITS, check_ranges, epoch_and_journal
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 
 
 def seq_array(

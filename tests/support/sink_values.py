@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.seq import SEQ_TYPE, pack_seq
+from cdc_pipeline.binlog.seq import pack_seq
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.lake.records import AddedColumn, BatchRecord, Cut, Interval
 from cdc_pipeline.position.cursor import CursorState, TargetState

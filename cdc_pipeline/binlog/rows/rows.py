@@ -27,7 +27,8 @@ from cdc_pipeline.binlog.kernels import partial_rows, row_events, walk
 from cdc_pipeline.binlog.native.scratch import Scratch
 from cdc_pipeline.binlog.rows.columns import Block, build_columns
 from cdc_pipeline.binlog.rows.partial_rows import plain_bodies
-from cdc_pipeline.binlog.seq import SEQ_TYPE, check_ranges, epoch_and_journal, journal_number
+from cdc_pipeline.binlog.seq import check_ranges, epoch_and_journal, journal_number
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables.columns_wire import width_rules
 from cdc_pipeline.binlog.wire_types import type_name

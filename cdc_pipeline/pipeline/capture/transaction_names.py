@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.binlog.events.gtid import gtid_texts
-from cdc_pipeline.binlog.seq import journal_number, transactions
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.seq_columns import transactions
 
 
 class TransactionNames:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, DecodedRows
 from cdc_pipeline.binlog.events.gtid_columns import Gtids
-from cdc_pipeline.binlog.seq import SEQ_TYPE
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.pipeline.inspect.change_log import LogPiece

@@ -1,19 +1,27 @@
-"""Report a source's state from its cursor and lake alone: no source, no JVM."""
+"""Report a source's state from its lake, and from its cursor if that is given: no source, no JVM.
+
+The last cut carries the cursor of its batch, so files tell almost everything. Only the cursor
+itself knows two things: how far runs have read that applied nothing, and whether it contradicts the
+lake (`plan/reconcile.py`). Asking for it loads Dagster, which costs several times as much as the
+rest. A status without it says that it is of the last cut, and is never ahead of the truth.
+"""
 
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake import state
 from cdc_pipeline.lake.loads import LoadStatus, loads_of
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_needed, why_parted
-from cdc_pipeline.pipeline.plan.reconcile import reconcile
+from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import NeededPosition, needed_position, quarantined
-from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 
 
@@ -36,10 +44,13 @@ class TableStatus(BaseModel):
 
 
 class SourceStatus(BaseModel):
-    """State of a source according to lake and cursor.
+    """State of a source according to its lake, or to lake and cursor.
 
     Attributes:
-        state: ``never_run``, ``ready``, or ``unfinished`` if a recorded batch waits to be finished.
+        state: ``ready``; ``unfinished`` if a recorded batch waits to be finished; ``no_cut`` if the
+            lake has no cut and the cursor was not read; ``never_run`` if there is no cursor either.
+        position_of: what position, GTID set, open XA transactions and suspended tables are of: the
+            last cut, or the cursor, which may be later.
         oldest_needed: the log must be kept from here: the cursor's position, or an older one of a
             suspended table.
         open_xa: prepared XA transactions whose rows are parked (K8).
@@ -52,6 +63,7 @@ class SourceStatus(BaseModel):
     source: str
     state: str
     reason: str
+    position_of: Literal["cut", "cursor"] = "cut"
     identity: str = ""
     journal: str = ""
     offset: int = 0
@@ -69,22 +81,28 @@ class SourceStatus(BaseModel):
     loads: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
 
 
-def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
+def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> SourceStatus:
     """Return the state of one source.
 
+    Args:
+        cursors: where its cursor is; without it, the state is that of the last cut.
+
     Raises:
-        CursorError, LakeStateError: cursor and lake contradict each other.
+        LakeStateError: the lake's records are damaged, or contradict the cursor.
+        CursorError: the cursor cannot be read.
     """
-    sink = build_sink(config)
-    cut = sink.last_cut()
-    pending = sink.pending_record()
-    reconciled = reconcile(cursors.read(), cut)
+    paths = LakePaths(config.sink.lake_path, config.name)
+    cut = state.last_cut(paths)
+    pending = state.pending_record(paths)
+    reconciled = _of_cut(cut) if cursors is None else reconcile(cursors.read(), cut)
     cursor = reconciled.cursor
     if cursor is None:
+        absent = "no_cut" if cursors is None else "never_run"
         return SourceStatus(
             source=config.name,
-            state="never_run" if pending is None else "unfinished",
+            state=absent if pending is None else "unfinished",
             reason=reconciled.reason,
+            position_of="cut" if cursors is None else "cursor",
             unfinished_batch=None if pending is None else pending.batch_number,
             loads=tuple(loads_of(config, cut)),
         )
@@ -118,6 +136,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         source=config.name,
         state="ready" if pending is None else "unfinished",
         reason=reconciled.reason,
+        position_of="cut" if cursors is None else "cursor",
         identity=str(cursor.identity),
         journal=cursor.journal,
         offset=cursor.offset,
@@ -133,6 +152,13 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         tables=tables,
         loads=tuple(loads_of(config, cut)),
     )
+
+
+def _of_cut(cut: Cut | None) -> Reconciled:
+    """Return the cursor that the last cut carries."""
+    if cut is None:
+        return Reconciled(None, "the lake has no cut: no run has applied anything yet", False)
+    return Reconciled(cut.cursor, f"the lake is at cut {cut.batch_number}", False)
 
 
 def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:

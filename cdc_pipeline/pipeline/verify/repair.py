@@ -36,7 +36,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.selected import LOAD_SEQS
-from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, pack_seq
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import decoded as changes
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import ordinals
+from cdc_pipeline.binlog.seq_columns import ordinals
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
 from cdc_pipeline.schema.types import TargetColumn

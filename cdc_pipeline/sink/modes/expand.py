@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import decoded as changes
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import SEQ_TYPE
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.errors import StagingError
 
 DELETE: Final = 0

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -36,12 +36,12 @@ from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.storage import opened, storage_of
 from cdc_pipeline.lake.suspensions import way_out
-from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
-from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
-from cdc_pipeline.position.gtid.sets import parse_gtid_set
-from cdc_pipeline.sink.delta.deletion_vectors import vector_path
 from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.sink.delta.row_count import active_files
+
+if TYPE_CHECKING:
+    from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
+    from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
 _CUTS_CACHED: Final = 64  # of one search: more than a binary search reads
@@ -95,7 +95,7 @@ class CutSummary(BaseModel):
 
 # What a reader may request: a cut or its number, a moment with its zone, a GTID set, or one of
 # these as text.
-AsOf = Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None
+AsOf: TypeAlias = "Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None"
 
 
 def time_of(at_us: int) -> datetime:
@@ -239,6 +239,10 @@ def _find(paths: LakePaths, numbers: Sequence[int], as_of: AsOf) -> Cut:
         return state.read_cut(paths, as_of)
     if isinstance(as_of, datetime):
         return _at_time(paths, numbers, _with_zone(as_of))
+    # Imported late: GTID sets need numpy, and most commands that read cuts compare none.
+    from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
+    from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
+
     if isinstance(as_of, str | MysqlGtidSet | MariadbGtidSet):
         return _at_gtid_set(paths, numbers, str(as_of))
     raise _bad_as_of(as_of)
@@ -264,6 +268,8 @@ def _at_time(paths: LakePaths, numbers: Sequence[int], moment: datetime) -> Cut:
 
 
 def _at_gtid_set(paths: LakePaths, numbers: Sequence[int], text: str) -> Cut:
+    from cdc_pipeline.position.gtid.sets import parse_gtid_set
+
     read = _reader(paths)
     asked: Any = None
 
@@ -432,6 +438,8 @@ def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
     """Yield the data file and the file of deletion vectors behind one name of
     `row_count.active_files`."""
     from urllib.parse import unquote
+
+    from cdc_pipeline.sink.delta.deletion_vectors import vector_path
 
     data, storage, vector = name[0], name[1], name[2]
     yield path / unquote(data)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import event_ordinals
+from cdc_pipeline.binlog.seq_columns import event_ordinals
 from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent, remove_tree, sync_folder

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.binlog.seq import SEQ_TYPE
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget

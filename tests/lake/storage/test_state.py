@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import event_ordinals
+from cdc_pipeline.binlog.seq_columns import event_ordinals
 from cdc_pipeline.errors import LakeStateError, LockError
 from cdc_pipeline.lake.paths import LakePaths, list_numbers, replace_file
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from cdc_pipeline.binlog.seq import SEQ_TYPE, ordinals, pack_seq, transactions
+from cdc_pipeline.binlog.seq import pack_seq
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE, ordinals, transactions
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import CdcError, ConfigError, KeylessTableError, StagingError

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from cdc_pipeline.binlog.seq import SEQ_TYPE
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.sink.modes.reduce import life_roots
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from cdc_pipeline.binlog.decoded import INSERT
 from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows, next_seq
-from cdc_pipeline.binlog.seq import event_ordinals, ordinals, pack_seq
+from cdc_pipeline.binlog.seq import pack_seq
+from cdc_pipeline.binlog.seq_columns import event_ordinals, ordinals
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import (
     CdcError,

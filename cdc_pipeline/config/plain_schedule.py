@@ -1,0 +1,59 @@
+"""Recognize schedules that Dagster is certain to accept, without loading Dagster.
+
+Rules:
+- Dagster alone decides what a schedule is (`orchestration/definitions.py` asks it). Loading it
+  takes several times as long as everything else that `cdc-pipeline validate` does, for a file whose
+  schedule is almost always like ``*/15 * * * *``.
+- So this grammar is narrower than Dagster's: what it accepts, Dagster accepts
+  (`tests/config/test_plain_schedule.py` compares the two); of anything else it says nothing, and
+  the caller asks Dagster.
+- Names of days and months, ``L``, ``#``, ``@daily`` and a day of the month together with a month
+  (30 February) are left to Dagster.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from zoneinfo import ZoneInfo
+
+_RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))  # minute, hour, day, month, weekday
+_PART: Final = re.compile(r"(\*|[0-9]{1,2}(?:-[0-9]{1,2})?)(?:/([0-9]{1,2}))?")
+_ZONE: Final = re.compile(r"[A-Za-z_]+(?:/[A-Za-z_]+){0,2}")
+
+
+def is_plain_cron(text: str) -> bool:
+    """Return whether `text` is five fields of numbers, ranges, steps and lists that Dagster
+    accepts."""
+    fields = text.split(" ")
+    if len(fields) != len(_RANGES) or (fields[2] != "*" and fields[3] != "*"):
+        return False
+    return all(
+        _is_plain_part(part, low, high)
+        for field, (low, high) in zip(fields, _RANGES, strict=True)
+        for part in field.split(",")
+    )
+
+
+def _is_plain_part(part: str, low: int, high: int) -> bool:
+    match = _PART.fullmatch(part)
+    if match is None or (match[2] is not None and not 1 <= int(match[2]) <= high):
+        return False
+    if match[1] == "*":
+        return True
+    bounds = [int(number) for number in match[1].split("-")]
+    if match[2] is not None and len(bounds) == 1:
+        return False  # a step without a range
+    return low <= bounds[0] and bounds[-1] <= high and (len(bounds) == 1 or bounds[0] < bounds[1])
+
+
+def is_plain_zone(name: str) -> bool:
+    """Return whether `name` is a time zone such as Europe/Berlin that Python's own library
+    knows."""
+    if not _ZONE.fullmatch(name):
+        return False
+    try:
+        ZoneInfo(name)
+    except (OSError, ValueError, KeyError):
+        return False
+    return True
