@@ -1,11 +1,11 @@
-"""Process journals on Spark's executors, one task each.
+"""Run tasks on Spark's executors, such as one for each segment of a journal.
 
 Rules:
 - A task is a text, and so is its result; the caller passes the function to apply, which the
-  executors import. This module knows nothing of journals.
+  executors import. This module knows nothing of what tasks do.
 - Tasks are independent: each is a separate partition, and results come back in the order of the
   tasks.
-- A task reports a fault in its journal in its result. An exception here is a failure of the
+- A task reports a fault in what it works on in its result. An exception here is a failure of the
   executor.
 """
 

@@ -179,14 +179,25 @@ def test_k14_k26_tasks_get_no_salt_and_leave_hashed_columns_to_the_driver(
 def test_a_run_that_executors_cannot_read_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = memory_shop(tmp_path, include=["*.*"], batch={"decode": "executors"})
+    shop = memory_shop(tmp_path, include=["*.*"])
     monkeypatch.setattr(MemoryTables, "lack_of_executors", lambda _tables: "they lack a package")
-    report = shop.run()
+    report = shop.run(parallel=EVERYTHING)
     assert report.batches
     (note,) = [note for note in report.notes if note.kind == "decoded_in_driver"]
     assert note.text.startswith("they lack a package; all rows are decoded in the driver")
     assert report.parallel is not None
     assert report.parallel.one_after_the_other == ("they lack a package",)
+
+
+def test_little_is_read_here_without_asking_executors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = memory_shop(tmp_path, include=["*.*"], batch={"decode": "executors"})
+    monkeypatch.setattr(MemoryTables, "lack_of_executors", lambda _tables: 1 / 0)
+    report = shop.run()
+    assert report.parallel is not None
+    assert report.parallel.one_after_the_other == ("too small to be worth a task",)
+    assert not report.notes
 
 
 def test_executors_read_huge_runs_on_a_cluster_alone(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ from cdc_pipeline.pipeline.capture.segments.join import (
     joined_interval,
     joined_record,
 )
-from cdc_pipeline.pipeline.capture.segments.pieces import Segment, pieces
+from cdc_pipeline.pipeline.capture.segments.pieces import TOO_LITTLE, Segment, pieces
 from cdc_pipeline.pipeline.capture.segments.segment import (
     SegmentResult,
     SegmentTask,
@@ -98,6 +98,8 @@ def read_in_parallel(
         CdcError: see `capture.capture`.
     """
     config = context.config
+    if run.plan.bytes_between < parallel.stretch_bytes_min:  # which starts no JVM for nothing
+        return in_sequence(state, run, ()), ParallelReport(one_after_the_other=(TOO_LITTLE,))
     archived = source.archived(run.start, run.end)
     flavor = source.identity.flavor
     why, wanted = _why_not(config, run, archived, flavor=flavor), config.batch.decode

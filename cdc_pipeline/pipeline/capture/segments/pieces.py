@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.pipeline.capture.segments.survey import JournalSurvey
 
-_TOO_LITTLE: Final = "too small to be worth a task"
+TOO_LITTLE: Final = "too small to be worth a task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[
         if last is not None and len(segments) > 1 and size_bytes >= stretch_bytes_min:
             made.append(Piece(last.journal, last.stop, tuple(segments)))
         elif last is not None:
-            made.append(Piece(last.journal, last.stop, why=_TOO_LITTLE))
+            made.append(Piece(last.journal, last.stop, why=TOO_LITTLE))
         if gap.stop > gap.start:
             made.append(Piece(names[gap.stop.number], gap.stop.offset, why=gap.why))
         at = max(at, gap.stop)
@@ -163,7 +163,7 @@ def _one_after_the_other(made: Sequence[Piece]) -> list[Piece]:
     joined: list[Piece] = []
     for piece in made:
         if joined and not joined[-1].segments and not piece.segments:
-            why = piece.why if joined[-1].why == _TOO_LITTLE else joined[-1].why
+            why = piece.why if joined[-1].why == TOO_LITTLE else joined[-1].why
             joined[-1] = Piece(piece.journal, piece.stop, why=why)
         else:
             joined.append(piece)
