@@ -113,7 +113,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+bench: bench-backfill bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store bench-sync ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
@@ -146,6 +146,10 @@ bench-snapshot: setup ## 5 M rows of a table into Delta beside a row loop and sp
 .PHONY: bench-store
 bench-store: setup ## event store and transactions, from a journal to acked batches
 	@$(BIN)/python -m benchmarks.store
+
+.PHONY: bench-sync
+bench-sync: setup ## a journal into Delta tables: CPU-seconds of process and JVM beside Debezium's embedded engine (4 GB of disk)
+	@$(BIN)/python -m benchmarks.sync
 
 .PHONY: record-demo
 record-demo: setup ## record the shop's journals again from a real MySQL
