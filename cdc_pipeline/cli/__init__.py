@@ -14,6 +14,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Entry point of the console script."""
+    from cdc_pipeline.collector import collect_rarely
+
+    collect_rarely()  # before anything is imported, which creates most of a process's objects
     from cdc_pipeline.cli.app import run
 
     run()

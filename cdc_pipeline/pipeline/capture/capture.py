@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.lake.storage.file_failures import files_failing
@@ -97,7 +98,12 @@ def capture(
     dump_errors = build_dump_errors(config)
     dumped, acked = DumpedPosition(), AckedPositions({MAIN_CONSUMER: cursors})
     context = CaptureContext(config, sink, acked.store(), observer, run_id)
-    with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors):
+    with (
+        modules_kept(),
+        files_failing(config.sink.lake_path),
+        sink.lock(),
+        counted(dump_errors),
+    ):
         state = resume(context)
         server = choose(config)
         if tables is not None:
