@@ -120,7 +120,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-cluster bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store bench-tables ## all benchmarks with their targets
+bench: bench-backfill bench-cluster bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store bench-sync bench-tables ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
@@ -169,6 +169,10 @@ bench-store: setup ## event store and transactions, from a journal to acked batc
 .PHONY: bench-tables
 bench-tables: setup ## 1,000 tables on a live server: idle runs, 100 changed tables, cuts (TABLES= for fewer)
 	@TABLES=$(or $(TABLES),1000) $(BIN)/python -m benchmarks.tables
+
+.PHONY: bench-sync
+bench-sync: setup ## a journal into Delta tables: CPU-seconds of process and JVM beside Debezium's embedded engine (4 GB of disk)
+	@$(BIN)/python -m benchmarks.sync
 
 .PHONY: record-demo
 record-demo: setup ## record the shop's journals again from a real MySQL

@@ -23,7 +23,7 @@ Source: event header of the MySQL binlog format, version 4 (MySQL internals, "Bi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
@@ -195,6 +195,13 @@ class EventSlice:
     def is_isolated(self) -> bool:
         """Whether this is a statement that must be alone in its batch (SPEC S7)."""
         return self.kind is SliceKind.STATEMENT
+
+    def joined(self, following: EventSlice) -> EventSlice:
+        """Return this slice with the one that follows it in the same chunk, of the same kind."""
+        assert following.chunk is self.chunk
+        assert following.first == self.stop
+        event_bytes = self.event_bytes + following.event_bytes
+        return replace(self, stop=following.stop, event_bytes=event_bytes)
 
     def part(self, first: int, stop: int) -> EventSlice:
         """Return rows [first, stop) of this slice, counted from its first row.

@@ -11,18 +11,12 @@ Rules:
 
 from __future__ import annotations
 
-import gc
-from typing import Final
-
-# Starting a run allocates a million objects that live as long as the process (modules, classes,
-# schemas). At Python's own thresholds the collector visits them over and over: a quarter of an idle
-# run's CPU. A collection each 50,000 allocations bounds what cycles can hold back just as well.
-_COLLECT_EACH: Final = (50_000, 20, 10)
-
 
 def main() -> None:
     """Entry point of the console script."""
-    gc.set_threshold(*_COLLECT_EACH)
+    from cdc_pipeline.collector import collect_rarely
+
+    collect_rarely()  # before anything is imported, which creates most of a process's objects
     from cdc_pipeline.cli.app import run
 
     run()

@@ -14,6 +14,7 @@ import click
 
 from cdc_pipeline import __version__
 from cdc_pipeline.cli.settings import Settings
+from cdc_pipeline.collector import leave_to_exit
 from cdc_pipeline.errors import CdcError, ConfigError
 
 # Command -> its line in --help. Each is the object `command` in the module of that name, loaded
@@ -130,6 +131,7 @@ def run() -> None:
     except BrokenPipeError:
         _let_output_go_nowhere()
         code = 0
+    leave_to_exit()
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -232,10 +232,11 @@ class StoreConfig(Section):
     """The event store between reader and drain.
 
     `mixed` keeps `ring_events * memory_unit_bytes` (including the events' rows) in memory and then
-    spills to files, so that the reader continues while tables are merged; `memory` makes the reader
-    wait instead; `file` keeps everything in files. Files are local, readable by their owner alone,
-    bounded by `disk_bytes_max`, and deleted when the run ends or at the next start. They lie in a
-    folder per source in `directory`, by default the system's folder for temporary files.
+    spills to files, so that the reader continues while tables are merged (the reader of an archive
+    waits: its journals are files already); `memory` makes every reader wait; `file` keeps
+    everything in files. Files are local, readable by their owner alone, bounded by
+    `disk_bytes_max`, and deleted when the run ends or at the next start. They lie in a folder per
+    source in `directory`, by default the system's folder for temporary files.
     """
 
     kind: Literal["memory", "file", "mixed"] = "mixed"

@@ -73,6 +73,8 @@ def build_store(config: PipelineConfig) -> EventStore:
         directory,
         memory_events=store.ring_events if store.batch_mode == "itemsize" else UNBOUNDED_EVENTS,
         memory_bytes=store.ring_events * store.memory_unit_bytes,
+        # Journals of an archive are files already, and no server waits for their reader.
+        waits_for_memory=isinstance(config.source, ArchiveSourceConfig),
         **options,
     )
 

@@ -21,11 +21,18 @@ from cdc_pipeline.store.segments.mixed import MixedEventStore
 from tests.store.contract_suite import Feed
 
 
-def config(folder: Path, *, name: str = "shop", lake: str = "lake", **store: Any) -> PipelineConfig:
+def config(
+    folder: Path,
+    *,
+    name: str = "shop",
+    lake: str = "lake",
+    source: dict[str, Any] | None = None,
+    **store: Any,
+) -> PipelineConfig:
     return PipelineConfig.model_validate(
         {
             "name": name,
-            "source": {"kind": "archive", "directory": folder},
+            "source": source or {"kind": "archive", "directory": folder},
             "store": store,
             "sink": {"lake_path": folder / lake},
         }
@@ -70,6 +77,35 @@ def test_k14_nothing_is_written_before_memory_is_used_up(tmp_path: Path) -> None
     (folder,) = folders(tmp_path)
     assert not list(folder.glob("segment-*"))
     store.stop()
+
+
+def test_s15_an_archive_waits_for_memory_and_is_not_written_again(tmp_path: Path) -> None:
+    """A server's log goes to files when memory is used up; an archive lies in files already."""
+    server = {"kind": "live", "host": "db", "user": "cdc", "password": "secret"}
+    archived, live = (
+        build_store(
+            config(tmp_path, ring_events=64, memory_unit_bytes=64, source=source, name=name)
+        )
+        for source, name in ((None, "archived"), (server, "live"))
+    )
+    found = {}
+    for name, store, feed in (("archived", archived, Feed()), ("live", live, Feed())):
+        store.start()
+        found[name] = [store.try_put([feed.transactions(5, 4)]) for _ in range(8)]
+    assert all(found["live"])
+    assert list(tmp_path.glob("temporary/*/live-*/segment-*"))
+    assert found["archived"][0]
+    assert not found["archived"][-1]
+    assert not list(tmp_path.glob("temporary/*/archived-*/segment-*"))
+    # what was got and staged makes room
+    archived.release(archived.try_get(1 << 20).last_sequence)
+    assert archived.try_put([Feed().transactions(5, 4)])
+    # a list larger than all of the memory cannot wait for it
+    archived.release(archived.try_get(1 << 20).last_sequence)
+    assert archived.try_put([Feed().transactions(60, 4)])
+    assert list(tmp_path.glob("temporary/*/archived-*/segment-*"))
+    archived.stop()
+    live.stop()
 
 
 def test_k16_two_processes_of_one_pipeline_never_share_a_spill(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.decode.peers.build import built, require
+from benchmarks.decode.peers.build import built, java_command, require
 from benchmarks.decode.result import Decoded, NotRunError
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.sink.spark.java import find_java_home
 from tests.servers import find_installation
 
 _COUNTED_BYTES = 8 << 20
+_SOURCES = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +61,19 @@ def _result(command: list[str]) -> Decoded:
 
 def _go_mysql(journal: Path) -> Decoded:
     require("go")
-    folder = built("go_mysql", ["go", "build", "-o", "peer", "."])
+    folder = built(_SOURCES / "go_mysql", ["go", "build", "-o", "peer", "."])
     return _result([str(folder / "peer"), str(journal), str(journal)])
 
 
 def _mysql_common(journal: Path) -> Decoded:
     require("cargo")
-    folder = built("mysql_common", ["cargo", "build", "--quiet", "--release"])
+    folder = built(_SOURCES / "mysql_common", ["cargo", "build", "--quiet", "--release"])
     return _result([str(folder / "target/release/peer"), str(journal), str(journal)])
 
 
 def _java(folder_name: str, journal: Path, *arguments: str) -> Decoded:
-    require("mvn", "javac")
-    folder = built(
-        folder_name,
-        [
-            "mvn",
-            "--quiet",
-            "--batch-mode",
-            "package",
-            "dependency:copy-dependencies",
-            "-DoutputDirectory=lib",
-        ],
-    )
-    try:
-        java = find_java_home() / "bin" / "java"
-    except CdcError as error:
-        raise NotRunError("no Java") from error
-    path = os.pathsep.join([str(folder / "target/classes"), str(folder / "lib" / "*")])
-    return _result([str(java), "-cp", path, "Peer", *arguments, str(journal), str(journal)])
+    command = java_command(_SOURCES / folder_name)
+    return _result([*command, *arguments, str(journal), str(journal)])
 
 
 def _pymysqlreplication(journal: Path) -> Decoded:

@@ -22,6 +22,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
+from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.lake.records import Note
@@ -102,7 +103,12 @@ def capture(
     dump_errors = build_dump_errors(config)
     dumped, acked = DumpedPosition(), AckedPositions({MAIN_CONSUMER: cursors})
     context = CaptureContext(config, sink, acked.store(), observer, run_id)
-    with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors):
+    with (
+        modules_kept(),
+        files_failing(config.sink.lake_path),
+        sink.lock(),
+        counted(dump_errors),
+    ):
         state = resume(context)
         server = choose(config)
         if tables is not None:

@@ -89,11 +89,18 @@ class Changes:
 
 
 def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
-    """Split the result of a get: runs of whole transactions, and each other slice by itself."""
+    """Split the result of a get: runs of whole transactions, and each other slice by itself.
+
+    Slices that follow each other in a chunk become one: what is done once for each slice costs
+    more than what is done for the events of a slice.
+    """
     whole: list[EventSlice] = []
     for piece in slices:
         if piece.kind is SliceKind.TRANSACTIONS:
-            whole.append(piece)
+            if whole and whole[-1].chunk is piece.chunk and whole[-1].stop == piece.first:
+                whole[-1] = whole[-1].joined(piece)
+            else:
+                whole.append(piece)
             continue
         if whole:
             yield whole

@@ -16,7 +16,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -159,7 +159,7 @@ class RunDecoder:
         waiting: dict[TableSchema, list[RowsSelection]] = {}
         prepared: dict[tuple[str, int], PreparedGroup] = {}
         ignored = left = 0
-        applied: set[tuple[str, int]] = set()
+        applied: dict[str, list[NDArray[np.int64]]] = {}  # offsets of transactions by journal
         for piece in slices:
             rolled_back = rolled_back_offsets(piece)
             groups = prepared_groups(piece) if piece.kind is SliceKind.TRANSACTIONS else []
@@ -187,9 +187,7 @@ class RunDecoder:
                 if not len(rows):
                     continue
                 selections.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows))
-                applied.update(
-                    (piece.chunk.journal, int(at)) for at in np.unique(events["tx_offset"][rows])
-                )
+                applied.setdefault(piece.chunk.journal, []).append(events["tx_offset"][rows])
         tables = []
         bad: list[BadRows] = []
         for schema, parts in selections.items():
@@ -203,7 +201,7 @@ class RunDecoder:
                 group_of = prepared[key]
                 prepared[key] = replace(group_of, tables=(*group_of.tables, table))
         held_back = tuple(prepared.values())
-        return DecodedRun(tuple(tables), ignored, len(applied), held_back, left, tuple(bad))
+        return DecodedRun(tuple(tables), ignored, _distinct(applied), held_back, left, tuple(bad))
 
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
@@ -245,6 +243,11 @@ class RunDecoder:
             assert bad is not None
             bad.append(bad_rows(decided.before, causes, parts, hidden=policy.hidden))
         return decided.without(causes)
+
+
+def _distinct(offsets: Mapping[str, list[NDArray[np.int64]]]) -> int:
+    """Return how many different (journal, offset) there are."""
+    return sum(len(np.unique(np.concatenate(parts))) for parts in offsets.values())
 
 
 def _without_event(

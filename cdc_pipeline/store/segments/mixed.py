@@ -8,7 +8,9 @@ Rules:
   use. A slice keeps its whole chunk in memory: if single slices took each byte as it became free,
   they would hold many times the budget.
 - Puts never wait for memory, only for `disk_bytes_max`: a list waits if the files have reached it
-  and the whole list does not fit in memory.
+  and the whole list does not fit in memory. With `waits_for_memory` a list that does not fit waits
+  until it does, or until memory is empty: a source that can wait as long as it must, because it
+  lies on a disk itself, is not written to a disk again.
 - Nothing is recovered: memory is lost with the process, and the files alone have gaps. Files are
   removed when their events are released, at `stop`, and at the next `start` (K14: raw rows do not
   outlive a run).
@@ -42,8 +44,11 @@ _ROW_BYTES: Final = EVENT_DTYPE.itemsize
 class _MixedKeeper:
     """Keeps entries in memory up to a budget, and the others in the segments of `log`."""
 
-    def __init__(self, log: SegmentLog, *, memory_events: int, memory_bytes: int) -> None:
+    def __init__(
+        self, log: SegmentLog, *, memory_events: int, memory_bytes: int, waits_for_memory: bool
+    ) -> None:
         self.log = log
+        self._waits_for_memory = waits_for_memory
         self._events_max = memory_events
         self._bytes_max = memory_bytes
         self._forget_all()
@@ -84,7 +89,8 @@ class _MixedKeeper:
         return True
 
     def has_room(self, events: int, event_bytes: int) -> bool:
-        return self.log.has_room or self._fits(events, event_bytes)
+        may_spill = self.log.has_room and not (self._waits_for_memory and self.events)
+        return may_spill or self._fits(events, event_bytes)
 
     def keep(self, entries: list[MemoryEntry]) -> list[Entry]:
         events = event_bytes = 0
@@ -129,6 +135,8 @@ class MixedEventStore(RingStore):
             of `disk_bytes_max`.
         disk_bytes_max: puts wait while the files with unreleased events have this length or more;
             the list that reaches it is still stored.
+        waits_for_memory: let puts wait for memory; only a list that is larger than all of it goes
+            to a file.
         ring_events: maximum number of retained events, a power of two; by default unbounded.
         batch_mode, memory_unit_bytes, ddl_isolation: see `RingStore`; in MEMSIZE the retained bytes
             are bounded by `ring_events` units.
@@ -150,6 +158,7 @@ class MixedEventStore(RingStore):
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         disk_bytes_max: int = DEFAULT_DISK_BYTES_MAX,
+        waits_for_memory: bool = False,
         ring_events: int = UNBOUNDED_EVENTS,
         batch_mode: BatchMode = "memsize",
         memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
@@ -159,7 +168,10 @@ class MixedEventStore(RingStore):
             Path(directory), segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max
         )
         self._mixed_keeper = _MixedKeeper(
-            log, memory_events=memory_events, memory_bytes=memory_bytes
+            log,
+            memory_events=memory_events,
+            memory_bytes=memory_bytes,
+            waits_for_memory=waits_for_memory,
         )
         super().__init__(
             self._mixed_keeper,

@@ -1,0 +1,1 @@
+"""Whole syncs, from a journal to committed Delta tables, beside Debezium's embedded engine."""

@@ -1,0 +1,97 @@
+"""Whole syncs beside Debezium: figures, targets, verdicts; exit code 1 when one is missed.
+
+    python -m benchmarks.sync [--json] [--ours] [--only w2-oltp]
+
+Ours reads a journal of an archive, every table of it into an empty lake, and ends with the cut and
+the cursor. Debezium's embedded engine reads the same journal from a server, and hands each change
+to a consumer that counts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.decode.result import NotRunError
+from benchmarks.decode.workloads import Workload, journals
+from benchmarks.report import Figure, report
+from benchmarks.sync.debezium import VERSION, read
+from benchmarks.sync.ours import demo, sync
+
+RATIO_MAX = 0.3
+COLLECTOR_PERCENT_MAX = 1.0
+DURABLE_PERCENT_MAX = 5.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sync", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--ours", action="store_true", help="without Debezium")
+    parser.add_argument("--only", default="", help="only workloads whose name holds this text")
+    options = parser.parse_args()
+    figures = []
+    for workload, journal in journals():
+        if options.only in workload.name:
+            figures += workload_figures(workload, journal, with_peer=not options.ours)
+    run = demo()
+    figures.append(
+        Figure(
+            "demo: the waits for the disk before cuts",
+            100 * run.measures.durable_s / run.measures.wall_s,
+            "percent of its time",
+            at_most=DURABLE_PERCENT_MAX,
+        )
+    )
+    return report("a journal into Delta tables", figures, as_json=options.json)
+
+
+def workload_figures(workload: Workload, journal: Path, *, with_peer: bool) -> list[Figure]:
+    """The figures of one journal.
+
+    Raises:
+        SystemExit: the two sides counted different changes, or not the journal's.
+    """
+    name = workload.name
+    run = sync(journal)
+    _check(workload, "ours", run.changes)
+    figures = [
+        Figure(f"{name}: ours", run.cpu_s, "CPU-s"),
+        Figure("... without the JVM", run.own_cpu_s, "CPU-s"),
+        Figure(
+            "... cyclic collector, of that",
+            100 * run.measures.collector_cpu_s / run.own_cpu_s,
+            "percent",
+            at_most=COLLECTOR_PERCENT_MAX,
+        ),
+    ]
+    if not with_peer:
+        return figures
+    try:
+        peers = read(workload, journal, ("json", "objects"))
+    except NotRunError as error:
+        print(f"Debezium was not run: {error}", file=sys.stderr)
+        return figures
+    for form, (changes, cpu_s) in peers.items():
+        _check(workload, f"Debezium, {form}", changes)
+        figures.append(Figure(f"... Debezium {VERSION}, {form}", cpu_s, "CPU-s"))
+        figures.append(
+            Figure(
+                "... ours beside it",
+                run.cpu_s / cpu_s,
+                "times",
+                at_most=RATIO_MAX if form == "json" else None,
+            )
+        )
+    return figures
+
+
+def _check(workload: Workload, side: str, changes: int) -> None:
+    if changes != workload.changes:
+        raise SystemExit(
+            f"{workload.name}: {side} counted {changes:,} changes of {workload.changes:,}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
