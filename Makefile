@@ -113,11 +113,15 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-decode bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+bench: bench-backfill bench-backlog bench-decode bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
 	@CHANGES=$(or $(CHANGES),1000000) $(BIN)/python -m benchmarks.backfill
+
+.PHONY: bench-backlog
+bench-backlog: setup ## 10,000 unread journals: planning, and catching up with 20 GB (GIGABYTES= for fewer)
+	@GIGABYTES=$(or $(GIGABYTES),20) $(BIN)/python -m benchmarks.backlog
 
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory

@@ -32,7 +32,7 @@ from cdc_pipeline.sink.read.cuts import find_cut, list_cuts, paths_of
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "bench"
 FEW, MANY = 100, int(os.environ.get("RUNS", "10000"))
-ROUNDS = 5
+ROUNDS = 3
 SPARE_TRANSACTIONS = 50
 MEASURED_RUNS = 40
 LOOKUPS = 20
