@@ -120,7 +120,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-cluster bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store bench-sync bench-tables ## all benchmarks with their targets
+bench: bench-backfill bench-backlog bench-cluster bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store bench-sync bench-tables ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
@@ -129,6 +129,10 @@ bench-backfill: setup ## 8 archived journals replayed, in parallel beside one af
 .PHONY: bench-cluster
 bench-cluster: setup ## W1 and W2 on a Spark cluster of this machine: what executors take off the driver (4 GB of disk)
 	@$(BIN)/python -m benchmarks.cluster
+
+.PHONY: bench-backlog
+bench-backlog: setup ## 10,000 unread journals: planning, and catching up with 20 GB (GIGABYTES= for fewer)
+	@GIGABYTES=$(or $(GIGABYTES),20) $(BIN)/python -m benchmarks.backlog
 
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory

@@ -62,8 +62,9 @@ def _oldest(numbers: list[int], gone: set[int], kept: set[int]) -> list[int]:
     """Return the oldest cut of those without a gap up to the newest, and all older ones."""
     found = []
     for number in numbers:
-        if number not in gone:
-            found.append(number)
-            if number not in kept:
-                break
+        if number in gone:
+            continue
+        found.append(number)
+        if number not in kept:
+            break
     return found

@@ -38,6 +38,7 @@ __all__ = [
     "LakePaths",
     "folder_name",
     "list_numbers",
+    "list_numbers_and_remains",
     "numbered",
     "put_if_absent",
     "read_json",
@@ -53,7 +54,7 @@ _FOLDER_NAME_BYTES_MAX: Final = 240
 _SHORTENED: Final = "~~"
 _HASH_HEX_DIGITS: Final = 32
 _ODD = re.compile(r"[^A-Za-z0-9$_-]")
-_NUMBERED = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
+_NUMBERED = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}\.json")
 
 
 def folder_name(name: str) -> str:
@@ -158,11 +159,15 @@ def numbered(folder: Path, number: int) -> Path:
 
 def list_numbers(folder: Path) -> list[int]:
     """Return the numbers of the small files in `folder`, ascending; [] if it does not exist."""
-    return sorted(
-        int(match[1])
-        for match in map(_NUMBERED.fullmatch, storage_of(folder).names(folder))
-        if match
-    )
+    return list_numbers_and_remains(folder)[0]
+
+
+def list_numbers_and_remains(folder: Path) -> tuple[list[int], list[Path]]:
+    """Return the numbers of the small files in `folder`, ascending, and what interrupted writes of
+    such files left; both empty if it does not exist."""
+    names = storage_of(folder).names(folder)
+    numbers = [int(name[:NUMBER_DIGITS]) for name in names if _NUMBERED.fullmatch(name)]
+    return sorted(numbers), [folder / name for name in names if name.startswith(TEMPORARY_PREFIX)]
 
 
 def put_if_absent(path: Path, text: str) -> bool:

@@ -18,7 +18,12 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.paths import LakePaths, list_numbers, read_json
+from cdc_pipeline.lake.paths import (
+    LakePaths,
+    list_numbers,
+    list_numbers_and_remains,
+    read_json,
+)
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.table_facts import with_facts
@@ -47,15 +52,22 @@ def read_record(paths: LakePaths, number: int) -> BatchRecord:
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """The numbers of a source's cuts and records, ascending, as they were listed and changed
-    since."""
+    since.
+
+    Attributes:
+        remains: what interrupted writes of such files left.
+    """
 
     cuts: list[int]
     records: list[int]
+    remains: list[Path]
 
     @classmethod
     def listed(cls, paths: LakePaths) -> Numbers:
         """List both folders."""
-        return cls(list_numbers(paths.cuts), list_numbers(paths.batches))
+        cuts, left_of_cuts = list_numbers_and_remains(paths.cuts)
+        records, left_of_records = list_numbers_and_remains(paths.batches)
+        return cls(cuts, records, [*left_of_cuts, *left_of_records])
 
     @property
     def last_cut(self) -> int:

@@ -24,7 +24,7 @@ from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.cut_retention import prune_cuts
-from cdc_pipeline.lake.paths import TEMPORARY_PREFIX, LakePaths, remove_tree
+from cdc_pipeline.lake.paths import LakePaths, remove_tree
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
 from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
@@ -153,11 +153,10 @@ class LakeSink:
             for folder in self.paths.staging_root.iterdir():
                 if folder != keep:
                     removed += remove_tree(folder, check=self._check_locked)
-        for folder in (self.paths.batches, self.paths.cuts):
-            if folder.is_dir():
-                for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
-                    left.unlink()
-                    removed += 1
+        remains = self._numbers().remains
+        while remains:
+            remains.pop().unlink(missing_ok=True)
+            removed += 1
         return removed
 
     def discard_parked(self, *cursors: CursorState | None) -> int:

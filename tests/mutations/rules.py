@@ -103,8 +103,28 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a record without its predecessor's cut stops", "lake/state.py",
-        "ahead = [batch for batch in batches if batch > number + 1]", "ahead: list[int] = []",
+        "    ahead = numbers.records[bisect_right(numbers.records, number + 1) :]\n",
+        "    ahead: list[int] = []\n",
         _STAGING + "test_k3_a_record_without_its_predecessors_cut_stops",
+    ),
+    Mutation(
+        "K3", "a cut found by few reads is the one that reading all finds", "lake/cut_order.py",
+        "        if _only_grows(previous, cut):\n", "        if True:\n",
+        "lake/test_cut_order.py::test_it_is_the_cut_that_reading_every_one_finds",
+    ),
+    Mutation(
+        "K3", "what was listed under the lock is forgotten with it", "sink/lake_sink.py",
+        "                self._lock_check = None\n                self._known = None\n",
+        "                self._lock_check = None\n",
+        "sink/test_listings.py::test_what_another_run_wrote_is_seen_once_the_lock_is_held_again",
+    ),
+    Mutation(
+        "K3", "the run of the cursor is never deleted from Dagster",
+        "orchestration/run_retention.py",
+        "kept = _runs_in_use(instance, source, translator) if old else set()",
+        "kept: set[str] = set()",
+        "orchestration/test_run_retention.py"
+        "::test_the_runs_of_the_cursor_and_of_each_table_s_newest_event_stay",
     ),
     Mutation(
         "K3", "a cursor goes back only by a person's hand", "position/cursor.py",

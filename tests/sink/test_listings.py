@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.lake import cut_retention, state
+from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import list_numbers
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.storage.storage import LocalStorage
 from cdc_pipeline.sink import lake_sink
 from tests.support.memory_shop import MemoryShop, memory_shop
 from tests.support.memory_sink import memory_sink
@@ -25,14 +26,14 @@ def test_a_run_of_several_batches_lists_each_folder_once(
 ) -> None:
     listed: Counter[str] = Counter()
 
-    def counted(folder: Path) -> list[int]:
+    def counted(folder: Path) -> list[str]:
         listed[folder.name] += 1
-        return list_numbers(folder)
+        return names(LocalStorage(), folder)
 
-    monkeypatch.setattr(state, "list_numbers", counted)
-    monkeypatch.setattr(cut_retention, "list_numbers", counted)
+    names = LocalStorage.names
+    monkeypatch.setattr(LocalStorage, "names", lambda _storage, folder: counted(folder))
     shop.run()
-    assert listed == {"cuts": 1, "batches": 1}
+    assert (listed["cuts"], listed["batches"]) == (1, 1)
     assert len(list_numbers(shop.paths.cuts)) > 2, "the run had several batches"
 
 

@@ -29,7 +29,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
-from cdc_pipeline.position.start.executed import complete, head_set
+from cdc_pipeline.position.start.executed import complete, head_set, with_created
 from cdc_pipeline.position.start.locate import locate_gtid_set
 from cdc_pipeline.position.start.question import Question
 from cdc_pipeline.position.start.same_log import begin_again, check_same_log
@@ -232,14 +232,34 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
             next_step="start at a journal and an offset, at a time, at earliest or at latest",
         )
     if source.tables() is None:  # no server skips executed transactions of an archive
-        with closing(cast(Any, source.chunks(earliest, end))) as chunks:
-            position = locate_gtid_set(
-                chunks, wanted=text, earliest=earliest, end=end, flavor=flavor
-            )
+        begin = _newest_within(source, wanted=text, earliest=earliest)
+        with closing(cast(Any, source.chunks(begin, end))) as chunks:
+            position = locate_gtid_set(chunks, wanted=text, earliest=begin, end=end, flavor=flavor)
     else:
         position = replace(earliest, gtid_set=text)
     source.validate_position(position)
     return position
+
+
+def _newest_within(source: StartSource, *, wanted: str, earliest: Position) -> Position:
+    """Return the begin of the newest journal that only transactions of `wanted` precede, with their
+    set; `earliest` if there is none.
+
+    The set at a journal's head only grows from journal to journal, so a few heads are read.
+    """
+    flavor = source.identity.flavor
+    names = [info.journal for info in source.journals()]
+    found = earliest
+    low, high = 1, len(names)
+    while low < high:
+        middle = (low + high) // 2
+        preceding = head_set(source, names[middle])
+        if _difference(preceding, wanted, flavor):
+            high = middle
+        else:
+            found = Position(names[middle], FIRST_OFFSET, gtid_set=preceding)
+            low = middle + 1
+    return with_created(source, found)
 
 
 def _name_of(identity: ServerIdentity) -> str:

@@ -20,8 +20,11 @@ def locate_gtid_set(
 ) -> Position:
     """Find the position in a log after which only transactions outside `wanted` follow.
 
+    Reading ends as soon as all of `wanted` was found before it: a log has a GTID once.
+
     Args:
         chunks: all chunks from `earliest` to `end`.
+        earliest: a journal's begin, with the set that precedes it.
         wanted: the transactions that count as executed.
 
     Raises:
@@ -58,6 +61,8 @@ def locate_gtid_set(
                     wanted, chunk.journal, int(chunk.events["offset"][row]), str(one)
                 )
             known = known.union(one)
+        if start is not None and not skip.subtract(known):
+            break
     missing = skip.subtract(known)
     if missing or known.subtract(skip):
         raise PositionError(

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -27,7 +28,9 @@ from cdc_pipeline.source.archive.files import (
     JournalHead,
     boundary_at_or_after,
     inside_event,
+    is_journal,
     journal_files,
+    journal_names,
     past_end,
     read_head,
     read_journal,
@@ -67,7 +70,7 @@ class ArchiveSource:
         Raises:
             JournalMissingError, SourceError, BinlogError: there is no readable journal.
         """
-        head = self._head(self._files()[0])
+        head = self._head(self._oldest())
         return ServerIdentity(
             flavor_of(head), head.journal_format.server_id, address=str(self.directory)
         )
@@ -75,32 +78,36 @@ class ArchiveSource:
     @property
     def uses_gtids(self) -> bool:
         """Whether the newest journal begins after a GTID set, or holds GTIDs."""
-        return bool(preceding_set(self._head(self._files()[-1])) or self.end_position().gtid_set)
+        return bool(preceding_set(self._head(self._newest())) or self.end_position().gtid_set)
 
     @property
     def heads_are_local(self) -> bool:
         return True
 
     def journal_created_s(self, journal: str) -> int:
-        file = self.directory / journal  # no listing: a search opens hundreds
-        return self._head(file if file.is_file() else self._file(journal)).journal_format.created_s
+        return self._head(self._file(journal)).journal_format.created_s
 
     def check(self) -> None:
-        """Check the directory, and the magic numbers and format descriptions of all journals.
+        """Check the directory, and the magic number and format description of the oldest and the
+        newest journal; those of the others are checked when they are read.
 
         Raises:
             SourceError: the directory cannot be read or holds journals of more than one log.
             JournalMissingError: it holds none.
             BinlogError: a journal does not begin as it must.
         """
-        for file in self._files():
-            self._head(file)
+        names = self._names()
+        for name in (names[0], names[-1]):
+            self._head(self.directory / name)
 
     def journals(self) -> list[JournalInfo]:
-        return [JournalInfo(file.name, file.stat().st_size) for file in self._files()]
+        folder = str(self.directory)
+        return [
+            JournalInfo(name, os.stat(os.path.join(folder, name)).st_size) for name in self._names()
+        ]
 
     def end_position(self) -> Position:
-        file = self._files()[-1]
+        file = self._newest()
         size_bytes = file.stat().st_size
         scanned = self._scans.get((file.name, size_bytes))
         if scanned is None:
@@ -112,7 +119,7 @@ class ArchiveSource:
         return scanned.end
 
     def earliest_position(self) -> Position:
-        file = self._files()[0]
+        file = self._oldest()
         head = self._head(file)
         return Position(
             file.name,
@@ -157,13 +164,10 @@ class ArchiveSource:
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         assert not self._closed.is_set(), "a closed archive would look like an empty one"
-        files = {journal_number(file.name): file for file in self._files()}
         first, last = journal_number(start.journal), journal_number(end.journal)
+        base = start.journal.rpartition(".")[0]
         for number in range(first, last + 1):
-            file = files.get(number)
-            if file is None:
-                name = f"{start.journal.rpartition('.')[0]}.{number:06d}"
-                raise self._missing(name, [f.name for f in files.values()])
+            file = self._file(start.journal if number == first else f"{base}.{number:06d}")
             offset = start.offset if number == first else 4
             yield from self._journal(
                 file, offset, stop_offset=end.offset if number == last else None
@@ -203,9 +207,15 @@ class ArchiveSource:
                 return
             yield chunk
 
-    def _files(self) -> list[Path]:
-        files = journal_files(self.directory)
-        if not files:
+    def _oldest(self) -> Path:
+        return self.directory / self._names()[0]
+
+    def _newest(self) -> Path:
+        return self.directory / self._names()[-1]
+
+    def _names(self) -> list[str]:
+        names = journal_names(self.directory)
+        if not names:
             raise JournalMissingError(
                 "the archive directory holds no journals",
                 setting="source.directory",
@@ -213,14 +223,17 @@ class ArchiveSource:
                 got=str(self.directory),
                 next_step="copy the journals into it, with the names that the server gave them",
             )
-        return files
+        return names
 
     def _file(self, journal: str) -> Path:
-        files = self._files()
-        for file in files:
-            if file.name == journal:
-                return file
-        raise self._missing(journal, [file.name for file in files])
+        file = self.directory / journal  # no listing: a search asks for hundreds
+        if is_journal(journal) and file.is_file():
+            return file
+        names = self._names()
+        for name in names:  # the same number with more digits
+            if journal_number(name) == journal_number(journal):
+                return self.directory / name
+        raise self._missing(journal, names)
 
     def _missing(self, journal: str, there: list[str]) -> JournalMissingError:
         return JournalMissingError(

@@ -38,6 +38,7 @@ from cdc_pipeline.errors import (
 
 _NAME: Final = re.compile(r"(?P<base>.+)\.\d{6,}")
 _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
+_FIRST_BYTES: Final = 64 << 10
 _HEAD_TYPES: Final = (
     *_SETS,
     EventType.MARIADB_START_ENCRYPTION,
@@ -60,15 +61,19 @@ class JournalHead:
 
 
 def journal_files(directory: Path) -> list[Path]:
-    """Return the journals in a directory, by number.
+    """Return the journals in a directory, by number. Raises as `journal_names`."""
+    return [directory / name for name in journal_names(directory)]
+
+
+def journal_names(directory: Path) -> list[str]:
+    """Return the names of the journals in a directory, by number.
 
     Raises:
         SourceError: not a readable directory, or it holds journals of more than one log.
     """
     try:
-        files = [
-            file for file in directory.iterdir() if _NAME.fullmatch(file.name) and file.is_file()
-        ]
+        with os.scandir(directory) as entries:  # says what a file is without asking for each
+            names = [entry.name for entry in entries if is_journal(entry.name) and entry.is_file()]
     except OSError as error:
         raise SourceError(
             "the archive directory cannot be read",
@@ -77,7 +82,7 @@ def journal_files(directory: Path) -> list[Path]:
             got=f"{directory}: {error.strerror}",
             next_step="set source.directory to the directory that holds the journals",
         ) from None
-    bases = sorted({file.name.rpartition(".")[0] for file in files})
+    bases = sorted({name.rpartition(".")[0] for name in names})
     if len(bases) > 1:
         raise SourceError(
             "the directory holds journals of more than one log",
@@ -86,7 +91,12 @@ def journal_files(directory: Path) -> list[Path]:
             got=", ".join(bases),
             next_step="keep the journals of each log in a directory of their own",
         )
-    return sorted(files, key=lambda file: journal_number(file.name))
+    return sorted(names, key=journal_number)
+
+
+def is_journal(name: str) -> bool:
+    """Return whether a file with this name is a journal."""
+    return _NAME.fullmatch(name) is not None
 
 
 def _open_journal(file: Path) -> BinaryIO:
@@ -171,8 +181,10 @@ def read_journal(
     with _open_journal(file) as handle:
         handle.seek(offset)
         left = None if stop_offset is None else stop_offset - offset
+        room_bytes = _FIRST_BYTES  # whoever needs a journal's head reads no more
         while left is None or left > 0:
-            wanted = chunk_bytes if left is None else min(chunk_bytes, left)
+            wanted = min(room_bytes, chunk_bytes if left is None else min(chunk_bytes, left))
+            room_bytes = chunk_bytes
             # numpy's arrays are buffers; the file's stub does not say so.
             count = handle.readinto(buffer.room(wanted))  # type: ignore[attr-defined]
             if not count:
