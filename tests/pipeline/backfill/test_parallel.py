@@ -123,7 +123,12 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
         epoch=1,
     )
     tasks = [
-        SegmentTask(journal=one.journal, start=one.start, stop=one.end)
+        SegmentTask(
+            journal=one.journal,
+            start=one.start,
+            stop=one.end,
+            journal_created_s=archive.journal_created_s(one.journal),
+        )
         for one in (
             survey(SurveyRange(path=str(history.archive / name)), config=runs[1])
             for name in history.journals[4:7]
@@ -146,7 +151,12 @@ def test_k18_k10_tasks_stage_what_one_process_stages(
     assert {
         name: state.partial for name, state in joined.cursor_after.targets.items()
     } == dict.fromkeys((f"shop.{mode}" for mode in MODES), True)
-    across = SegmentTask(journal=history.journals[3], start=4, stop=tasks[0].stop)
+    across = SegmentTask(
+        journal=history.journals[3],
+        start=4,
+        stop=tasks[0].stop,
+        journal_created_s=archive.journal_created_s(history.journals[3]),
+    )
     alter = survey(SurveyRange(path=str(history.archive / across.journal)), config=runs[1])
     refused = decode_segment(across.model_copy(update={"stop": alter.end}), given)
     assert "cannot be decoded separately" in refused.refused, "a DDL of a target"
