@@ -103,12 +103,7 @@ def capture(
     dump_errors = build_dump_errors(config)
     dumped, acked = DumpedPosition(), AckedPositions({MAIN_CONSUMER: cursors})
     context = CaptureContext(config, sink, acked.store(), observer, run_id)
-    with (
-        modules_kept(),
-        files_failing(config.sink.lake_path),
-        sink.lock(),
-        counted(dump_errors),
-    ):
+    with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors), modules_kept():
         state = resume(context)
         server = choose(config)
         if tables is not None:
