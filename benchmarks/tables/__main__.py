@@ -1,6 +1,6 @@
 """Many tables on a live server: what a run costs by the tables that changed, and by all others.
 
-    python -m benchmarks.tables [--json]          TABLES=1000 by default
+    python -m benchmarks.tables [--json]          TABLES=1000 BATCHES=1000 by default
 
 CPU-seconds are those of the run's process and its JVM; each run is a process of its own.
 """
@@ -15,10 +15,17 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.report import Figure, report
+from benchmarks.tables import memory
 from benchmarks.tables.runs import Run, Runs
 from benchmarks.tables.server import served
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.orchestration.metadata import cursor_event_metadata
+from cdc_pipeline.pipeline.publish import cursor_metadata
 
 TABLES = int(os.environ.get("TABLES", "1000"))
+BATCHES = int(os.environ.get("BATCHES", "1000"))
 CHANGED = min(100, TABLES // 2)
 FEW = 10
 REPEATS = 3
@@ -28,6 +35,7 @@ CHANGED_TABLE_MAX_S = 0.12
 ALONE_TIMES_MAX = 1.1
 CUT_BYTES_MAX = 150
 EVENT_BYTES_MAX = 20_000
+GROWTH_MAX_MIB = 32.0
 
 
 def main() -> int:
@@ -61,7 +69,11 @@ def main() -> int:
             tables.change(CHANGED)
             for source, found in changed.items():
                 found.append(_told(source, runs.run(source)))
-        cut_bytes = max((runs.lake("all") / "_cdc" / "all" / "cuts").glob("*.json")).stat().st_size
+        paths = LakePaths(runs.lake("all"), "all")
+        cut = last_cut(paths)
+        assert cut is not None
+        cut_bytes = paths.cut(cut.batch_number).stat().st_size
+        event_bytes = _event_bytes(cut)
     each_s = {
         source: (median(run.cpu_s for run in found) - idle[source]) / CHANGED
         for source, found in changed.items()
@@ -91,8 +103,22 @@ def main() -> int:
             at_most=ALONE_TIMES_MAX,
         ),
         Figure("a cut's file", cut_bytes / TABLES, "bytes a table", at_most=CUT_BYTES_MAX),
+        Figure("the cursor's event", event_bytes, "bytes", at_most=EVENT_BYTES_MAX),
+        Figure(
+            f"memory after {BATCHES} batches, {memory.TABLES} tables, above that after "
+            f"{memory.WARM_BATCHES}",
+            memory.growth_mib(BATCHES),
+            "MiB",
+            at_most=GROWTH_MAX_MIB,
+        ),
     ]
     return report("many tables", figures)
+
+
+def _event_bytes(cut: Cut) -> int:
+    """Return the bytes of the event of a cut's cursor in Dagster, as JSON."""
+    event = cursor_event_metadata(cut.cursor, cut=cut, given=cursor_metadata(cut.interval, cut))
+    return sum(len(json.dumps([name, str(value.value)])) for name, value in event.items())
 
 
 def _of(runs: Runs, source: str) -> float:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import translate
+from functools import lru_cache
 from typing import Final
 
 
@@ -72,15 +73,7 @@ class TablePattern:
         Raises:
             ValueError: it is not a pattern.
         """
-        match = _PATTERN.fullmatch(text)
-        if match is None:
-            raise ValueError(
-                f"{text!r} is not a pattern such as shop.orders or shop.*; names that contain "
-                "dots or blanks, or begin with a backtick, are written in backticks: `my "
-                "schema`.`my table`"
-            )
-        (schema, exact_schema), (table, exact_table) = _part(match["schema"]), _part(match["table"])
-        return cls(text, schema, table, exact_schema, exact_table)
+        return _parsed(text)
 
     @property
     def exact(self) -> str | None:
@@ -96,6 +89,39 @@ class TablePattern:
     def matches_name(self, name: str) -> bool:
         """Return whether the table `name` matches."""
         return self.matches(*split_table_name(name))
+
+
+class TablePatterns:
+    """Many patterns: those without wildcards are looked up and not tried one by one."""
+
+    def __init__(self, patterns: Iterable[TablePattern]) -> None:
+        found = tuple(patterns)
+        self._exact = frozenset(
+            (pattern.exact_schema, pattern.exact_table)
+            for pattern in found
+            if pattern.exact is not None
+        )
+        self._others = tuple(pattern for pattern in found if pattern.exact is None)
+
+    def match(self, schema: str, table: str) -> bool:
+        """Return whether one of the patterns matches the pair."""
+        return (schema, table) in self._exact or any(
+            pattern.matches(schema, table) for pattern in self._others
+        )
+
+
+# A run reads the same patterns several times.
+@lru_cache(maxsize=65536)
+def _parsed(text: str) -> TablePattern:
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a pattern such as shop.orders or shop.*; names that contain "
+            "dots or blanks, or begin with a backtick, are written in backticks: `my "
+            "schema`.`my table`"
+        )
+    (schema, exact_schema), (table, exact_table) = _part(match["schema"]), _part(match["table"])
+    return TablePattern(text, schema, table, exact_schema, exact_table)
 
 
 def exact_pattern(name: str) -> str:

@@ -19,7 +19,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import NothingMatchedError
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import TablePattern, split_table_name
 
 _NEAR_MAX: Final = 5
 
@@ -32,10 +32,14 @@ def unmatched(
     Args:
         known: the source's tables.
     """
-    names = {*known, *_names_of(cursor)}
-    return tuple(
-        pattern.text for pattern in tables.include if not any(map(pattern.matches_name, names))
-    )
+    names = {split_table_name(name) for name in {*known, *_names_of(cursor)}}
+
+    def matches(pattern: TablePattern) -> bool:
+        if pattern.exact_schema is not None and pattern.exact_table is not None:
+            return (pattern.exact_schema, pattern.exact_table) in names
+        return any(pattern.matches(*name) for name in names)
+
+    return tuple(pattern.text for pattern in tables.include if not matches(pattern))
 
 
 def nothing_matched(

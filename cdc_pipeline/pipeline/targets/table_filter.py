@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from cdc_pipeline.config.pipeline_config import TablesConfig
 from cdc_pipeline.config.schema_policy import ShadowNames
-from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
+from cdc_pipeline.text.table_names import TablePattern, TablePatterns, split_table_name, table_name
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 
@@ -28,10 +28,12 @@ class TableFilter:
         self._only = only
         self._shadow_names = ShadowNames(tables.shadow_tables)
         self.include = tuple(map(TablePattern.parse, tables.include))
-        self._exclude = tuple(map(TablePattern.parse, tables.exclude))
+        self._included = TablePatterns(self.include)
+        self._excluded = TablePatterns(map(TablePattern.parse, tables.exclude))
         self.exact_names = tuple(
             pattern.exact for pattern in self.include if pattern.exact is not None
         )
+        self._exact = frozenset(self.exact_names)
         self.captured = lru_cache(maxsize=65536)(self._captured)
 
     def _captured(self, database: str, table: str) -> bool:
@@ -40,13 +42,10 @@ class TableFilter:
         name = table_name(database, table)
         if not self._matches(database, table) or (self._only is not None and not self._only(name)):
             return False
-        return name in self.exact_names or not self.shadowed(database, table)
+        return name in self._exact or not self.shadowed(database, table)
 
     def _matches(self, database: str, table: str) -> bool:
-        is_included = any(pattern.matches(database, table) for pattern in self.include)
-        return is_included and not any(
-            pattern.matches(database, table) for pattern in self._exclude
-        )
+        return self._included.match(database, table) and not self._excluded.match(database, table)
 
     def shadowed(self, database: str, table: str) -> str:
         """Return the captured table that an online schema change works on by this name; "" if

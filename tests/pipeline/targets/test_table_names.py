@@ -17,7 +17,13 @@ from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.schema.types import quoted_table
-from cdc_pipeline.text.table_names import TablePattern, exact_pattern, split_table_name, table_name
+from cdc_pipeline.text.table_names import (
+    TablePattern,
+    TablePatterns,
+    exact_pattern,
+    split_table_name,
+    table_name,
+)
 from tests.pipeline.targets.test_exact import config
 
 NAMES = st.text(st.sampled_from("ab.`*?[] \\$ä"), min_size=1, max_size=6)
@@ -128,3 +134,21 @@ def test_k20_names_are_split_and_joined_in_one_place() -> None:
         if joins.search(line) and file.name != "table_names.py"
     ]
     assert not found, "\n".join(found)
+
+
+def test_many_patterns_match_what_each_of_them_does() -> None:
+    texts = ["a.b", "a.c*", "`a.b`.`c d`", "x?.y", "`*`.z", "a.[bc]"]
+    parsed = [TablePattern.parse(text) for text in texts]
+    names = [
+        ("a", "b"),
+        ("a", "cc"),
+        ("a.b", "c d"),
+        ("xx", "y"),
+        ("*", "z"),
+        ("q", "z"),
+        ("A", "b"),
+    ]
+    for chosen in (parsed, parsed[:1], parsed[2:3], []):
+        patterns = TablePatterns(chosen)
+        for name in names:
+            assert patterns.match(*name) == any(one.matches(*name) for one in chosen), name
