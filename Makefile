@@ -113,18 +113,22 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+bench: bench-backfill bench-commands bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
 	@CHANGES=$(or $(CHANGES),1000000) $(BIN)/python -m benchmarks.backfill
+
+.PHONY: bench-commands
+bench-commands: setup ## CPU-seconds of commands that read files only, against importing Arrow
+	@$(BIN)/python -m benchmarks.commands
 
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory
 	@$(BIN)/python -m benchmarks.decode
 
 .PHONY: bench-idle
-bench-idle: setup ## CPU-seconds of a run that finds nothing new
+bench-idle: setup ## CPU-seconds of a run that finds nothing new, against loading the definitions
 	@$(BIN)/python -m benchmarks.idle
 
 .PHONY: bench-large
