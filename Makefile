@@ -120,7 +120,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-backfill bench-backlog bench-cluster bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store bench-sync bench-tables ## all benchmarks with their targets
+bench: bench-backfill bench-backlog bench-cluster bench-commands bench-decode bench-first-run bench-history bench-idle bench-memory bench-sink bench-snapshot bench-store bench-sync bench-tables ## all benchmarks with their targets
 
 .PHONY: bench-backfill
 bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
@@ -133,6 +133,10 @@ bench-cluster: setup ## W1 and W2 on a Spark cluster of this machine: what execu
 .PHONY: bench-backlog
 bench-backlog: setup ## 10,000 unread journals: planning, and catching up with 20 GB (GIGABYTES= for fewer)
 	@GIGABYTES=$(or $(GIGABYTES),20) $(BIN)/python -m benchmarks.backlog
+
+.PHONY: bench-commands
+bench-commands: setup ## CPU-seconds of commands that read files only, against importing Arrow
+	@$(BIN)/python -m benchmarks.commands
 
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory
@@ -147,7 +151,7 @@ bench-history: setup ## the 10,000th run, commands and look-ups beside the 100th
 	@RUNS=$(or $(RUNS),10000) $(BIN)/python -m benchmarks.history
 
 .PHONY: bench-idle
-bench-idle: setup ## CPU-seconds of a run that finds nothing new
+bench-idle: setup ## CPU-seconds of a run that finds nothing new, against loading the definitions
 	@$(BIN)/python -m benchmarks.idle
 
 .PHONY: bench-large
