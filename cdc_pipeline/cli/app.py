@@ -107,13 +107,18 @@ def cli(ctx: click.Context, jobs_directory: Path, debug: bool) -> None:
         os.environ["DAGSTER_HOME"] = str(home)
 
 
+class _ToStandardError(logging.Handler):
+    """Writes what the package logs for people to the standard error of the moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(record.getMessage(), err=True)
+
+
 def _show_log() -> None:
-    """Write what this package logs for people (level INFO) to standard error."""
+    """Show what this package logs for people (level INFO)."""
     log = logging.getLogger("cdc_pipeline")
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        log.addHandler(handler)
+    if not any(isinstance(one, _ToStandardError) for one in log.handlers):
+        log.addHandler(_ToStandardError())
         log.setLevel(logging.INFO)
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.position.gtid.sets import parse_gtid_set
 
 CutReader = Callable[[int], Cut]
 
@@ -71,6 +70,9 @@ def _only_grows(previous: Cut, cut: Cut) -> bool:
         return True
     if not after.gtid_set or before.flavor != after.flavor:
         return False
+    # Late: it needs numpy, and most readers of cuts compare no GTID sets.
+    from cdc_pipeline.position.gtid.sets import parse_gtid_set
+
     # Any: both sets are of one flavor, which types cannot express.
     held: Any = parse_gtid_set(before.gtid_set, before.flavor)
     grown: Any = parse_gtid_set(after.gtid_set, after.flavor)

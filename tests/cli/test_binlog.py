@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from cdc_pipeline.binlog.native.compiling import COMPILING
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.demo import SHOP_DIRECTORY
 
@@ -104,7 +105,7 @@ def test_positions_choose_transactions_by_their_begin() -> None:
     place_ = f"{at['journal']}:{at['offset']}"
     number = int(at["gtid"].rpartition(":")[2])
     result = run("--format", "jsonl", JOURNALS, "--from-position", place_)
-    assert result.stderr == ""
+    assert result.stderr in ("", COMPILING + "\n")
     assert [gtid_number(json.loads(line)) for line in result.stdout.splitlines()] == [
         n for n in numbers if n >= number
     ]

@@ -102,6 +102,7 @@ def test_maintain_before_the_first_cut_does_nothing(project: Project) -> None:
     write_config(project.jobs, "shop")
     assert _json(_run(project, "maintain", "shop", "--json")) == {
         "source": "shop", "tables": [], "cuts_removed": 0, "spark_started": False,
+        "runs_deleted": 0,
     }  # fmt: skip
 
 

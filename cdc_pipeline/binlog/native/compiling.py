@@ -27,7 +27,7 @@ from numba.core.dispatcher import Dispatcher
 
 from cdc_pipeline.binlog.native import kernel_cache
 
-__all__ = ["Integer", "helper", "kernel", "routine"]
+__all__ = ["COMPILING", "Integer", "helper", "kernel", "routine"]
 
 kernel_cache.install()
 
@@ -45,10 +45,7 @@ class _Announcement(numba_events.Listener):
         name = event.data["dispatcher"].py_func.__module__
         if not self._is_made and name.startswith("cdc_pipeline."):
             self._is_made = True
-            _log.info(
-                "compiling the decoder for this machine: 10 to 20 seconds of CPU, once for each "
-                "version of this package"
-            )
+            _log.info(COMPILING)
 
     def on_end(self, event: Any) -> None:
         """Ignore it."""
@@ -56,6 +53,11 @@ class _Announcement(numba_events.Listener):
 
 _register: Any = numba_events.register
 _register("numba:compile", _Announcement())
+
+COMPILING: Final = (
+    "compiling the decoder for this machine: 10 to 20 seconds of CPU, once for each version of this "
+    "package"
+)
 
 # A Python int outside; a machine integer inside, of the width that casts in the code give it.
 Integer: TypeAlias = Any
