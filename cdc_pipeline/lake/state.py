@@ -3,14 +3,13 @@
 Rules:
 - The last cut is the state; the record one above it is a batch to finish. A record further ahead
   contradicts that.
-- Folders with thousands of files are listed once by whoever holds the source's lock (`Numbers`):
-  nobody else adds to them meanwhile, and it knows what it adds itself. Maintenance may remove old
-  cuts beside it, of which only removing them again reads the list.
+- There may be thousands of cuts: whoever holds the source's lock lists them once (`Numbers`), for
+  nobody else adds one meanwhile, and it knows what it adds itself. Maintenance may remove old cuts
+  beside it; only removing them again reads the list that far. Records are few, and always listed.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +24,6 @@ from cdc_pipeline.lake.paths import (
     read_json,
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
-from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.table_facts import with_facts
 
 _Document = TypeVar("_Document", Cut, BatchRecord)
@@ -51,23 +49,19 @@ def read_record(paths: LakePaths, number: int) -> BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of a source's cuts and records, ascending, as they were listed and changed
-    since.
+    """The numbers of a source's cuts, ascending, as they were listed and changed since.
 
     Attributes:
-        remains: what interrupted writes of such files left.
+        remains: what interrupted writes of cuts left.
     """
 
     cuts: list[int]
-    records: list[int]
     remains: list[Path]
 
     @classmethod
     def listed(cls, paths: LakePaths) -> Numbers:
-        """List both folders."""
-        cuts, left_of_cuts = list_numbers_and_remains(paths.cuts)
-        records, left_of_records = list_numbers_and_remains(paths.batches)
-        return cls(cuts, records, [*left_of_cuts, *left_of_records])
+        """List the folder."""
+        return cls(*list_numbers_and_remains(paths.cuts))
 
     @property
     def last_cut(self) -> int:
@@ -75,10 +69,9 @@ class Numbers:
         return self.cuts[-1] if self.cuts else 0
 
     def finished(self, number: int) -> None:
-        """Note that batch `number` was recorded and has its cut."""
-        for numbers in (self.cuts, self.records):
-            if not numbers or numbers[-1] < number:
-                numbers.append(number)
+        """Note that batch `number` has its cut."""
+        if self.last_cut < number:
+            self.cuts.append(number)
 
 
 def last_cut(paths: LakePaths, numbers: Numbers | None = None) -> Cut | None:
@@ -103,8 +96,8 @@ def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRec
         LakeStateError: there is a record further ahead.
     """
     numbers = Numbers.listed(paths) if numbers is None else numbers
-    number = numbers.last_cut
-    ahead = numbers.records[bisect_right(numbers.records, number + 1) :]
+    number, batches = numbers.last_cut, list_numbers(paths.batches)
+    ahead = [batch for batch in batches if batch > number + 1]
     if ahead:
         raise LakeStateError(
             f"a batch was recorded, but the batches before it have no cut: {paths.batch(ahead[0])}",
@@ -112,10 +105,7 @@ def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRec
             got=f"records of batches {', '.join(map(str, ahead[:5]))}",
             next_step=f"restore the missing files of {paths.cuts} from a backup of the lake",
         )
-    following = paths.batch(number + 1)
-    if not storage_of(following).exists(following):
-        return None
-    return read_record(paths, number + 1)
+    return read_record(paths, number + 1) if number + 1 in batches else None
 
 
 def _read(kind: type[_Document], path: Path, source: str, number: int) -> _Document:

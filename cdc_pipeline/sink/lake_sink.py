@@ -24,7 +24,12 @@ from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.cut_retention import prune_cuts
-from cdc_pipeline.lake.paths import LakePaths, remove_tree
+from cdc_pipeline.lake.paths import (
+    LakePaths,
+    list_numbers,
+    list_numbers_and_remains,
+    remove_tree,
+)
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
 from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
@@ -153,10 +158,11 @@ class LakeSink:
             for folder in self.paths.staging_root.iterdir():
                 if folder != keep:
                     removed += remove_tree(folder, check=self._check_locked)
-        remains = self._numbers().remains
-        while remains:
-            remains.pop().unlink(missing_ok=True)
+        left_of_cuts = self._numbers().remains
+        for left in (*left_of_cuts, *list_numbers_and_remains(self.paths.batches)[1]):
+            left.unlink(missing_ok=True)
             removed += 1
+        left_of_cuts.clear()
         return removed
 
     def discard_parked(self, *cursors: CursorState | None) -> int:
@@ -282,11 +288,10 @@ class LakeSink:
             for folder in self.paths.staging_root.iterdir():
                 if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
                     remove_tree(folder)
-        numbers = self._numbers()
-        while numbers.records and numbers.records[0] <= cut.batch_number - _RECORDS_KEPT:
-            self.paths.batch(numbers.records[0]).unlink(missing_ok=True)
-            del numbers.records[0]
-        prune_cuts(self.paths, retention=self._cut_retention, listed=numbers.cuts)
+        for number in list_numbers(self.paths.batches):
+            if number <= cut.batch_number - _RECORDS_KEPT:
+                self.paths.batch(number).unlink()
+        prune_cuts(self.paths, retention=self._cut_retention, listed=self._numbers().cuts)
 
     def _check_suspendable(
         self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool
@@ -306,7 +311,7 @@ class LakeSink:
             raise found[0] from (broken if isinstance(broken, CdcError) else None)
 
     def _numbers(self) -> state.Numbers:
-        """Return the numbers of cuts and records; under the lock they are listed once."""
+        """Return the numbers of the cuts; under the lock they are listed once."""
         if self._lock_check is None:
             return state.Numbers.listed(self.paths)
         if self._known is None:

@@ -103,8 +103,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a record without its predecessor's cut stops", "lake/state.py",
-        "    ahead = numbers.records[bisect_right(numbers.records, number + 1) :]\n",
-        "    ahead: list[int] = []\n",
+        "ahead = [batch for batch in batches if batch > number + 1]", "ahead: list[int] = []",
         _STAGING + "test_k3_a_record_without_its_predecessors_cut_stops",
     ),
     Mutation(
