@@ -60,7 +60,7 @@ def test_an_error_in_one_table_comes_after_the_earlier_rows_of_all(
     """An event with its right checksum and a wrong body, in the middle of a chunk."""
     journal = JOURNALS / "binlog.000001"
     whole = list(changes([journal]))
-    (chunk,) = read_journal(journal)
+    *_, chunk = read_journal(journal)  # the first one is small
     rows = np.flatnonzero(chunk.events["event_type"] == event_type)
     event = chunk.events[rows[len(rows) // 2]]
     data, start, stop = (
