@@ -25,6 +25,7 @@ from tests.servers import Server
 from tests.support.captures import live
 from tests.support.cursor_stores import log, state
 from tests.support.fake_capture import cut, write_cut
+from tests.support.lake_log import cuts_of
 from tests.support.project import ROOT, Project
 
 SHOP = ROOT / "cdc_pipeline" / "demo" / "shop"
@@ -42,8 +43,7 @@ def _json(*arguments: object, exit_code: int = 0) -> Any:
 
 
 def _cuts(project: Project) -> list[Cut]:
-    folder = project.lake / "_cdc" / "shop" / "cuts"
-    return [Cut.model_validate_json(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    return cuts_of(project.lake, "shop")
 
 
 def _write(project: Project, source: dict[str, Any], **sections: Any) -> None:

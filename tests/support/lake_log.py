@@ -6,16 +6,15 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.state import read_cut
 
 
 def cuts_of(lake: Path, source: str) -> list[Cut]:
-    """The cuts of a source, in their order."""
-    folder = lake / "_cdc" / source / "cuts"
-    return [
-        Cut.model_validate_json(file.read_text(encoding="utf-8"))
-        for file in sorted(folder.glob("*.json"))
-    ]
+    """The cuts of a source, whole and in their order."""
+    paths = LakePaths(lake, source)
+    return [read_cut(paths, int(file.stem)) for file in sorted(paths.cuts.glob("*.json"))]
 
 
 def assert_each_batch_once(lake: Path, source: str) -> None:

@@ -31,6 +31,7 @@ from tests.pipeline.backfill.conftest import ALL_COLUMNS, DATABASE, MASKED, Hist
 from tests.servers import Server
 from tests.support.comparison import lake_rows
 from tests.support.kills import killed_at
+from tests.support.lake_log import cuts_of
 
 pytestmark = pytest.mark.mysql
 
@@ -285,5 +286,4 @@ def test_a_journal_that_cannot_be_looked_at_is_told(
 
 
 def _cuts(lake: Path) -> list[Cut]:
-    paths = LakePaths(lake, "bank")
-    return [Cut.model_validate_json(file.read_text()) for file in sorted(paths.cuts.glob("*.json"))]
+    return cuts_of(lake, "bank")

@@ -32,6 +32,7 @@ from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.kills import AtPoint, Killed, killed_at
+from tests.support.lake_log import cuts_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
@@ -103,10 +104,7 @@ class Shop:
         }
 
     def cuts(self) -> list[Cut]:
-        return [
-            Cut.model_validate_json(file.read_bytes())
-            for file in sorted(self.paths.cuts.glob("*.json"))
-        ]
+        return cuts_of(self.paths.lake, self.paths.source)
 
     def folder(self, table: str) -> Path:
         return self.paths.table(self.name(table))
