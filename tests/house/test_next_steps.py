@@ -47,6 +47,8 @@ TRIED: Final[dict[str, str]] = {
     ),
     "pipeline/operate/quarantine_replay.py::_selected_entries": _LISTS,
     "pipeline/plan/reconcile.py::_ahead": _AHEAD,
+    "pipeline/plan/reconcile.py::_replaced": "cli/test_cursor.py::"
+    "test_k3_k22_rebuild_where_another_lake_has_a_cut_of_the_cursors_number",
     "pipeline/plan/reconcile.py::reconcile": _WAYS
     + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
     "pipeline/admin_batch.py::finished_state": _UNFINISHED,
