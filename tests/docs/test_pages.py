@@ -1,0 +1,61 @@
+"""The pages do what they say: their marked commands run, in order, against real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, missing_line, run_pages, steps
+from tests.servers import Server
+
+TUTORIAL = [
+    DOCS / "tutorial" / f"{name}.md"
+    for name in ("first-tables", "changes-and-restarts", "history-and-proof", "user-interface")
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]),
+    ],
+)
+def test_the_tutorial_runs_as_it_is_written(
+    flavor: str, start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    (project := tmp_path / "project").mkdir()
+    assert run_pages(TUTORIAL, project, start_server(flavor)) >= 20
+
+
+def test_steps_are_the_marked_blocks_with_their_output(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(
+        "Text.\n\n```sh\nnever\n```\n\n<!-- run: exit 3 -->\n```sh\ncdc-pipeline verify x\n```\n\n"
+        "<!-- output -->\n```text\na ... b\n```\n\n<!-- run: mariadb -->\n```sql\nSELECT 1;\n```\n"
+    )
+    first, second = steps(page)
+    assert (first.code, first.exit_code, first.output) == (
+        "cdc-pipeline verify x\n",
+        3,
+        ("a ... b",),
+    )
+    assert (second.language, second.exit_code) == ("sql", 0)
+    assert first.is_for("mysql")
+    assert not second.is_for("mysql")
+
+
+@pytest.mark.parametrize(
+    ("printed", "missing"),
+    [
+        ("a   1 b\nmore\nc", ""),
+        ("c\na 1 b", "c"),
+        ("a 1 b", "c"),
+        ("xa 1 b\nc", "a ... b"),
+    ],
+)
+def test_output_is_compared_line_by_line_in_order(printed: str, missing: str) -> None:
+    assert missing_line(("a ... b", "c"), printed) == missing
