@@ -27,6 +27,7 @@ from cdc_pipeline.position.cursor import (
     CursorEntry,
     CursorGuard,
     CursorState,
+    StoredCursor,
     cursor_document,
     parse_cursor,
 )
@@ -80,7 +81,7 @@ class DeltaCursorStore:
         self._entries_kept = max(1, entries_kept)
         self._guard = CursorGuard(source)
 
-    def read(self) -> CursorState | None:
+    def read(self) -> StoredCursor | None:
         """Return the latest cursor; None if there is no table, or no row.
 
         Raises:
