@@ -14,21 +14,52 @@ TUTORIAL = [
     DOCS / "tutorial" / f"{name}.md"
     for name in ("first-tables", "changes-and-restarts", "history-and-proof", "user-interface")
 ]
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
+# They continue the first part of the tutorial, in this order.
+HOW_TO = [
+    DOCS / "howto" / f"{name}.md"
+    for name in (
+        "add-a-table",
+        "rename",
+        "mask",
+        "histories",
+        "ddl-policies",
+        "new-snapshot",
+        "verify-and-repair",
+        "backfill",
+        "upgrade",
+        "move-a-lake",
+    )
+]
+FLAVORS = pytest.mark.parametrize(
     "flavor",
     [
         pytest.param("mysql", marks=pytest.mark.mysql),
         pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]),
     ],
 )
+
+
+@pytest.mark.spark
+@FLAVORS
 def test_the_tutorial_runs_as_it_is_written(
     flavor: str, start_server: Callable[..., Server], tmp_path: Path
 ) -> None:
     (project := tmp_path / "project").mkdir()
     assert run_pages(TUTORIAL, project, start_server(flavor)) >= 20
+
+
+@pytest.mark.spark
+@FLAVORS
+def test_the_how_to_pages_run_as_they_are_written(
+    flavor: str, start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    (project := tmp_path / "project").mkdir()
+    assert run_pages([TUTORIAL[0], *HOW_TO], project, start_server(flavor)) >= 25
+
+
+def test_every_page_with_commands_is_run() -> None:
+    with_commands = {page for page in DOCS.rglob("*.md") if steps(page)}
+    assert with_commands == {*TUTORIAL, *HOW_TO}
 
 
 def test_steps_are_the_marked_blocks_with_their_output(tmp_path: Path) -> None:
