@@ -101,7 +101,7 @@ readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta
 	@$(BIN)/python -m tests.campaigns.readers
 
 .PHONY: docs
-docs: setup ## write docs/types.md again from the table of column types
+docs: setup ## write docs/reference/types.md again from the table of column types
 	@$(BIN)/python -m tools.types_page
 
 .PHONY: fuzz

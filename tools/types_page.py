@@ -1,4 +1,6 @@
-"""Write the table of docs/types.md from the column types: ``python -m tools.types_page``."""
+"""Write the table of docs/reference/types.md from the column types:
+``python -m tools.types_page``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from pathlib import Path
 
 from cdc_pipeline.binlog.column_types import TYPES, TypeSpec
 
-PAGE = Path(__file__).parent.parent / "docs" / "types.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "types.md"
 BEGIN = "<!-- made by `make docs` from cdc_pipeline/binlog/column_types.py: change it there -->\n"
 END = "<!-- end of the table -->\n"
 

@@ -21,7 +21,7 @@ from benchmarks.tables.server import served
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import last_cut
-from cdc_pipeline.orchestration.metadata import cursor_event_metadata
+from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
 from cdc_pipeline.pipeline.publish import cursor_metadata
 
 TABLES = int(os.environ.get("TABLES", "1000"))
@@ -117,7 +117,9 @@ def main() -> int:
 
 def _event_bytes(cut: Cut) -> int:
     """Return the bytes of the event of a cut's cursor in Dagster, as JSON."""
-    event = cursor_event_metadata(cut.cursor, cut=cut, given=cursor_metadata(cut.interval, cut))
+    given = cursor_metadata(cut.interval, cut)
+    event = cursor_event_metadata(cut.cursor, cut=cut, given=given)
+    event |= cursor_entry(cut.cursor, at_cut=cut)
     return sum(len(json.dumps([name, str(value.value)])) for name, value in event.items())
 
 

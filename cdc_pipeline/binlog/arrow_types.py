@@ -1,4 +1,4 @@
-"""The Arrow type of every column; docs/types.md has the complete conversion table."""
+"""The Arrow type of every column; docs/reference/types.md has the complete conversion table."""
 
 from __future__ import annotations
 

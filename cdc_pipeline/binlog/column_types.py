@@ -7,10 +7,10 @@ Rules:
   a result set in `rows/result_columns.py`, its reading in DDL in `schema/ddl/types.py`, its
   defaults in `schema/evolution/backfill.py`.
 - A test takes the table and asks every room about every type.
-- The Arrow type follows from the Delta type (`arrow_types`). docs/types.md is made from this table
-  (``make docs``).
+- The Arrow type follows from the Delta type (`arrow_types`). docs/reference/types.md is made from
+  this table (``make docs``).
 
-docs/extending.md walks through a new type.
+docs/inside/extending.md walks through a new type.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ class TypeSpec:
     """One source type.
 
     Attributes:
-        source: the type as docs/types.md names it, with `note` for what the values become, and
-            `delta_note` where the Delta types of the examples do not say it all.
+        source: the type as docs/reference/types.md names it, with `note` for what the values
+            become, and `delta_note` where the Delta types of the examples do not say it all.
         examples: definitions. Tests ask servers and rooms about each.
         flavor: "mysql" or "mariadb" if only one server has the type; "" for both.
         ddl: its names in definitions.

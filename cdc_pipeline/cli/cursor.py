@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig, Start
     from cdc_pipeline.pipeline.operate.cursor_change import CursorChange
     from cdc_pipeline.pipeline.operate.cursor_view import CursorView
-    from cdc_pipeline.position.cursor import CursorEntry, CursorState, CursorStore
+    from cdc_pipeline.position.cursor import CursorEntry, CursorPlace, CursorStore
 
 
 @click.group("cursor")
@@ -320,7 +320,7 @@ def _notes_of(entry: CursorEntry) -> str:
     return "\n".join(said)
 
 
-def _described(cursor: CursorState | None) -> str:
+def _described(cursor: CursorPlace | None) -> str:
     if cursor is None:
         return "none"
     gtids = f" ({cursor.gtid_set})" if cursor.gtid_set else ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.pipeline.observer import RunObserver
     from cdc_pipeline.pipeline.report import CaptureReport
     from cdc_pipeline.pipeline.runs import Runs
-    from cdc_pipeline.position.cursor import CursorState, CursorStore
+    from cdc_pipeline.position.cursor import CursorStore, StoredCursor
 
 
 _LAKE_STEP: Final = "keep the cursor in the lake: export CDC_PIPELINE_CURSOR=lake"
@@ -150,7 +150,7 @@ class LakeAccess:
             on_waiting=lambda holder: on_waiting([holder]),
         )
 
-    def _cursor_in_dagster(self) -> CursorState | None:
+    def _cursor_in_dagster(self) -> StoredCursor | None:
         """Return Dagster's cursor of this source, if this machine has a Dagster that knows one."""
         home = os.environ.get("DAGSTER_HOME", "")
         if not home or not Path(home).expanduser().is_dir() or not _has_dagster():

@@ -3,8 +3,8 @@
 Rules:
 - One row of `MODES` per mode. Code that depends on a mode reads a fact of it and never compares its
   name.
-- How Spark writes the rows of a mode is one object per mode in `sink/modes/`; docs/extending.md
-  shows how to add a mode.
+- How Spark writes the rows of a mode is one object per mode in `sink/modes/`;
+  docs/inside/extending.md shows how to add a mode.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ READER_FEATURES: Final = frozenset(
 WRITER_FEATURES: Final = frozenset(
     {"changeDataFeed", "clustering", "generatedColumns", "identityColumns", "rowTracking"}
 )
-# What readers are known to support (docs/lake.md states the sources and dates).
+# What readers are known to support (docs/lake/readers.md states the sources and dates).
 READER_PRESETS: Final = {
     "delta-rs": frozenset({"timestampNtz"}),
     "duckdb": frozenset({"columnMapping", "deletionVectors", "timestampNtz"}),
@@ -100,9 +100,9 @@ class SinkConfig(RowPolicies):
     `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``):
     the tables' own log and file retention (K15). `reader_features` are the Delta features that may
     be enabled if a table needs them: ``all``, or a list of features and of readers that must be
-    able to read the tables (see docs/lake.md). The `batch_timeout_s` is how long the Spark jobs of
-    one batch may take before they are cancelled (K25). The `RowPolicies` here apply to all tables
-    whose rules set none.
+    able to read the tables (see docs/lake/readers.md). The `batch_timeout_s` is how long the Spark
+    jobs of one batch may take before they are cancelled (K25). The `RowPolicies` here apply to all
+    tables whose rules set none.
     """
 
     lake_path: Annotated[Path, PlainValidator(_lake_path), PlainSerializer(str, when_used="json")]

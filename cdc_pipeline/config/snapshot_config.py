@@ -1,4 +1,4 @@
-"""The `snapshot` section of a pipeline's YAML: how tables are read whole (docs/snapshot.md)."""
+"""The `snapshot` section of a pipeline's YAML: how tables are read (docs/reference/snapshot.md)."""
 
 from __future__ import annotations
 

@@ -148,7 +148,8 @@ class TargetRule(RowPolicies):
     history; all if empty. `schema_changes` replaces the pipeline's.
 
     `shard_column` merges tables into one target: the column names the source table (`shard_value`,
-    a template) and becomes part of the key. The rest shapes the columns: see docs/routing.md.
+    a template) and becomes part of the key. The rest shapes the columns: see
+    docs/tables/targets.md.
     """
 
     model_config = ConfigDict(populate_by_name=True)

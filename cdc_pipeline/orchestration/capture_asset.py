@@ -40,7 +40,7 @@ from cdc_pipeline.pipeline.bounds import bound_text
 from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorStore, StoredCursor
 
 _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
@@ -159,7 +159,7 @@ def build_assets(
     return assets, sources
 
 
-def _cursor_in_lake(pipeline: PipelineConfig) -> CursorState | None:
+def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:
     """Return the cursor that runs without Dagster have left in the lake."""
     from cdc_pipeline.pipeline.wiring import build_lake_cursors
 

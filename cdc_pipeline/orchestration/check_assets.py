@@ -30,6 +30,7 @@ from cdc_pipeline.orchestration.intervals import check_intervals_join
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.position.cursor import CursorState
 
 _VERIFIED: Final = ("count", "checksum")
 _DESCRIPTIONS: Final = {
@@ -195,13 +196,19 @@ def _cursor_checks(
         **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        from cdc_pipeline.pipeline.plan.reconcile import reconcile
         from cdc_pipeline.pipeline.verify.checks import CheckResult, check_lag, check_retention
         from cdc_pipeline.pipeline.wiring import build_sink
 
-        cursor = _cursors(context, pipeline, translator, None).read()
+        sink = build_sink(pipeline)
+
+        def cursor() -> CursorState | None:
+            stored = _cursors(context, pipeline, translator, None).read()
+            return reconcile(stored, sink.last_cut()).cursor
+
         checks: dict[str, Callable[[], CheckResult]] = {
-            "lag": lambda: check_lag(pipeline, build_sink(pipeline), cursor),
-            "retention": lambda: check_retention(pipeline, cursor),
+            "lag": lambda: check_lag(pipeline, sink, cursor()),
+            "retention": lambda: check_retention(pipeline, cursor()),
         }
         with _as_step_failure(pipeline):
             for name in sorted(check.name for check in context.selected_asset_check_keys):

@@ -27,6 +27,8 @@ from cdc_pipeline.position.cursor import (
     CursorEntry,
     CursorGuard,
     CursorState,
+    StoredCursor,
+    document_version,
     parse_cursor,
 )
 
@@ -54,7 +56,7 @@ class DagsterCursorStore:
         asset_key: dg.AssetKey,
         source: str,
         writer: CursorWriter | None = None,
-        before: Callable[[], CursorState | None] = lambda: None,
+        before: Callable[[], StoredCursor | None] = lambda: None,
     ) -> None:
         self._instance = instance
         self.asset_key = asset_key
@@ -64,7 +66,7 @@ class DagsterCursorStore:
         self._guard = CursorGuard(source)
         self.skipped: tuple[str, ...] = ()
 
-    def read(self) -> CursorState | None:
+    def read(self) -> StoredCursor | None:
         """Return the latest valid cursor; without one, that of `before`. Afterwards `skipped` names
         the events that were passed over.
 
@@ -104,7 +106,7 @@ class DagsterCursorStore:
         entries: list[CursorEntry] = []
         for event in self._events() if limit > 0 else ():
             cursor = self._cursor_of(event)
-            if not isinstance(cursor, CursorState):
+            if isinstance(cursor, str):
                 continue
             entries.append(
                 CursorEntry(
@@ -120,12 +122,12 @@ class DagsterCursorStore:
                 break
         return entries
 
-    def _latest(self) -> tuple[CursorState | None, tuple[str, ...]]:
+    def _latest(self) -> tuple[StoredCursor | None, tuple[str, ...]]:
         """Return the newest valid cursor, and the newer events that are not cursors."""
         skipped: list[str] = []
         for entry in self._events():
             cursor = self._cursor_of(entry)
-            if isinstance(cursor, CursorState):
+            if not isinstance(cursor, str):
                 return cursor, tuple(skipped)
             skipped.append(f"event of {_when(entry)}: {cursor}")
         return None, tuple(skipped)
@@ -151,7 +153,7 @@ class DagsterCursorStore:
         if latest is not None:
             yield latest
 
-    def _cursor_of(self, entry: dg.EventLogEntry) -> CursorState | str:
+    def _cursor_of(self, entry: dg.EventLogEntry) -> StoredCursor | str:
         """Return the cursor of one event, or the reason why it has none."""
         if not entry.run_id:
             return "reported without a run"
@@ -169,7 +171,7 @@ class DagsterCursorStore:
         try:
             cursor = parse_cursor(text, where=where)
         except CursorError as error:
-            if _is_newer(text):
+            if document_version(text) > CURSOR_VERSION:
                 raise
             return f"cannot be read: {error.got}"
         return (
@@ -198,12 +200,3 @@ def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
                 plain if isinstance(plain, str | int | float | bool | list | dict) else str(plain)
             )
     return found
-
-
-def _is_newer(text: str) -> bool:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return False
-    version = document.get("version") if isinstance(document, dict) else None
-    return isinstance(version, int) and version > CURSOR_VERSION

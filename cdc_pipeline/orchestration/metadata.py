@@ -3,8 +3,9 @@
 Rules:
 - Entries are ordered by interest to a reader: Dagster keeps that order.
 - Each figure worth following over time is a number in its own entry, so that Dagster plots it.
-- The whole cursor is stored under `cursor`; the other entries of its event are for people and are
-  never read back.
+- The cursor is stored under `cursor`, and the recorder adds that entry; the other entries of its
+  event are for people. Together they do not grow with the number of tables (K25): what does not fit
+  is shortened, because the cut has all of it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from pydantic import BaseModel, ValidationError
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.lake.suspensions import way_out
-from cdc_pipeline.position.cursor import CursorState, Suspension, cursor_document
+from cdc_pipeline.orchestration.shortened import shortened
+from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.position.short_cursor import short_document
 from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
@@ -124,8 +127,7 @@ def _ddl_metadata(decisions: Sequence[DdlDecision]) -> Metadata:
 def cursor_event_metadata(
     cursor: CursorState, *, cut: Cut | None, given: Mapping[str, object]
 ) -> Metadata:
-    """Return where reading resumes, the batch's counts if its cut is known, and last the whole
-    cursor.
+    """Return where reading resumes, and the batch's counts if its cut is known.
 
     Args:
         cut: the cut of the cursor's own batch, if it is at hand.
@@ -170,8 +172,17 @@ def cursor_event_metadata(
         _first({table: state.table_version for table, state in sorted(cursor.targets.items())})
     )
     metadata["tables_total"] = dg.MetadataValue.int(len(cursor.targets))
-    metadata[CURSOR_ENTRY] = dg.MetadataValue.json(cursor_document(cursor))
-    return metadata
+    return shortened(metadata)
+
+
+def cursor_entry(cursor: CursorState, *, at_cut: Cut | None) -> Metadata:
+    """Return the entry that the next run reads.
+
+    Args:
+        at_cut: the cut of the cursor's batch, if it is at hand: what the cut has may be left out.
+    """
+    document = short_document(cursor, None if at_cut is None else at_cut.cursor)
+    return {CURSOR_ENTRY: dg.MetadataValue.json(document)}
 
 
 def _first(entries: Mapping[str, object]) -> dict[str, object]:

@@ -20,7 +20,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE
 from cdc_pipeline.orchestration.known_tables import newest_cut
-from cdc_pipeline.orchestration.metadata import changed_by, ddl_of, suspended_entry
+from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, ddl_of, suspended_entry
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
@@ -93,13 +93,15 @@ class MaterializationRecorder(RunObserver):
                 self._log_missing_tables(cut)
             else:
                 cut = None
+        entry = cursor_entry(cursor, at_cut=cut)
         if cut is not None and cut.cursor.position.order != cursor.position.order:
             cut = None  # only the position moved: the cut's counts are not this event's
+        metadata = self._translator.cursor_event_metadata(cursor, cut, given)
         self._context.log_event(
             dg.AssetMaterialization(
                 asset_key=self._translator.cursor_key(self._config.name),
                 description=f"batch {cursor.batch_number}, {cursor.position}",
-                metadata=self._translator.cursor_event_metadata(cursor, cut, given),
+                metadata={**metadata, **entry},
             )
         )
 

@@ -18,7 +18,7 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.orchestration.cursor_job import ChangeKind, execute_cursor_change
 from cdc_pipeline.orchestration.execute import LoadedSource, execute_capture
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorStore, StoredCursor
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class SourceRuns:
         )
         return found[0]
 
-    def cursor(self) -> CursorState | None:
+    def cursor(self) -> StoredCursor | None:
         """Return the latest cursor in Dagster."""
         return self._loaded.cursors(self._instance).read()
 

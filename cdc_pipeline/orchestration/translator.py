@@ -163,8 +163,8 @@ class CdcTranslator:
     def cursor_event_metadata(
         self, cursor: CursorState, cut: Cut | None, given: dict[str, object]
     ) -> Metadata:
-        """Return the metadata of the cursor's event. It must keep the entry `cursor`: the next run
-        reads it."""
+        """Return the metadata of the cursor's event, to which the recorder adds the entry `cursor`:
+        the next run reads it."""
         return cursor_event_metadata(cursor, cut=cut, given=given)
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.observer import RunObserver
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorStore, StoredCursor
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class Runs(Protocol):
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         """Run `work` with a writable cursor store and the id of the run."""
 
-    def cursor(self) -> CursorState | None:
+    def cursor(self) -> StoredCursor | None:
         """Return the cursor now."""
 
 
@@ -44,6 +44,6 @@ class DirectRuns:
         """See `Runs`."""
         return work(self._cursors, self._run_id)
 
-    def cursor(self) -> CursorState | None:
+    def cursor(self) -> StoredCursor | None:
         """See `Runs`."""
         return self._cursors.read()

@@ -12,7 +12,7 @@ from typing import TypedDict
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.dump_errors import DumpErrorFile
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import StoredCursor
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.source.protocol import Source
@@ -107,7 +107,7 @@ def build_sink(config: PipelineConfig) -> DeltaSink:
 
 
 def build_lake_cursors(
-    config: PipelineConfig, *, before: Callable[[], CursorState | None] = lambda: None
+    config: PipelineConfig, *, before: Callable[[], StoredCursor | None] = lambda: None
 ) -> DeltaCursorStore:
     """Return the cursor store in the lake itself, for runs without Dagster.
 

@@ -4,7 +4,8 @@ and cut agree).
 Rules:
 - A cursor is written after the cut of its batch, never before.
 - It contains everything that the cut does except row counts, so that each can be rebuilt from the
-  other.
+  other. A store whose documents must stay small may leave parts of it to the cut of its batch
+  (`ShortCursor`, K25): whoever needs them reconciles the two first.
 - An unknown `version` is an error, because a newer program wrote it.
 - A store replaces only the cursor that it last read or wrote (compare-and-swap on `sort_key`),
   never takes a cursor of another source, and takes an earlier one only if a person decided so
@@ -13,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any, Literal, Protocol
 
@@ -22,7 +24,8 @@ from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
 
-CURSOR_VERSION = 2
+CURSOR_VERSION = 3
+SHORT_VERSION = 3
 
 
 class _Plain(BaseModel):
@@ -140,14 +143,14 @@ class OpenXa(_Plain):
         return sum(file.rows for file in self.files)
 
 
-class CursorState(_Plain):
-    """A consumer's acked state after batch `batch_number`.
+class CursorPlace(_Plain):
+    """Which batch a cursor follows, and where it is in the log of which server.
 
     The next run uses `last_event` to verify that the log is still the same (K24); None in cursors
     of earlier versions.
     """
 
-    version: Literal[1, 2] = 2
+    version: int
     source: str
     batch_number: int = Field(ge=0)
     epoch: int = Field(default=1, ge=1)
@@ -162,11 +165,6 @@ class CursorState(_Plain):
     gtid_set: str = ""
     journal_created_s: int = 0
     last_event: LoggedEvent | None = None
-    open_xa: tuple[OpenXa, ...] = ()
-    targets: dict[str, TargetState] = Field(default_factory=dict)
-    # Shadow tables of online schema changes in progress (`schema/evolution/shadows.py`), as JSON
-    # texts by name.
-    shadows: dict[str, str] = Field(default_factory=dict)
 
     @property
     def identity(self) -> ServerIdentity:
@@ -176,15 +174,6 @@ class CursorState(_Plain):
     def sort_key(self) -> tuple[int, int, tuple[int, int]]:
         """Sort key among all cursors of a source: batch number, epoch, log position."""
         return (self.batch_number, self.epoch, self.position.order)
-
-    @property
-    def suspended(self) -> dict[str, Suspension]:
-        """The suspended targets by table name (K4)."""
-        return {
-            name: state.suspended
-            for name, state in self.targets.items()
-            if state.suspended is not None
-        }
 
     @property
     def position(self) -> Position:
@@ -197,6 +186,63 @@ class CursorState(_Plain):
             journal_created_s=self.journal_created_s,
             last_event=self.last_event,
         )
+
+
+class CursorState(CursorPlace):
+    """A consumer's acked state after batch `batch_number`."""
+
+    version: Literal[1, 2] = 2
+    open_xa: tuple[OpenXa, ...] = ()
+    targets: dict[str, TargetState] = Field(default_factory=dict)
+    # Shadow tables of online schema changes in progress (`schema/evolution/shadows.py`), as JSON
+    # texts by name.
+    shadows: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def suspended(self) -> dict[str, Suspension]:
+        """The suspended targets by table name (K4)."""
+        return {
+            name: state.suspended
+            for name, state in self.targets.items()
+            if state.suspended is not None
+        }
+
+
+CursorPart = Literal["targets", "gtid_set", "open_xa", "shadows"]
+
+
+class PartsOfCut(_Plain):
+    """What the document of a cursor leaves to the cut of its batch.
+
+    Attributes:
+        parts: names of those fields of `CursorState`.
+        targets: how many targets the cursor has, for people.
+        sha256: of these parts (`position/short_cursor.py`).
+        gtid_added: the part of `gtid_set` that the cut lacks: what was executed since.
+    """
+
+    parts: tuple[CursorPart, ...]
+    targets: int
+    sha256: str
+    gtid_added: str = ""
+
+
+class ShortCursor(CursorPlace):
+    """A stored cursor without the parts that the cut of its batch has (K25: an event does not grow
+    with the number of tables).
+
+    A part that is None, and a `gtid_set` named in `of_cut`, are those of the cut.
+    """
+
+    version: Literal[3] = 3
+    batch_number: int = Field(ge=1)
+    open_xa: tuple[OpenXa, ...] | None = None
+    targets: dict[str, TargetState] | None = None
+    shadows: dict[str, str] | None = None
+    of_cut: PartsOfCut
+
+
+StoredCursor = CursorState | ShortCursor
 
 
 def cursor_document(cursor: CursorState) -> dict[str, Any]:
@@ -222,7 +268,7 @@ class CursorEntry(_Plain):
         metadata: the metadata written with it, if the store keeps it.
     """
 
-    cursor: CursorState
+    cursor: StoredCursor
     at_us: int
     where: str
     run_id: str = ""
@@ -234,7 +280,7 @@ class CursorStore(Protocol):
     Dagster (`orchestration/`) or Delta (`sink/`).
     """
 
-    def read(self) -> CursorState | None:
+    def read(self) -> StoredCursor | None:
         """Return the latest valid cursor, or None if there is none (never written, or wiped).
 
         Raises:
@@ -270,14 +316,14 @@ class CursorGuard:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._seen: CursorState | None = None
+        self._seen: StoredCursor | None = None
         self._has_seen = False
 
-    def saw(self, cursor: CursorState | None) -> None:
+    def saw(self, cursor: StoredCursor | None) -> None:
         """Note that the store read or wrote `cursor`; None if there is none."""
         self._seen, self._has_seen = cursor, True
 
-    def checked(self, cursor: CursorState | None) -> CursorState | None:
+    def checked(self, cursor: StoredCursor | None) -> StoredCursor | None:
         """Note and return `cursor`, which the store has read for its caller.
 
         Raises:
@@ -288,7 +334,7 @@ class CursorGuard:
         self.saw(cursor)
         return cursor
 
-    def check_source(self, cursor: CursorState) -> None:
+    def check_source(self, cursor: CursorPlace) -> None:
         """Raise CursorError if the cursor belongs to another source."""
         if self._source and cursor.source != self._source:
             raise CursorError(
@@ -296,7 +342,7 @@ class CursorGuard:
             )
 
     def check_write(
-        self, cursor: CursorState, latest: CursorState | None, *, replace: bool
+        self, cursor: CursorPlace, latest: CursorPlace | None, *, replace: bool
     ) -> None:
         """Compare `cursor` with the `latest` one, which the store still has when the write takes
         effect.
@@ -324,7 +370,7 @@ class CursorGuard:
             )
 
 
-def _is_earlier(cursor: CursorState, latest: CursorState) -> bool:
+def _is_earlier(cursor: CursorPlace, latest: CursorPlace) -> bool:
     """Return whether `cursor` is before `latest`;
     for two servers only by batch and epoch (SPEC P1).
     """
@@ -333,11 +379,11 @@ def _is_earlier(cursor: CursorState, latest: CursorState) -> bool:
     return cursor.sort_key[:2] < latest.sort_key[:2]
 
 
-def _sort_key(cursor: CursorState | None) -> tuple[int, int, tuple[int, int]] | None:
+def _sort_key(cursor: CursorPlace | None) -> tuple[int, int, tuple[int, int]] | None:
     return None if cursor is None else cursor.sort_key
 
 
-def _described(cursor: CursorState | None) -> str:
+def _described(cursor: CursorPlace | None) -> str:
     return (
         "no cursor"
         if cursor is None
@@ -383,21 +429,40 @@ class MemoryCursorStore:
 _WIPE_STEP = "wipe the cursor asset in Dagster: the next run rebuilds the cursor from the last cut"
 
 
-def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> CursorState:
+def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> StoredCursor:
     """Parse a cursor from JSON; an error names `where` it was read and the `next_step`.
 
     Raises:
         CursorError: it is not a cursor of a version that this program knows.
     """
+    version = document_version(text)
+    if version > CURSOR_VERSION:
+        raise CursorError(
+            f"the cursor in {where} was written by a newer version of this program",
+            expected=f"a cursor of version {CURSOR_VERSION} or earlier",
+            got=f"version {version}",
+            next_step="use the version of the program that wrote it",
+        )
+    kind = ShortCursor if version == SHORT_VERSION else CursorState
     try:
-        return CursorState.model_validate_json(text)
+        return kind.model_validate_json(text)
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, e['loc'])) or 'cursor'}: {e['msg']}" for e in error.errors()
         )
         raise CursorError(
             f"the cursor in {where} cannot be read",
-            expected=f"a cursor of version {CURSOR_VERSION}",
+            expected=f"a cursor of version {CURSOR_VERSION} or earlier",
             got=problems,
             next_step=next_step,
         ) from None
+
+
+def document_version(text: str) -> int:
+    """Return the version of a cursor's document; 0 if it has none."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return 0
+    version = document.get("version") if isinstance(document, dict) else None
+    return version if isinstance(version, int) else 0

@@ -30,6 +30,7 @@ from cdc_pipeline.position.cursor import (
     CursorEntry,
     CursorGuard,
     CursorState,
+    StoredCursor,
     cursor_document,
     parse_cursor,
 )
@@ -74,7 +75,7 @@ class FileCursorStore:
         self._on_step = on_step
         self._guard = CursorGuard(source)
 
-    def read(self) -> CursorState | None:
+    def read(self) -> StoredCursor | None:
         """Return the cursor; None if there is no file.
 
         Raises:

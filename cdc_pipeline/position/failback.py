@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from cdc_pipeline.errors import CdcError, CursorError, PositionError
-from cdc_pipeline.position.cursor import CursorEntry, CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorEntry, CursorState, CursorStore, StoredCursor
 from cdc_pipeline.position.position import Position
 
 MAIN_CONSUMER = "cursor"
@@ -43,14 +43,15 @@ class Consumer(NamedTuple):
         return (self.epoch, self.position.order)
 
 
-def consumers_of(cursor: CursorState, *, name: str = MAIN_CONSUMER) -> tuple[Consumer, ...]:
+def consumers_of(cursor: StoredCursor, *, name: str = MAIN_CONSUMER) -> tuple[Consumer, ...]:
     """Return the main cursor and every suspended target, each with its position (K4).
 
-    Open XA transactions need no journals: their rows are staged (K8).
+    Open XA transactions need no journals: their rows are staged (K8). A cursor that leaves its
+    targets to its cut names none.
     """
     prefix = "" if name == MAIN_CONSUMER else f"{name}: "
     found = [Consumer(name, cursor.epoch, cursor.position)]
-    for table, target in sorted(cursor.targets.items()):
+    for table, target in sorted((cursor.targets or {}).items()):
         at = target.suspended
         if at is None or at.needs_reload:
             continue  # a table that must be loaded again needs no journal
@@ -125,7 +126,7 @@ class AckedPositions:
 
     def __init__(self, stores: Mapping[str, CursorStore]) -> None:
         self._stores = dict(stores)
-        self._cursors: dict[str, CursorState] = {}
+        self._cursors: dict[str, StoredCursor] = {}
         self.read_up_to: Position | None = None
 
     def load(self) -> None:
@@ -163,7 +164,7 @@ class AckedPositions:
         """Return a store of one consumer's cursor that keeps the cursor in memory up to date."""
         return _ConsumerStore(self, consumer, self._stores[consumer])
 
-    def _acked(self, consumer: str, cursor: CursorState | None) -> None:
+    def _acked(self, consumer: str, cursor: StoredCursor | None) -> None:
         if cursor is None:
             self._cursors.pop(consumer, None)
         else:
@@ -195,7 +196,7 @@ class _ConsumerStore:
         self._consumer = consumer
         self._store = store
 
-    def read(self) -> CursorState | None:
+    def read(self) -> StoredCursor | None:
         cursor = self._store.read()
         self._positions._acked(self._consumer, cursor)
         return cursor

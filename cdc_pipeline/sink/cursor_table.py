@@ -28,6 +28,7 @@ from cdc_pipeline.position.cursor import (
     CursorEntry,
     CursorGuard,
     CursorState,
+    StoredCursor,
     cursor_document,
     parse_cursor,
 )
@@ -81,7 +82,7 @@ class DeltaCursorStore:
         *,
         source: str,
         entries_kept: int = _ENTRIES_KEPT,
-        before: Callable[[], CursorState | None] = lambda: None,
+        before: Callable[[], StoredCursor | None] = lambda: None,
     ) -> None:
         self.path = path
         self._options = delta_options(path) if is_object(path) else None
@@ -90,7 +91,7 @@ class DeltaCursorStore:
         self._before = before
         self._guard = CursorGuard(source)
 
-    def read(self) -> CursorState | None:
+    def read(self) -> StoredCursor | None:
         """Return the latest cursor; if there is no table, or no row, that of `before`.
 
         Raises:

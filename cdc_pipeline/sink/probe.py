@@ -203,8 +203,8 @@ def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
                 "Delta does not write or read a table in the lake",
                 expected=f"{_ROWS} rows written and read",
                 got=said_by(error),
-                next_step="see docs/storage.md for the jars, permissions and settings that this "
-                "kind of lake needs",
+                next_step="see docs/lake/storage.md for the jars, permissions and settings that "
+                "this kind of lake needs",
             ) from None
         if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
             raise SinkError(

@@ -1,4 +1,4 @@
-"""The examples of docs/binlog.md are what the command prints.
+"""The examples of docs/reference/binlog.md are what the command prints.
 `python -m tests.cli.test_binlog_docs` renews them."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from cdc_pipeline.cli.app import cli
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "binlog.md"
+PAGE = ROOT / "docs" / "reference" / "binlog.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 COUNT = 8
 

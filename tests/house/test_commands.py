@@ -86,7 +86,7 @@ def _cited() -> list[tuple[str, str]]:
     for page in [
         ROOT / "README.md",
         ROOT / "ARCHITECTURE.md",
-        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
     ]:
         found += [(page.name, rest) for rest in commands(page.read_text(encoding="utf-8"))]
     return found

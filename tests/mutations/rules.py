@@ -49,7 +49,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K1", "another server begins an epoch", "pipeline/plan/reconcile.py",
-        "if cursor.epoch == cut.cursor.epoch and not cursor", "if not cursor",
+        "if stored.epoch == cut.cursor.epoch and not stored", "if not stored",
         _RECONCILE + "test_k1_a_cursor_that_has_moved_to_another_server_is_of_a_later_epoch",
     ),
     # -- K2: staged, recorded, then it acts --------------------------------------------------------
@@ -92,7 +92,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     # -- K3: cursor and cut ------------------------------------------------------------------------
     Mutation(
         "K3", "a cursor ahead of the lake stops", "pipeline/plan/reconcile.py",
-        "    if cursor.batch_number > cut.batch_number:\n", "    if False:\n",
+        "    if stored.batch_number > cut.batch_number:\n", "    if False:\n",
         _RECONCILE + "test_k3_cursor_ahead_of_the_lake_stops",
     ),
     Mutation(
@@ -100,6 +100,18 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         'return Reconciled(cut.cursor, f"no cursor: rebuilt from cut {cut.batch_number}", True)',
         'return Reconciled(None, f"no cursor: rebuilt from cut {cut.batch_number}", True)',
         _RECONCILE + "test_k3_lost_cursor_is_rebuilt_from_the_last_cut",
+    ),
+    Mutation(
+        "K3", "a cut that a short cursor was not written after does not make it whole",
+        "position/short_cursor.py",
+        "    return cursor if is_same else None\n", "    return cursor\n",
+        _RECONCILE + "test_k3_a_short_cursor_later_than_another_cut_of_its_number_stops",
+    ),
+    Mutation(
+        "K3", "only what the cut has is left out of a cursor", "position/short_cursor.py",
+        "if getattr(cursor, name) and getattr(cursor, name) == getattr(at_cut, name)",
+        "if getattr(cursor, name)",
+        _RECONCILE + "test_k3_a_short_cursor_is_decided_like_the_whole_one",
     ),
     Mutation(
         "K3", "a record without its predecessor's cut stops", "lake/state.py",
@@ -440,12 +452,12 @@ MUTATIONS: Final = tuple(
 
 
 def page() -> str:
-    """docs/mutations.md."""
+    """docs/inside/mutations.md."""
     spark = sum(one.spark for one in MUTATIONS)
     lines = [
         "# Rules taken out",
         "",
-        "Each line takes something out of a rule that keeps the data right ([spec.md](spec.md)), as a careless edit might,",
+        "Each line takes something out of a rule that keeps the data right ([spec](spec.md)), as a careless edit might,",
         "and names the test that fails then. `make mutations` does it, one line at a time, in a copy of the project, and",
         "exits with 1 where a test does not see it, or does not pass with all rules in place.",
         "",

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,8 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.fault_points import listening
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.lake.suspensions import note_of
 from cdc_pipeline.orchestration import (
     CaptureRun,
     DagsterCursorStore,
@@ -37,8 +40,11 @@ from cdc_pipeline.orchestration import (
 )
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.execute import LoadedSource
+from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
 from cdc_pipeline.orchestration.recorder import tables_text
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.pipeline.plan.reconcile import reconcile
+from cdc_pipeline.pipeline.publish import cursor_metadata
+from cdc_pipeline.position.cursor import CursorState, ShortCursor, Suspension
 from tests.support.fake_capture import FakeCapture, added_column, cut, write_config, write_cut
 from tests.support.kills import AtPoint
 from tests.support.project import ROOT, Project
@@ -46,6 +52,7 @@ from tests.support.project import ROOT, Project
 CURSOR = ("shop", "cursor")
 ORDERS = ("shop", "shop", "orders")
 ITEMS = ("shop", "shop", "items")
+_MANY_DDL = tuple(added_column(f"shop.orders{number}") for number in range(500))
 TWO_CUTS = [
     cut(batch=1, tables={"shop.orders": 1, "shop.items": 1}),
     cut(batch=2, tables={"shop.orders": 2, "shop.items": 1}),
@@ -159,6 +166,73 @@ def test_metadata_of_tables_and_cursor(project: Project, instance: dg.DagsterIns
     assert (of_cursor["rows_inserted"].value, of_cursor["tables_changed"].value) == (4, 1)
     assert of_cursor["lag_seconds"].value == 60.0
     assert of_cursor["note"].value == "extra"
+
+
+def test_k3_k25_a_thousand_tables_are_left_to_the_cut(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    """The next run has them from the lake, also if this one died between cut and cursor."""
+    unchanged = {f"shop.orders_{number:04d}": 1 for number in range(1000)}
+    cuts = [cut(batch=number, tables=unchanged | {"shop.items": number}) for number in (5, 6)]
+    for number, value in enumerate(cuts, 1):
+        with _failing_at("before_cursor", LakeStateError("killed")):
+            assert not execute_capture(
+                _loaded(project, FakeCapture(cuts[:number])), instance=instance
+            ).succeeded
+        capture = FakeCapture(cuts[:number])
+        loaded = _loaded(project, capture)
+        assert execute_capture(loaded, instance=instance).succeeded
+        assert _size_of_cursors_event(instance) < 5_000
+        stored = loaded.cursors(instance).read()
+        assert isinstance(stored, ShortCursor)
+        assert reconcile(stored, value) == (
+            value.cursor,
+            f"the cursor of batch {value.batch_number}, confirmed by the last cut",
+            False,
+        )
+    assert capture.starts[0] is not None
+    assert capture.starts[0].batch_number == 5
+
+
+def _size_of_cursors_event(instance: dg.DagsterInstance) -> int:
+    event = instance.get_latest_materialization_event(dg.AssetKey(CURSOR))
+    assert event is not None
+    assert event.asset_materialization is not None
+    return _size(event.asset_materialization.metadata)
+
+
+def _size(metadata: Mapping[str, dg.MetadataValue]) -> int:
+    return sum(len(json.dumps([name, value.value])) for name, value in metadata.items())
+
+
+def test_k25_the_cursors_event_is_bounded_when_every_table_is_suspended_at_once() -> None:
+    """What a person set moves the cursor with stays first among the notes: `intervals_join` reads
+    it."""
+    name = "shop." + 60 * "ä"
+    made = cut(batch=2, tables={f"{name}{number}": 1 for number in range(1000)}, ddl=_MANY_DDL)
+    held = Suspension(
+        batch_number=2, error="TypeRefusedError", what=400 * "x", journal="b.1", offset=4
+    )
+    states = {
+        table: state.model_copy(update={"suspended": held, "partial": True})
+        for table, state in made.cursor.targets.items()
+    }
+    cursor = made.cursor.model_copy(
+        update={"targets": states, "gtid_set": f"{made.cursor.gtid_set}:{'11-12:' * 4000}14"}
+    )
+    moved = Note(kind="cursor_set", text="moved")
+    notes = (moved, *(note_of(table, held) for table in states))
+    value = made.model_copy(update={"cursor": cursor, "notes": notes})
+    metadata = cursor_event_metadata(
+        cursor, cut=value, given=cursor_metadata(value.interval, value)
+    )
+    metadata |= cursor_entry(cursor, at_cut=value)
+    assert _size(metadata) <= 20_000
+    assert metadata["notes"].value[0]["kind"] == "cursor_set"
+    said = str(metadata["shortened"].value).split(", ")
+    assert {"ddl", "gtid_set", "notes", "suspended_tables"} <= set(said)
+    assert metadata["tables_total"].value == 1000
+    assert metadata["position"].value == str(cursor.position)
 
 
 def test_row_counts_come_from_the_counter_that_is_given(
@@ -432,6 +506,8 @@ KILLED_RUN = """
 import sys
 from pathlib import Path
 from cdc_pipeline.fault_points import listening
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.lake.suspensions import note_of
 from cdc_pipeline.orchestration import open_instance
 from tests.support.kills import AtPoint, sigkill
 from tests.support.project import Project

@@ -105,8 +105,9 @@ def test_k3_a_table_of_a_newer_version_or_another_source_is_refused(
 def test_k3_a_cursor_of_a_newer_version_inside_is_refused(kind: str, tmp_path: Path) -> None:
     newer = state(1).model_copy(update={"version": 99})
     _store(kind, tmp_path).write(newer, {})
-    with pytest.raises(CursorError, match="cannot be read"):
+    with pytest.raises(CursorError, match="newer version") as caught:
         _store(kind, tmp_path).read()
+    assert caught.value.got == "version 99"
 
 
 @both

@@ -230,8 +230,8 @@ def test_servers_are_asked_about_values_of_every_type(kind: Kind, spec: TypeSpec
             assert kind in kinds, is_mariadb
 
 
-# What a new type touches at most, besides docs/types.md, which `make docs` writes. Without a code
-# and a decoder of its own it is the first and the last.
+# What a new type touches at most, besides docs/reference/types.md, which `make docs` writes.
+# Without a code and a decoder of its own it is the first and the last.
 FILES_OF_A_TYPE = (
     "cdc_pipeline/binlog/column_types.py",  # its row
     "cdc_pipeline/binlog/wire_types.py",  # a code of its own in table maps

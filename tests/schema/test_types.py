@@ -1,4 +1,4 @@
-"""The Delta types of columns (docs/types.md), and names and keys of targets."""
+"""The Delta types of columns (docs/reference/types.md), and names and keys of targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def column(kind: Kind, **parts: Any) -> Column:
     return replace(Column("c", kind, 0, 0, True), **parts)
 
 
-# docs/types.md, row by row
+# docs/reference/types.md, row by row
 TABLE = [
     (column(Kind.INT8), "tinyint"),
     (column(Kind.INT8, unsigned=True), "smallint"),

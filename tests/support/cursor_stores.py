@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.metadata import cursor_event_metadata
+from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
 from cdc_pipeline.position.cursor import CursorState, CursorStore, MemoryCursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
@@ -46,7 +46,8 @@ def log(instance: dg.DagsterInstance, value: CursorState, given: dict[str, objec
 
     @dg.op
     def step(context: dg.OpExecutionContext) -> None:
-        metadata = cursor_event_metadata(value, cut=None, given=given)
+        entry = cursor_entry(value, at_cut=None)
+        metadata = {**cursor_event_metadata(value, cut=None, given=given), **entry}
         context.log_event(dg.AssetMaterialization(KEY, metadata=metadata))
 
     @dg.job

@@ -18,7 +18,7 @@ from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan, CaptureReport
-from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
+from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor, TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 
 COLUMNS = (
@@ -153,7 +153,7 @@ class FakeCapture:
         self.bounds: list[Bound | None] = []
         self.run_ids: list[str] = []
         self.tables: list[Sequence[str] | None] = []
-        self.starts: list[CursorState | None] = []
+        self.starts: list[StoredCursor | None] = []
 
     def __call__(
         self,

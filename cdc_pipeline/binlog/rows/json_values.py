@@ -153,7 +153,7 @@ def _write(
     else:
         raise BinlogError(
             f"column {column.name!r} cannot be written as JSON",
-            expected="a type of docs/types.md",
+            expected="a type of docs/reference/types.md",
             got=str(kind),
             next_step="please report the type of the column",
         )

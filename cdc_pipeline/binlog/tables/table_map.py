@@ -207,7 +207,7 @@ def _wire(code: int, meta: Reader) -> _Wire:
     if spec is None:
         raise UnknownColumnTypeError(
             "an unknown column type",
-            expected="a type of docs/types.md",
+            expected="a type of docs/reference/types.md",
             got=type_name(code),
             next_step="exclude the table from the capture",
         )

@@ -18,7 +18,7 @@ Rules:
   noticed, to stop what runs. If a process is stopped between a check and its step for longer than
   the last third, other guards remain: records and cuts are put if absent on the batch number,
   staged files have names of their own writer, and Delta checks whether a commit exists before it
-  makes one (docs/storage.md).
+  makes one (docs/lake/storage.md).
 - A holder whose process on this very machine has ended (same boot, same namespace of processes, no
   process with its id and start time) has lost the lease at once, so that a rerun after a crash need
   not wait.

@@ -332,7 +332,7 @@ class ObjectStorage:
                     "machine's own identity",
                     got=self._scrubbed(error),
                     next_step="set them in sink.storage from the environment "
-                    "(docs/storage.md), or give the machine an identity that may "
+                    "(docs/lake/storage.md), or give the machine an identity that may "
                     "use the bucket",
                 ) from None
             raise LakeUnreachableError(
@@ -356,8 +356,8 @@ class ObjectStorage:
             setting="sink.storage",
             expected="credentials that may list, read, write and delete below the lake",
             got=self._scrubbed(error),
-            next_step="correct the credentials or their permissions (docs/storage.md lists those "
-            "that are needed)",
+            next_step="correct the credentials or their permissions (docs/lake/storage.md lists "
+            "those that are needed)",
         )
 
     def _scrubbed(self, error: Exception) -> str:

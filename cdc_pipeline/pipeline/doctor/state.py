@@ -177,7 +177,7 @@ def _plan(context: Context) -> Iterator[Verdict]:
     known = set(context.source.warnings(made.tables))  # each is already a finding of its own
     for text in made.warnings:
         if text not in known:
-            yield warning(text, mend="see sink.reader_features in docs/lake.md")
+            yield warning(text, mend="see sink.reader_features in docs/lake/readers.md")
     # For a server, the check of the tables reports them.
     is_archive = isinstance(context.config.source, ArchiveSourceConfig)
     if is_archive and made.unseen and not context.config.tables.allow_empty:

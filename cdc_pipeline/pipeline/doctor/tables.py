@@ -79,7 +79,7 @@ def _columns(context: Context) -> Iterator[Verdict]:
         for column in unknown:
             yield error(
                 f"{table.name} has a column of an unknown type: it will be suspended",
-                expected="a type listed in docs/types.md",
+                expected="a type listed in docs/reference/types.md",
                 got=f"{column.name} {column.type_text}",
                 mend=_change_or_exclude(table.name),
             )

@@ -37,7 +37,13 @@ from cdc_pipeline.pipeline.decode.schemas import history_file
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.publish import cursor_metadata
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
-from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
+from cdc_pipeline.position.cursor import (
+    CursorPlace,
+    CursorState,
+    CursorStore,
+    StoredCursor,
+    TargetState,
+)
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.same_log import check_same_log
@@ -63,7 +69,7 @@ class CursorChange(BaseModel):
 
     source: str
     kind: Literal["set", "rebuild"]
-    old: CursorState | None
+    old: StoredCursor | None
     new: CursorState | None
     direction: Direction
     reasons: tuple[str, ...]
@@ -156,7 +162,7 @@ def _stands_at(sink: Sink, cursors: CursorStore) -> tuple[CursorState | None, Cu
     )
 
 
-def _check_unmoved(change: CursorChange, old: CursorState | None) -> None:
+def _check_unmoved(change: CursorChange, old: StoredCursor | None) -> None:
     if old != change.old:
         raise CursorError(
             "the cursor has moved since the change was planned",
@@ -365,7 +371,7 @@ def _note_set(old: CursorState | None, new: CursorState, who: str, why: str) -> 
     )
 
 
-def _describe(cursor: CursorState | None) -> str:
+def _describe(cursor: CursorPlace | None) -> str:
     if cursor is None:
         return "no cursor"
     gtids = f" ({cursor.gtid_set})" if cursor.gtid_set else ""

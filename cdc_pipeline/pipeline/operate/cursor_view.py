@@ -13,7 +13,8 @@ from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import NeededPosition, ReportPosition, needed_position
 from cdc_pipeline.pipeline.wiring import build_sink
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
+from cdc_pipeline.position.short_cursor import whole_cursor
 
 
 class CutSummary(BaseModel):
@@ -33,7 +34,8 @@ class CursorView(BaseModel):
     """The cursor of a source.
 
     Attributes:
-        cursor: as stored; None if there is none.
+        cursor: as stored, with the parts that it leaves to its cut if the lake has that cut; None
+            if there is none.
         where, written_at_us, run_id: the place that it was read from.
         agrees: the stored cursor is what the next run resumes from.
         next_run: what the next run would do about it, and why.
@@ -44,7 +46,7 @@ class CursorView(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     source: str
-    cursor: CursorState | None
+    cursor: StoredCursor | None
     where: str = ""
     written_at_us: int = -1
     run_id: str = ""
@@ -66,7 +68,10 @@ def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
     cut, pending = sink.last_cut(), sink.pending_record()
     cursor = cursors.read()
     entry = next(iter(cursors.history(1)), None) if cursor is not None else None
-    stops, reconciled = False, Reconciled(cursor, "", False)
+    if cursor is not None and cut is not None:
+        cursor = whole_cursor(cursor, cut.cursor) or cursor
+    whole = cursor if isinstance(cursor, CursorState) else None
+    stops, reconciled = False, Reconciled(whole, "", False)
     try:
         reconciled = reconcile(cursor, cut)
         next_run = reconciled.reason

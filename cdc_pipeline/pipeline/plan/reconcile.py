@@ -6,20 +6,26 @@ Rules:
   log of another server, under a later epoch.
 - A cursor with a higher batch number than the last cut means that the lake was restored or
   replaced: the run stops.
+- A short cursor (`position/short_cursor.py`) has its missing parts from the last cut if that is the
+  one it was written after. Another cut of its number means, later in the log, that the lake was
+  replaced: its state at the cursor is unknown, and the run stops.
 - Which cursor it is has been decided before (form, source, an event of a run and of no partition,
   not wiped): see `orchestration/cursor_store.py`. This table resolves every disagreement; the
   reason goes into the plan, the report and the event of the cursor that is written:
 
-      cursor                                last cut         outcome none
-      none             a first run none (lost, wiped, never valid)       n                rebuilt
-      from cut n batch 0                               none             the cursor batch m > 0
-      none             stops: ahead batch m > n                           n                stops:
-      ahead of another server                     n                stops batch m < n
-      n                moved to cut n
-      batch n, earlier in the log           n                moved to cut n: only `cursor set` goes
-          back, by a cut batch n, same place, other contents   n                moved to cut n; the
-          reason names what differs batch n, same place or later          n                the
-          cursor
+      cursor                                last cut  outcome
+      none                                  none      a first run
+      none (lost, wiped, never valid)       n         rebuilt from cut n
+      batch 0                               none      the cursor
+      batch m > 0                           none      stops: ahead
+      batch m > n                           n         stops: ahead
+      of another server                     n         stops
+      batch m < n                           n         moved to cut n
+      batch n, earlier in the log           n         moved to cut n: only `cursor set` goes back,
+                                                      by a cut
+      batch n, same place, other contents   n         moved to cut n; the reason says what differs
+      batch n, later, short, another cut's  n         stops: replaced
+      batch n, same place or later          n         the cursor
 """
 
 from __future__ import annotations
@@ -28,7 +34,8 @@ from typing import NamedTuple
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorPlace, CursorState, ShortCursor, StoredCursor
+from cdc_pipeline.position.short_cursor import whole_cursor
 
 
 class Reconciled(NamedTuple):
@@ -45,52 +52,56 @@ class Reconciled(NamedTuple):
     emit: bool
 
 
-def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
+def reconcile(stored: StoredCursor | None, cut: Cut | None) -> Reconciled:
     """Decide between the stored cursor and the cursor of the last cut.
 
     Raises:
-        LakeStateError: the cursor is ahead of the lake, or the two belong to different servers.
+        LakeStateError: the cursor is ahead of the lake, belongs to another one, or the two belong
+            to different servers.
     """
     if cut is None:
-        if cursor is None:
+        if stored is None:
             return Reconciled(None, "no cursor and no cut: a first run", False)
-        if cursor.batch_number > 0:
-            raise _ahead(cursor, 0)
-        return Reconciled(cursor, "the cursor, before any batch was applied", False)
-    if cursor is None:
+        if stored.batch_number > 0 or isinstance(stored, ShortCursor):
+            raise _ahead(stored, 0)
+        return Reconciled(stored, "the cursor, before any batch was applied", False)
+    if stored is None:
         return Reconciled(cut.cursor, f"no cursor: rebuilt from cut {cut.batch_number}", True)
-    if cursor.batch_number > cut.batch_number:
-        raise _ahead(cursor, cut.batch_number)
+    if stored.batch_number > cut.batch_number:
+        raise _ahead(stored, cut.batch_number)
     # A cursor that has moved to another server begins an epoch (K1); within one, both are of the
     # same server.
-    if cursor.epoch == cut.cursor.epoch and not cursor.identity.same_server(cut.cursor.identity):
+    if stored.epoch == cut.cursor.epoch and not stored.identity.same_server(cut.cursor.identity):
         raise LakeStateError(
             "the cursor and the lake's last cut belong to different servers",
             expected=str(cut.cursor.identity),
-            got=str(cursor.identity),
+            got=str(stored.identity),
             next_step="point the pipeline at its own server, or give the new server its own "
             "source name and lake",
         )
-    if cursor.batch_number < cut.batch_number and cursor.epoch > cut.cursor.epoch:
+    if stored.batch_number < cut.batch_number and stored.epoch > cut.cursor.epoch:
         raise LakeStateError(
             "the cursor's epoch is later than that of the lake's last cut, which comes after it",
             expected=f"at most epoch {cut.cursor.epoch}, of cut {cut.batch_number}",
-            got=f"epoch {cursor.epoch}, batch {cursor.batch_number}",
-            next_step=f"run `cdc-pipeline cursor rebuild {cursor.source}`: it writes the "
+            got=f"epoch {stored.epoch}, batch {stored.batch_number}",
+            next_step=f"run `cdc-pipeline cursor rebuild {stored.source}`: it writes the "
             "cursor of the last cut",
         )
-    if cursor.batch_number < cut.batch_number:
+    if stored.batch_number < cut.batch_number:
         return Reconciled(
             cut.cursor,
-            f"the cursor was at batch {cursor.batch_number}: moved to cut {cut.batch_number}",
+            f"the cursor was at batch {stored.batch_number}: moved to cut {cut.batch_number}",
             True,
         )
-    if (cursor.epoch, cursor.position.order) < (cut.cursor.epoch, cut.cursor.position.order):
+    if (stored.epoch, stored.position.order) < (cut.cursor.epoch, cut.cursor.position.order):
         return Reconciled(
             cut.cursor, f"the cursor was before the cut of its own number, {cut.batch_number}", True
         )
-    differing = _differing(cursor, cut.cursor)
-    if differing:
+    cursor = whole_cursor(stored, cut.cursor)
+    if cursor is None and stored.sort_key != cut.cursor.sort_key:
+        raise _replaced(stored, cut)
+    differing = _differing(stored if cursor is None else cursor, cut.cursor)
+    if cursor is None or differing:
         reason = (
             f"the cursor differs from cut {cut.batch_number} in {', '.join(differing)}: "
             "moved to the cut"
@@ -101,10 +112,12 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
     )
 
 
-def _differing(cursor: CursorState, of_cut: CursorState) -> list[str]:
+def _differing(cursor: StoredCursor, of_cut: CursorState) -> list[str]:
     """Return the names of what contradicts the cut in a cursor of its number and place."""
     if cursor.sort_key != of_cut.sort_key:
         return []
+    if isinstance(cursor, ShortCursor):  # their digest contradicts it
+        return list(cursor.of_cut.parts)
     return [
         name
         for name in ("gtid_set", "journal_created_s", "open_xa", "targets")
@@ -112,7 +125,19 @@ def _differing(cursor: CursorState, of_cut: CursorState) -> list[str]:
     ]
 
 
-def _ahead(cursor: CursorState, cut_number: int) -> LakeStateError:
+def _replaced(cursor: CursorPlace, cut: Cut) -> LakeStateError:
+    number = cut.batch_number
+    return LakeStateError(
+        "the cursor is later in the log than the lake's last cut, and was written after another "
+        "cut of its number: the lake was restored from a backup or replaced",
+        expected=f"the cut {number} that the cursor at {cursor.position} was written after",
+        got=f"another cut {number}, at {cut.cursor.position}",
+        next_step="restore the lake's newest state; or, to continue from the lake as it is, run "
+        f"`cdc-pipeline cursor rebuild {cursor.source} --yes`",
+    )
+
+
+def _ahead(cursor: CursorPlace, cut_number: int) -> LakeStateError:
     return LakeStateError(
         "the cursor is ahead of the lake: the lake was restored from a backup, replaced or deleted",
         expected=f"a cut of batch {cursor.batch_number} in the lake",

@@ -1,4 +1,4 @@
-"""Decide about values that their Delta type cannot hold (docs/rescue.md).
+"""Decide about values that their Delta type cannot hold (docs/tables/rescue.md).
 
 Rules:
 - The policies of a table are the strictest among its targets: fail, then quarantine, then rescue,

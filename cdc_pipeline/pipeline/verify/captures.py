@@ -26,6 +26,7 @@ from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.pipeline.lock_wait import POLL_S, wait_for_lock
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
+from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.runs import Runs
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, CursorStore
@@ -171,10 +172,12 @@ class Captures:
         """Return the source's present state.
 
         Raises:
-            LakeStateError: nothing was captured yet.
+            LakeStateError: nothing was captured yet, or cursor and lake contradict each other.
         """
-        cut, cursor = self._sink.last_cut(), self._runs.cursor()
-        if cut is None or cursor is None:
+        stored = self._runs.cursor()  # before the cut: a run that is under way writes it after
+        cut = self._sink.last_cut()
+        cursor = reconcile(stored, cut).cursor
+        if cut is None or stored is None or cursor is None:
             raise LakeStateError(
                 "nothing has been captured yet, so there is no table to verify",
                 next_step=f"run `cdc-pipeline run {self._config.name}` first",

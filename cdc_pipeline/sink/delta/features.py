@@ -11,7 +11,7 @@ Rules:
   permitted.
 
 Names are those of the Delta protocol. The features that each preset knows, with sources and dates,
-are in docs/lake.md.
+are in docs/lake/readers.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Values that their Delta type cannot hold (docs/rescue.md): NULL in their columns, and their text
-in the row's ``_cdc_rescued``.
+"""Values that their Delta type cannot hold (docs/tables/rescue.md): NULL in their columns, and
+their text in the row's ``_cdc_rescued``.
 
 Rules:
 - ``_cdc_rescued`` is a map from column name to the server's own text, or NULL if a row has no such

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SETTING: Final = "sink.spark.session"
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-_NEXT_STEP: Final = "see docs/spark.md for what the session needs"
+_NEXT_STEP: Final = "see docs/lake/spark.md for what the session needs"
 
 
 def users_session(path: str) -> SparkSession:

@@ -1,4 +1,4 @@
-"""Columns at their edges, for both servers: docs/types.md row by row."""
+"""Columns at their edges, for both servers: docs/reference/types.md row by row."""
 
 from __future__ import annotations
 

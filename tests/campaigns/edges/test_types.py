@@ -1,5 +1,5 @@
-"""Every type at its edges: what the journal gives is what SELECT prints (docs/types.md); and the
-values that other decoders get wrong, one by one.
+"""Every type at its edges: what the journal gives is what SELECT prints
+(docs/reference/types.md); and the values that other decoders get wrong, one by one.
 
 Characters of East Asian charsets and MariaDB's own types are in the files beside this
 one; JSON and journals with less than full row metadata have tests of their own.

@@ -1,5 +1,5 @@
-"""docs/events.md is true: every event type is in it, every row of what was probed has tests, and
-they exist."""
+"""docs/reference/events.md is true: every event type is in it, every row of what was
+probed has tests, and they exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, STOP_REASONS, EventType
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 FACTS = {
     row: re.findall(r"`([^`]+)`", tests)
     for row, tests in re.findall(r"^\| (B\d\d) \|[^|]*\| (.*) \|$", PAGE, re.M)

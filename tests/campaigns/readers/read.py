@@ -11,6 +11,7 @@ the server's rows.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -98,4 +99,7 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    # Not sys.exit: threads of the readers' native libraries may abort the process while it ends.
+    os._exit(code)

@@ -1,5 +1,5 @@
 """What a DDL does to the rows of a table without row events, for the slow twins: the default
-policies (docs/ddl.md).
+policies (docs/tables/ddl.md).
 
 Rules:
 - A renamed column has the new name in every image that there ever was; a dropped one is in none:

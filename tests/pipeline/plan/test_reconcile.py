@@ -1,11 +1,24 @@
 """Cursor against cut (K3): every line of the decision table."""
 
+import json
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Cut, Interval
-from cdc_pipeline.pipeline.plan.reconcile import reconcile
-from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
+from cdc_pipeline.position.cursor import (
+    CursorState,
+    OpenXa,
+    ShortCursor,
+    StoredCursor,
+    Suspension,
+    TargetState,
+    parse_cursor,
+)
+from cdc_pipeline.position.short_cursor import short_document
 
 
 def _cursor(batch_number: int, offset: int = 500, server_id: int = 1) -> CursorState:
@@ -139,3 +152,133 @@ def test_k3_every_outcome_has_a_reason() -> None:
             assert not found.emit or found.cursor == _cut(3).cursor
     assert len(stopped) == 6  # batches 2 and 3 without a cut
     assert all(stopped)
+
+
+# -- short cursors ---------------------------------------------------------------------------------
+
+_UUIDS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562")
+_STATES = {
+    name: TargetState(
+        table=name,
+        app_id=f"app-{name}",
+        table_version=version,
+        applied_batch=version,
+        suspended=Suspension(batch_number=2, error="E", what="ä", journal="binlog.000001", offset=9)
+        if version == 3
+        else None,
+    )
+    for name, version in (("a.b", 1), ("a.ü", 2), ("b.c", 3))
+}
+_XA = OpenXa(xid="X'61'", prepared_journal="binlog.000001", prepared_offset=90)
+
+
+def _stored(cursor: CursorState, cut: Cut | None) -> StoredCursor:
+    """The cursor as a store without room reads it again."""
+    document = short_document(cursor, None if cut is None else cut.cursor, bytes_max=0)
+    return parse_cursor(json.dumps(document), where="a test")
+
+
+def _outcome(stored: StoredCursor | None, cut: Cut | None) -> Reconciled | str:
+    try:
+        return reconcile(stored, cut)
+    except LakeStateError as error:
+        return f"{error.what}: {error.next_step}"
+
+
+@st.composite
+def _states(draw: st.DrawFn, numbers: tuple[int, ...] = (2, 3)) -> CursorState:
+    last = draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+    gtid_set = ",".join(f"{u}:1-{n + 1}" for u, n in zip(_UUIDS, last, strict=True) if n)
+    return _cursor(
+        draw(st.sampled_from(numbers)), draw(st.sampled_from((100, 500, 900)))
+    ).model_copy(
+        update={
+            "epoch": draw(st.sampled_from((1, 2))),
+            "gtid_set": gtid_set,
+            "targets": {
+                name: _STATES[name] for name in draw(st.sets(st.sampled_from(list(_STATES))))
+            },
+            "open_xa": draw(st.sampled_from(((), (_XA,)))),
+            "shadows": draw(st.sampled_from(({}, {"a._b_gho": "{}"}))),
+        }
+    )
+
+
+def _cut_of(cursor: CursorState) -> Cut:
+    return _cut(cursor.batch_number, cursor.offset).model_copy(update={"cursor": cursor})
+
+
+@settings(deadline=None)
+@given(_states(), _states())
+def test_k3_a_short_cursor_is_decided_like_the_whole_one(
+    cursor: CursorState, at_cut: CursorState
+) -> None:
+    """Of the cut that it was written after, whatever has changed since under its number."""
+    cut = _cut_of(at_cut)
+    stored = _stored(cursor, cut)
+    assert _outcome(stored, cut) == _outcome(cursor, cut)
+    assert stored.sort_key == cursor.sort_key
+    assert stored.identity == cursor.identity
+
+
+@settings(deadline=None)
+@given(_states((3,)), _states((3,)), _states())
+def test_k3_a_short_cursor_never_takes_its_parts_from_another_cut(
+    cursor: CursorState, at_cut: CursorState, of_now: CursorState
+) -> None:
+    """The lake was restored: the cursor as it was written, the lake's own, or a stop."""
+    now = _cut_of(of_now)
+    found = _outcome(_stored(cursor, _cut_of(at_cut)), now)
+    if not isinstance(found, str):
+        assert found.cursor in (cursor, now.cursor)
+        assert found.emit == (found.cursor == now.cursor != cursor) or found.cursor == cursor
+    if isinstance(_outcome(cursor, now), str):
+        assert found == _outcome(cursor, now)
+
+
+def _with_targets(cut: Cut, *names: str) -> Cut:
+    targets = {name: _STATES[name] for name in names}
+    cursor = cut.cursor.model_copy(update={"targets": targets})
+    return cut.model_copy(update={"cursor": cursor})
+
+
+def _short(offset: int = 500) -> ShortCursor:
+    """Of batch 3, with two targets, written after the cut at 500."""
+    cut = _with_targets(_cut(3), "a.b", "b.c")
+    stored = _stored(cut.cursor.model_copy(update={"offset": offset}), cut)
+    assert isinstance(stored, ShortCursor)
+    assert stored.targets is None
+    return stored
+
+
+def test_k3_a_short_cursor_has_its_targets_from_its_cut() -> None:
+    cut = _with_targets(_cut(3), "a.b", "b.c")
+    for offset in (500, 900):
+        found = reconcile(_short(offset), cut)
+        assert found.cursor == cut.cursor.model_copy(update={"offset": offset})
+        assert not found.emit
+
+
+def test_k3_a_short_cursor_later_than_another_cut_of_its_number_stops() -> None:
+    with pytest.raises(LakeStateError, match="after another cut of its number") as caught:
+        reconcile(_short(900), _with_targets(_cut(3), "a.b"))
+    assert "cursor rebuild shop --yes" in caught.value.next_step
+
+
+def test_k3_a_short_cursor_at_another_cut_of_its_place_gives_way() -> None:
+    cut = _with_targets(_cut(3), "a.b")
+    found = reconcile(_short(), cut)
+    assert (found.cursor, found.emit) == (cut.cursor, True)
+    assert "targets" in found.reason
+
+
+@pytest.mark.parametrize("cut", [None, _cut(2)])
+def test_k3_a_short_cursor_ahead_of_the_lake_stops(cut: Cut | None) -> None:
+    with pytest.raises(LakeStateError, match="ahead of the lake"):
+        reconcile(_short(), cut)
+
+
+def test_k3_a_short_cursor_behind_is_moved_to_the_cut() -> None:
+    cut = _with_targets(_cut(4, 900), "a.b")
+    assert reconcile(_short(), cut).cursor == cut.cursor
+    assert reconcile(_short(), _with_targets(_cut(3, 900), "a.b")).emit

@@ -1,5 +1,5 @@
-"""What ``--json`` prints is documented, field by field: `docs/verify.md`, `docs/backfill.md`,
-`docs/snapshot.md`."""
+"""What ``--json`` prints is documented, field by field: `verify.md`, `backfill.md` and
+`snapshot.md` in docs/reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cdc_pipeline.pipeline.verify.report import (
 )
 from cdc_pipeline.pipeline.verify.reread import RepairReport
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "reference"
 
 
 @pytest.mark.parametrize(

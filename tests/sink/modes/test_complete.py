@@ -28,14 +28,14 @@ from tests.sink.modes.twins import TWINS
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES: tuple[Mode, ...] = get_args(Mode)
-PAGE = (ROOT / "docs" / "modes.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "tables" / "modes.md").read_text(encoding="utf-8")
 COLUMNS = (TargetColumn(name="a", delta_type="int"), TargetColumn(name="b", delta_type="string"))
 
 ROOMS: dict[str, Collection[str]] = {
     "MODES in config/modes.py": MODES,
     "SINK_MODES in sink/modes/registry.py": SINK_MODES,
-    "the headings of docs/modes.md": re.findall(r"^## (\w+)$", PAGE, re.MULTILINE),
-    "the setting `mode` in docs/modes.md": re.findall(
+    "the headings of docs/tables/modes.md": re.findall(r"^## (\w+)$", PAGE, re.MULTILINE),
+    "the setting `mode` in docs/tables/modes.md": re.findall(
         r"`(\w+)`", re.search(r"^\| `mode` \|(.*)$", PAGE, re.M)[1]
     ),  # type: ignore[index]
     "TWINS in tests/sink/modes/twins.py": TWINS,
@@ -84,7 +84,7 @@ def test_the_columns_of_a_mode_fit_its_facts(mode: Mode) -> None:
         spec.rows_are_changes,
     )
     for name in own:
-        assert f"`{name}`" in PAGE, f"docs/modes.md does not say what {name} is"
+        assert f"`{name}`" in PAGE, f"docs/tables/modes.md does not say what {name} is"
 
 
 @pytest.mark.parametrize("mode", NAMES)

@@ -1,5 +1,5 @@
 """A row that is selected and the same row of the log are the same Arrow values, for every type of
-docs/types.md.
+docs/reference/types.md.
 """
 
 from __future__ import annotations
