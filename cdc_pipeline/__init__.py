@@ -7,17 +7,107 @@ needs it is called.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, load_config
+    from cdc_pipeline.orchestration.definitions import build_definitions
+    from cdc_pipeline.orchestration.translator import CdcTranslator
+    from cdc_pipeline.pipeline.bounds import bound_of
+    from cdc_pipeline.pipeline.observer import RunObserver
+    from cdc_pipeline.pipeline.report import CaptureReport
+    from cdc_pipeline.position.cursor import CursorStore
     from cdc_pipeline.sink.read.cuts import AsOf, CutSummary
     from cdc_pipeline.sink.read.read import DataFrame, SparkSession
 
 __version__ = "0.1.0"
 
-__all__ = ["cuts", "read"]
+__all__ = [
+    "CdcTranslator",
+    "bound_of",
+    "build_definitions",
+    "capture",
+    "cuts",
+    "load_config",
+    "read",
+]
+
+# Public name -> the module that has it, below cdc_pipeline. Loaded when first used. Those of
+# `orchestration` need the extra [dagster].
+_LAZY = {
+    "CdcTranslator": "orchestration.translator",
+    "bound_of": "pipeline.bounds",
+    "build_definitions": "orchestration.definitions",
+    "load_config": "config.pipeline_config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "dagster":
+            raise
+        raise ImportError(
+            f"cdc_pipeline.{name} needs Dagster; pip install 'cdc-pipeline[dagster]'",
+            name="dagster",
+        ) from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
+def capture(
+    config: PipelineConfig | str | Path,
+    *,
+    cursors: CursorStore | None = None,
+    bound: Bound | None = None,
+    tables: Sequence[str] | None = None,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+) -> CaptureReport:
+    """Capture a source once, from its cursor to the bound, and bring the lake's tables up to it.
+
+    Needs no Dagster: call it from any scheduler, one call of a source at a time. To repeat a call
+    that failed is safe: it continues from the last cut.
+
+    Args:
+        config: a pipeline, or its YAML file.
+        cursors: where the cursor is kept; in the lake by default.
+        bound: where to stop, ``"end_of_log"`` or of `bound_of`; the configuration's by default.
+        tables: only catch these up, if they are suspended; the cursor does not move.
+        observer: receives the progress.
+        run_id: of the scheduler's run, kept in the lake's records.
+
+    Raises:
+        ConfigError: mistakes in the file.
+        LockError: another capture of this source is running.
+        TargetSuspendedError: some tables are suspended; everything else is done.
+        CdcError: everything else; the error says what to do. What came before it is in the lake.
+    """
+    from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
+    from cdc_pipeline.pipeline.capture.capture import capture as run
+    from cdc_pipeline.pipeline.wiring import build_lake_cursors
+
+    if not isinstance(config, PipelineConfig):
+        config = load_config(config)
+    return run(
+        config,
+        cursors=build_lake_cursors(config) if cursors is None else cursors,
+        bound=bound,
+        tables=tables,
+        observer=observer,
+        run_id=run_id,
+    )
 
 
 def read(

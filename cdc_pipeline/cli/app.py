@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 
@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "validate": "Check configuration files and show every mistake at once.",
     "doctor": "Examine server, grants, lake and this machine; show how to fix each finding.",
     "plan": "Show what a run would do, and why, without writing anything.",
-    "run": "Capture a source once, as a run of its Dagster job.",
+    "run": "Capture a source once.",
     "status": "Show the state of sources.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
@@ -95,12 +95,23 @@ class _LazyGroup(click.Group):
     show_envvar=True,
     help="Directory with one YAML file per source.",
 )
+@click.option(
+    "--cursor",
+    type=click.Choice(["dagster", "lake"]),
+    default="dagster",
+    show_default=True,
+    envvar="CDC_PIPELINE_CURSOR",
+    show_envvar=True,
+    help="Where cursors are kept; with `lake`, commands need no Dagster.",
+)
 @click.option("--debug", is_flag=True, help="Show tracebacks and the logs of Dagster and Spark.")
 @click.version_option(__version__, package_name="cdc-pipeline", prog_name="cdc-pipeline")
 @click.pass_context
-def cli(ctx: click.Context, jobs_directory: Path, debug: bool) -> None:
+def cli(
+    ctx: click.Context, jobs_directory: Path, cursor: Literal["dagster", "lake"], debug: bool
+) -> None:
     """MySQL and MariaDB tables kept as Delta Lake tables by bounded capture runs."""
-    ctx.obj = Settings(jobs_directory=jobs_directory, debug=debug)
+    ctx.obj = Settings(jobs_directory=jobs_directory, debug=debug, cursor=cursor)
     _show_log()
     home = Path("dagster_home").resolve()
     if not os.environ.get("DAGSTER_HOME") and home.is_dir():

@@ -9,6 +9,7 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -177,28 +178,18 @@ def _rebuild(
     restart: bool,
 ) -> RebuildReport:
     from cdc_pipeline.cli.load_progress import LoadProgress
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 
-    loaded = load_source(settings.jobs_directory, config.name)
     with (
-        open_instance() as instance,
+        open_source(settings, config) as access,
         quiet_streams(quiet=not settings.debug) as stream,
         LoadProgress(stream) as progress,
     ):
-        runs = SourceRuns(
-            loaded,
-            config,
-            instance=instance,
-            kind="load",
-            log_level="DEBUG" if settings.debug else "CRITICAL",
-            on_waiting=progress.waiting,
-        )
+        runs = access.runs("load", on_waiting=progress.waiting)
         return rebuild(
             config,
             tables=tables,
-            cursors=loaded.cursors(instance),
+            cursors=access.cursors,
             start=start,
             archive=archive,
             parallel=parallel,
@@ -218,29 +209,18 @@ def _fill_gap(
     archive: Path | None,
 ) -> GapReport:
     from cdc_pipeline.cli.load_progress import LoadProgress
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.backfill.gap import fill_gap
 
-    loaded = load_source(settings.jobs_directory, config.name)
     with (
-        open_instance() as instance,
+        open_source(settings, config) as access,
         quiet_streams(quiet=not settings.debug) as stream,
         LoadProgress(stream) as progress,
     ):
-        level = "DEBUG" if settings.debug else "CRITICAL"
-        runs = SourceRuns(
-            loaded,
-            config,
-            instance=instance,
-            kind="replay",
-            log_level=level,
-            on_waiting=progress.waiting,
-        )
+        runs = access.runs("replay", on_waiting=progress.waiting)
         return fill_gap(
             config,
             table=table_name,
-            cursors=loaded.cursors(instance),
+            cursors=access.cursors,
             start=start,
             end=end,
             archive=archive,

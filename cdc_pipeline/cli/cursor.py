@@ -11,6 +11,7 @@ import click
 
 from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig, Start
@@ -41,16 +42,15 @@ def show(settings: Settings, *, source: str) -> None:
     Asks no server and starts no JVM. Exit code 1 if the cursor would stop the next run.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.pipeline.operate.cursor_view import view_cursor
 
-    with open_instance() as instance:
-        cursors = load_source(settings.jobs_directory, source).cursors(instance)
-        view = view_cursor(config, cursors=cursors)
+    with open_source(settings, config) as access:
+        view = view_cursor(config, cursors=access.cursors)
+        skipped = access.skipped
     if settings.as_json:
-        emit_json({**view.model_dump(mode="json"), "events_passed_over": list(cursors.skipped)})
+        emit_json({**view.model_dump(mode="json"), "events_passed_over": list(skipped)})
     else:
-        _show_view(view, cursors.skipped)
+        _show_view(view, skipped)
     if view.stops:
         raise click.exceptions.Exit(1)
 
@@ -69,11 +69,8 @@ def history(settings: Settings, *, source: str, limit: int) -> None:
     """Show the newest cursors of SOURCE: when and by which run each was written, what it covered,
     and what was done by hand.
     """
-    settings.config_of(source)
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-
-    with open_instance() as instance:
-        entries = load_source(settings.jobs_directory, source).cursors(instance).history(limit)
+    with open_source(settings, settings.config_of(source)) as access:
+        entries = access.cursors.history(limit)
     if settings.as_json:
         emit_json([entry.model_dump(mode="json") for entry in entries])
     else:
@@ -161,12 +158,8 @@ def _change(
     work: Callable[[CursorStore, CursorChange, str], None],
     yes: bool,
 ) -> None:
-    from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-
-    loaded = load_source(settings.jobs_directory, config.name)
-    with open_instance() as instance:
-        change = plan(loaded.cursors(instance))
+    with open_source(settings, config) as access:
+        change = plan(access.cursors)
         if change.nothing_to_do:
             _report(settings, change, run_id="")
             return
@@ -176,17 +169,18 @@ def _change(
             _confirm(settings, change, yes=yes)
         with quiet_streams(quiet=not settings.debug) as stream:
             waiting = notes(stream)
-            run_id = execute_cursor_change(
-                loaded,
-                config,
-                kind=kind,
-                instance=instance,
-                work=lambda cursors, run_id: work(cursors, change, run_id),
-                log_level="DEBUG" if settings.debug else "CRITICAL",
+            runs = access.runs(
+                kind,
                 on_waiting=lambda runs: waiting.print(
                     f"waiting for the runs that hold this source: {', '.join(runs)}"
                 ),
             )
+
+            def applied(cursors: CursorStore, run_id: str) -> str:
+                work(cursors, change, run_id)
+                return run_id
+
+            run_id = runs.change(applied)
     _report(settings, change, run_id=run_id)
 
 
@@ -252,7 +246,7 @@ def _report(settings: Settings, change: CursorChange, *, run_id: str) -> None:
         out.print(f"nothing to do: {'; '.join(change.reasons)}", soft_wrap=True)
     elif change.new is not None:
         out.print(
-            f"the cursor of {change.source} is now {_described(change.new)} (Dagster run {run_id})",
+            f"the cursor of {change.source} is now {_described(change.new)} (run {run_id})",
             soft_wrap=True,
         )
 

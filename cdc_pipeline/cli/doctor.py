@@ -11,11 +11,13 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, styled
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import check_dagster, open_source
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.pipeline.doctor.diagnosis import Area, Diagnosis, Finding
 
 # Copied from `pipeline.doctor.diagnosis`, which is not loaded for --help.
@@ -97,8 +99,6 @@ def command(
     """
     config = settings.config_of(source)
     with quiet_streams(quiet=not settings.debug) as stream:
-        from cdc_pipeline.orchestration.doctor import diagnose
-
         status = (
             notes(stream).status(f"examining {source} ...")
             if stream.isatty() and not settings.as_json
@@ -107,13 +107,7 @@ def command(
         if status is not None:
             status.start()
         try:
-            made = diagnose(
-                settings.jobs_directory,
-                config,
-                every_s=every_s,
-                with_spark=with_spark,
-                areas=areas or _AREAS,
-            )
+            made = _diagnose(settings, config, every_s, with_spark, areas or _AREAS)
         finally:
             if status is not None:
                 status.stop()
@@ -125,6 +119,33 @@ def command(
         _show(made, show_all=show_all, shown=("Spark",) if with_spark else ())
     if made.exit_code:
         raise click.exceptions.Exit(made.exit_code)
+
+
+def _diagnose(
+    settings: Settings,
+    config: PipelineConfig,
+    every_s: float | None,
+    with_spark: bool,
+    areas: tuple[Area, ...],
+) -> Diagnosis:
+    if settings.cursor == "dagster":
+        check_dagster("the cursor and the schedule are in Dagster")
+        from cdc_pipeline.orchestration.doctor import diagnose
+
+        return diagnose(
+            settings.jobs_directory, config, every_s=every_s, with_spark=with_spark, areas=areas
+        )
+    from cdc_pipeline.pipeline.doctor import examine
+
+    with open_source(settings, config) as access:
+        return examine(
+            config,
+            cursors=access.cursors,
+            every_s=every_s,
+            every_reason="" if every_s is None else "--every",
+            with_spark=with_spark,
+            areas=areas,
+        )
 
 
 def _show(made: Diagnosis, *, show_all: bool, shown: Sequence[str] = ()) -> None:

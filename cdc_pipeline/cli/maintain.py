@@ -8,6 +8,7 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import check_dagster
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -61,6 +62,12 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None
 def _delete_runs(settings: Settings, config: PipelineConfig) -> int:
     if config.maintenance is None or config.maintenance.run_retention is None:
         return 0
+    if settings.cursor == "lake":
+        return 0  # its runs are not Dagster's
+    check_dagster(
+        "maintenance.run_retention deletes runs from Dagster",
+        otherwise="remove maintenance.run_retention",
+    )
     from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.orchestration.run_retention import delete_old_runs
 

@@ -18,6 +18,7 @@ from cdc_pipeline.cli.output import (
     xa_line,
 )
 from cdc_pipeline.cli.settings import Settings, with_bound, with_json
+from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,18 +40,15 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     Exit codes: 0 a run can start; 1 it cannot, with the reason; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.pipeline.plan.planning import plan
 
-    with open_instance() as instance:
-        cursors = load_source(settings.jobs_directory, source).cursors(instance)
-        made = plan(config, cursors=cursors, bound=bound)
+    with open_source(settings, config) as access:
+        made = plan(config, cursors=access.cursors, bound=bound)
+        skipped = access.skipped
     if settings.as_json:
-        emit_json(
-            {**made.model_dump(mode="json"), "cursor_events_passed_over": list(cursors.skipped)}
-        )
+        emit_json({**made.model_dump(mode="json"), "cursor_events_passed_over": list(skipped)})
     else:
-        _show(made, cursors.skipped, is_live=config.source.kind == "live")
+        _show(made, skipped, is_live=config.source.kind == "live")
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:

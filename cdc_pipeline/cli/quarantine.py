@@ -11,6 +11,7 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.lake.quarantine import Entry
@@ -176,8 +177,6 @@ def _settle(
     yes: bool,
 ) -> None:
     config = settings.config_of(source)
-    from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.pipeline.operate.quarantine_replay import SettleResult, entries_of, settle
     from cdc_pipeline.position.cursor import CursorStore
 
@@ -200,19 +199,17 @@ def _settle(
                 run_id=run_id,
             )
 
-        with open_instance() as instance, quiet_streams(quiet=not settings.debug) as stream:
+        with (
+            open_source(settings, config) as access,
+            quiet_streams(quiet=not settings.debug) as stream,
+        ):
             waiting = notes(stream)
-            execute_cursor_change(
-                load_source(settings.jobs_directory, source),
-                config,
-                kind="replay" if what == "replayed" else "discard",
-                instance=instance,
-                work=work,
-                log_level="DEBUG" if settings.debug else "CRITICAL",
+            access.runs(
+                "replay" if what == "replayed" else "discard",
                 on_waiting=lambda runs: waiting.print(
                     f"waiting for the runs that hold this source: {', '.join(runs)}"
                 ),
-            )
+            ).change(work)
     _report(settings, source, what, settled)
     if settled.left:
         raise click.exceptions.Exit(1)

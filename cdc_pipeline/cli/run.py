@@ -1,17 +1,18 @@
-"""``cdc-pipeline run``: one capture, as a run of the source's Dagster job."""
+"""``cdc-pipeline run``: one capture, as a run of the source's Dagster job or without Dagster."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from cdc_pipeline.cli.output import emit_json, error_document, quiet_streams, show_error
 from cdc_pipeline.cli.settings import Settings, with_bound, with_json
+from cdc_pipeline.cli.source_access import LakeAccess, check_dagster, log_level
 from cdc_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config.pipeline_config import Bound
+    from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
     from cdc_pipeline.orchestration.execute import CaptureRun
 
 
@@ -24,16 +25,27 @@ if TYPE_CHECKING:
     metavar="SCHEMA.TABLE",
     help="Only catch up this suspended table with the cursor; can be given more than once.",
 )
+@click.option(
+    "--cursor",
+    type=click.Choice(["dagster", "lake"]),
+    help="Where its cursor is kept: a run of its Dagster job, or a capture without Dagster. By "
+    "default what `cdc-pipeline --cursor` or CDC_PIPELINE_CURSOR says.",
+)
 @with_bound
 @with_json
 def command(
-    settings: Settings, *, source: str, tables: tuple[str, ...], bound: Bound | None
+    settings: Settings,
+    *,
+    source: str,
+    tables: tuple[str, ...],
+    cursor: Literal["dagster", "lake"] | None,
+    bound: Bound | None,
 ) -> None:
     """Capture SOURCE once, from its cursor to the bound.
 
     Executes the source's Dagster job in this process: Dagster shows the run, its materializations
-    and its logs like those of any other run. If a run of the same source is under way, waits for it
-    to end.
+    and its logs like those of any other run. With --cursor lake it captures without Dagster, and
+    the cursor is kept in the lake. If a run of the same source is under way, waits for it to end.
 
     After the capture, suspended tables are caught up; with --table nothing else is done.
 
@@ -44,7 +56,12 @@ def command(
         raise click.UsageError(
             "--table cannot be combined with a bound: a suspended table is caught up to the cursor"
         )
-    settings.config_of(source)  # its mistakes first, before anything heavy is loaded
+    settings.cursor = cursor or settings.cursor
+    config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
+    if settings.cursor == "lake":
+        _capture(settings, config, bound, tables)
+        return
+    check_dagster("the cursor is in Dagster")
     run = _execute(settings, source, bound, tables)
     if run.report is not None:
         if settings.as_json:
@@ -65,6 +82,25 @@ def command(
     raise click.exceptions.Exit(2 if isinstance(error, ConfigError) else 1)
 
 
+def _capture(
+    settings: Settings, config: PipelineConfig, bound: Bound | None, tables: tuple[str, ...]
+) -> None:
+    """Capture without Dagster."""
+    from cdc_pipeline.cli.progress import ProgressObserver
+
+    access = LakeAccess(settings, config)
+    with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as progress:
+        report = access.capture(
+            bound=bound, tables=tables, observer=progress, on_waiting=progress.waiting
+        )
+    if settings.as_json:
+        emit_json({"run_id": access.run_id, **report.model_dump(mode="json")})
+    else:
+        from cdc_pipeline.cli.report import show_report
+
+        show_report(report)
+
+
 def _execute(
     settings: Settings, source: str, bound: Bound | None, tables: tuple[str, ...]
 ) -> CaptureRun:
@@ -83,6 +119,6 @@ def _execute(
             bound=bound,
             tables=tables,
             observer=progress,
-            log_level="DEBUG" if settings.debug else "CRITICAL",
+            log_level=log_level(settings),
             on_waiting=progress.waiting,
         )

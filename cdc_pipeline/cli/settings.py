@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Settings:
-    """Global options, and whether the command prints JSON."""
+    """Global options, and whether the command prints JSON.
+
+    Attributes:
+        cursor: where cursors are kept (see `source_access`).
+    """
 
     jobs_directory: Path = field(default_factory=lambda: Path("jobs"))
     debug: bool = False
     as_json: bool = False
+    cursor: Literal["dagster", "lake"] = "dagster"
 
     def source_names(self) -> list[str]:
         """Return the names of all sources, sorted.

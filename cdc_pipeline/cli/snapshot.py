@@ -9,6 +9,7 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, styled, table
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.pipeline.load.report import LoadReport
@@ -55,26 +56,16 @@ def command(
             "--where needs exactly one --table and cannot be combined with --restart"
         )
     from cdc_pipeline.cli.load_progress import LoadProgress
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.load.load import load
     from cdc_pipeline.pipeline.verify.reread import repair
 
-    loaded = load_source(settings.jobs_directory, source)
     with (
-        open_instance() as instance,
+        open_source(settings, config) as access,
         quiet_streams(quiet=not settings.debug) as stream,
         LoadProgress(stream) as progress,
     ):
-        runs = SourceRuns(
-            loaded,
-            config,
-            instance=instance,
-            kind="load" if where is None else "repair",
-            log_level="DEBUG" if settings.debug else "CRITICAL",
-            on_waiting=progress.waiting,
-        )
-        cursors = loaded.cursors(instance)
+        runs = access.runs("load" if where is None else "repair", on_waiting=progress.waiting)
+        cursors = access.cursors
         if where is not None:
             done = repair(
                 config, cursors=cursors, table=tables[0], where=where, observer=progress, runs=runs

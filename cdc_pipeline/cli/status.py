@@ -21,6 +21,7 @@ from cdc_pipeline.cli.output import (
 )
 from cdc_pipeline.cli.report import rescued_text
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import open_source
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
 
@@ -81,13 +82,8 @@ def _status(settings: Settings, source: str, *, with_cursor: bool) -> SourceStat
 
     if not with_cursor:
         return status(config)
-    # Imported late: Dagster costs several times as much as all files of a status.
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-
-    with open_instance() as instance:
-        return status(
-            config, cursors=load_source(settings.jobs_directory, source).cursors(instance)
-        )
+    with open_source(settings, config) as access:
+        return status(config, cursors=access.cursors)
 
 
 def _show(status: SourceStatus) -> None:

@@ -12,6 +12,7 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, results, styled
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import check_dagster
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, load_config
 from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.errors import CdcError
@@ -54,6 +55,10 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
             if section is not None
         ):
             # Imported late: only Dagster knows every schedule that it accepts.
+            check_dagster(
+                f"{file} has a schedule that only Dagster can check",
+                otherwise="write it as five plain fields, such as 0 * * * *, in the zone UTC",
+            )
             from cdc_pipeline.orchestration.definitions import load_checked
 
             load_checked(file)

@@ -11,6 +11,7 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -140,19 +141,13 @@ def _confirm(settings: Settings, *, repair: bool, yes: bool) -> None:
 
 
 def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyReport:
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.verify.verify import verify
 
     config = settings.config_of(source)
-    with open_instance() as instance, quiet_streams(quiet=not settings.debug) as stream:
+    with open_source(settings, config) as access, quiet_streams(quiet=not settings.debug) as stream:
         console = notes(stream)
-        runs = SourceRuns(
-            load_source(settings.jobs_directory, source),
-            config,
-            instance=instance,
-            kind="repair",
-            log_level="DEBUG" if settings.debug else "CRITICAL",
+        runs = access.runs(
+            "repair",
             on_waiting=lambda held: console.print(
                 f"waiting for the runs that hold this source: {', '.join(held)}"
             ),

@@ -340,12 +340,13 @@ class ConfigMistakes(ConfigError):
         self.mistakes = mistakes
 
 
-def load_config(file: Path) -> PipelineConfig:
+def load_config(file: str | Path) -> PipelineConfig:
     """Return the configuration in `file`, whose stem is the source's name.
 
     Raises:
         ConfigMistakes: all mistakes in the file, at once.
     """
+    file = Path(file)
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:

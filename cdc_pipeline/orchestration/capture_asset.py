@@ -40,7 +40,7 @@ from cdc_pipeline.pipeline.bounds import bound_text
 from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
-from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.cursor import CursorStore, StoredCursor
 
 _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
@@ -138,6 +138,7 @@ def build_assets(
                 asset_key=translator.cursor_key(pipeline.name),
                 source=pipeline.name,
                 writer=recorder.write_cursor,
+                before=lambda: _cursor_in_lake(pipeline),
             ),
             observer=RelayObserver(*observers),
             capture=capture,
@@ -156,6 +157,13 @@ def build_assets(
         can_subset=True,
     )
     return assets, sources
+
+
+def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:
+    """Return the cursor that runs without Dagster have left in the lake."""
+    from cdc_pipeline.pipeline.wiring import build_lake_cursors
+
+    return build_lake_cursors(pipeline).read()
 
 
 def _chosen_tables(

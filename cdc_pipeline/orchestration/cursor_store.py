@@ -46,6 +46,7 @@ class DagsterCursorStore:
         asset_key: of the cursor asset.
         source: name that the cursor must carry.
         writer: logs the cursor's event in a run; without it the store only reads.
+        before: called by `read` if there is no cursor yet; what it returns is taken over.
     """
 
     def __init__(
@@ -55,24 +56,26 @@ class DagsterCursorStore:
         asset_key: dg.AssetKey,
         source: str,
         writer: CursorWriter | None = None,
+        before: Callable[[], StoredCursor | None] = lambda: None,
     ) -> None:
         self._instance = instance
         self.asset_key = asset_key
         self._source = source
         self._writer = writer
+        self._before = before
         self._guard = CursorGuard(source)
         self.skipped: tuple[str, ...] = ()
 
     def read(self) -> StoredCursor | None:
-        """Return the latest valid cursor, or None. Afterwards `skipped` names the events that were
-        passed over.
+        """Return the latest valid cursor; without one, that of `before`. Afterwards `skipped` names
+        the events that were passed over.
 
         Raises:
             CursorError: the newest cursor is of a version that this program does not know.
         """
         found, self.skipped = self._latest()
         self._guard.saw(found)
-        return found
+        return self._before() if found is None else found
 
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False

@@ -78,3 +78,37 @@ class SourceRuns:
     def cursor(self) -> StoredCursor | None:
         """Return the latest cursor in Dagster."""
         return self._loaded.cursors(self._instance).read()
+
+
+class DagsterAccess:
+    """A source whose cursor is in Dagster (see `cli.source_access.SourceAccess`)."""
+
+    def __init__(
+        self,
+        loaded: LoadedSource,
+        config: PipelineConfig,
+        *,
+        instance: dg.DagsterInstance,
+        log_level: str = "CRITICAL",
+    ) -> None:
+        self.loaded = loaded
+        self.instance = instance
+        self.cursors = loaded.cursors(instance)
+        self._config = config
+        self._log_level = log_level
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Return the events that the last read of the cursor passed over."""
+        return self.cursors.skipped
+
+    def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> SourceRuns:
+        """Return the starter of Dagster runs of this source."""
+        return SourceRuns(
+            self.loaded,
+            self._config,
+            instance=self.instance,
+            kind=kind,
+            log_level=self._log_level,
+            on_waiting=on_waiting,
+        )

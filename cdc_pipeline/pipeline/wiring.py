@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.dump_errors import DumpErrorFile
 from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.position.cursor import StoredCursor
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
@@ -101,6 +104,18 @@ def get_size(config: PipelineConfig) -> int:
 def build_sink(config: PipelineConfig) -> DeltaSink:
     """Return the Delta sink. It starts no JVM before something is merged."""
     return DeltaSink(source=config.name, config=config.sink)
+
+
+def build_lake_cursors(
+    config: PipelineConfig, *, before: Callable[[], StoredCursor | None] = lambda: None
+) -> DeltaCursorStore:
+    """Return the cursor store in the lake itself, for runs without Dagster.
+
+    Args:
+        before: called if it has no cursor yet; what it returns is taken over.
+    """
+    paths = LakePaths(config.sink.lake_path.absolute(), config.name)
+    return DeltaCursorStore(paths.cursors, source=config.name, before=before)
 
 
 def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:

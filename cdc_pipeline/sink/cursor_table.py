@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,23 +73,33 @@ class DeltaCursorStore:
         path: the table's folder, `LakePaths.cursors`.
         source: name that the cursor must carry.
         entries_kept: rows that a rewrite keeps.
+        before: called by `read` if the table has no cursor yet; what it returns is taken over.
     """
 
-    def __init__(self, path: Path, *, source: str, entries_kept: int = _ENTRIES_KEPT) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        source: str,
+        entries_kept: int = _ENTRIES_KEPT,
+        before: Callable[[], StoredCursor | None] = lambda: None,
+    ) -> None:
         self.path = path
         self._options = delta_options(path) if is_object(path) else None
         self._source = source
         self._entries_kept = max(1, entries_kept)
+        self._before = before
         self._guard = CursorGuard(source)
 
     def read(self) -> StoredCursor | None:
-        """Return the latest cursor; None if there is no table, or no row.
+        """Return the latest cursor; if there is no table, or no row, that of `before`.
 
         Raises:
             CursorError: the table is damaged, of a newer form, or another source's.
         """
         entries = self.history(1)
-        return self._guard.checked(entries[0].cursor if entries else None)
+        found = self._guard.checked(entries[0].cursor if entries else None)
+        return self._before() if found is None else found
 
     def write(
         self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False
@@ -155,13 +166,13 @@ class DeltaCursorStore:
             )
 
     def _open(self) -> DeltaTable | None:
+        if not (self.path / "_delta_log").is_dir():
+            return None
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         try:
-            if not (self.path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(
-                str(self.path), self._options
-            ):
+            if not DeltaTable.is_deltatable(str(self.path), self._options):
                 return None
             table = DeltaTable(str(self.path), storage_options=self._options)
             metadata = table.metadata()

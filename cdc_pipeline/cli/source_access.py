@@ -1,0 +1,162 @@
+"""Open a source: its cursor, and who runs its captures (K3).
+
+Rules:
+- The cursor is in Dagster (each capture is a Dagster run) or in the lake (captures run in this
+  process, and neither Dagster nor a DAGSTER_HOME is needed). Which one is always said: `--cursor`,
+  or CDC_PIPELINE_CURSOR; Dagster by default. It never depends on what happens to be installed.
+- A store that has no cursor yet takes over the other's, so that moving between the two loses
+  nothing even before the first cut. From then on its own cursor counts, and the last cut brings it
+  up to date (`pipeline/plan/reconcile.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cdc_pipeline.cli.settings import Settings
+from cdc_pipeline.errors import RuntimeSetupError
+
+if TYPE_CHECKING:
+    from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+    from cdc_pipeline.orchestration.cursor_job import ChangeKind
+    from cdc_pipeline.pipeline.observer import RunObserver
+    from cdc_pipeline.pipeline.report import CaptureReport
+    from cdc_pipeline.pipeline.runs import Runs
+    from cdc_pipeline.position.cursor import CursorStore, StoredCursor
+
+
+_LAKE_STEP: Final = "keep the cursor in the lake: export CDC_PIPELINE_CURSOR=lake"
+
+
+class SourceAccess(Protocol):
+    """An open source."""
+
+    @property
+    def cursors(self) -> CursorStore:
+        """Return the store of its cursor."""
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Return what the last read of the cursor passed over."""
+
+    def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> Runs:
+        """Return the starter of its runs.
+
+        Args:
+            kind: what a change is called.
+            on_waiting: called with the holders of the source.
+        """
+
+
+@contextmanager
+def open_source(settings: Settings, config: PipelineConfig) -> Iterator[SourceAccess]:
+    """Open the source of `config`, with its cursor where `settings` say.
+
+    Raises:
+        RuntimeSetupError: the cursor is in Dagster, which is not installed.
+        ConfigError: Dagster has no home, or the project's definitions cannot be used.
+    """
+    if settings.cursor == "lake":
+        yield LakeAccess(settings, config)
+        return
+    check_dagster("the cursor is in Dagster")
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.orchestration.source_runs import DagsterAccess
+
+    loaded = load_source(settings.jobs_directory, config.name)
+    with open_instance() as instance:
+        yield DagsterAccess(loaded, config, instance=instance, log_level=log_level(settings))
+
+
+def log_level(settings: Settings) -> str:
+    """Return the lowest level that Dagster logs to the console."""
+    return "DEBUG" if settings.debug else "CRITICAL"
+
+
+def check_dagster(what: str, *, otherwise: str = _LAKE_STEP) -> None:
+    """Check that Dagster is installed.
+
+    Args:
+        what: why it is needed.
+        otherwise: what a user who does not want it can do.
+
+    Raises:
+        RuntimeSetupError: it is not.
+    """
+    if not _has_dagster():
+        raise RuntimeSetupError(
+            f"{what}, and Dagster is not installed",
+            next_step=f"pip install 'cdc-pipeline[dagster]'; or {otherwise}",
+        )
+
+
+def _has_dagster() -> bool:
+    return importlib.util.find_spec("dagster") is not None
+
+
+class LakeAccess:
+    """A source whose cursor is in its lake."""
+
+    def __init__(self, settings: Settings, config: PipelineConfig) -> None:
+        from cdc_pipeline.pipeline.wiring import build_lake_cursors
+
+        self._config = config
+        self._settings = settings
+        self.run_id = uuid.uuid4().hex
+        self.cursors = build_lake_cursors(config, before=self._cursor_in_dagster)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        return ()
+
+    def runs(self, kind: ChangeKind, *, on_waiting: Callable[[list[str]], None]) -> Runs:  # noqa: ARG002
+        from cdc_pipeline.pipeline.runs import DirectRuns
+
+        # Whoever starts them waits for the lake's lock, and says so.
+        return DirectRuns(self._config, self.cursors, self.run_id)
+
+    def capture(
+        self,
+        *,
+        bound: Bound | None,
+        tables: tuple[str, ...],
+        observer: RunObserver,
+        on_waiting: Callable[[list[str]], None],
+    ) -> CaptureReport:
+        """Capture in this process, as soon as nobody else holds the source's lock.
+
+        Raises:
+            CdcError: see `capture.capture`.
+        """
+        from cdc_pipeline.pipeline.capture.capture import capture
+        from cdc_pipeline.pipeline.lock_wait import wait_for_lock
+
+        return wait_for_lock(
+            lambda: capture(
+                self._config,
+                cursors=self.cursors,
+                bound=bound,
+                tables=tables or None,
+                observer=observer,
+                run_id=self.run_id,
+            ),
+            wait_s=self._config.snapshot.lock_wait_s,
+            on_waiting=lambda holder: on_waiting([holder]),
+        )
+
+    def _cursor_in_dagster(self) -> StoredCursor | None:
+        """Return Dagster's cursor of this source, if this machine has a Dagster that knows one."""
+        home = os.environ.get("DAGSTER_HOME", "")
+        if not home or not Path(home).expanduser().is_dir() or not _has_dagster():
+            return None
+        from cdc_pipeline.orchestration.execute import load_source, open_instance
+
+        with open_instance() as instance:
+            loaded = load_source(self._settings.jobs_directory, self._config.name)
+            return loaded.cursors(instance).read()
