@@ -42,6 +42,7 @@ from cdc_pipeline.orchestration.check_assets import build_checks
 from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.recorder import RowCounter
+from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
 
@@ -104,6 +105,7 @@ def build_definitions(
             config = load_checked(file)
             assets, upstream = build_assets(
                 config,
+                body=CdcResource().run,
                 translator=translator,
                 capture=capture,
                 observer_factory=observer_factory,
