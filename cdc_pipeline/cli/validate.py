@@ -58,7 +58,6 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
     file = settings.file_of(source)
     mistakes: list[Mistake] = []
     try:
-from cdc_pipeline.cli.source_access import check_dagster
         load_config(file)
         schedules = written_schedules(file)
     except ConfigMistakes as error:

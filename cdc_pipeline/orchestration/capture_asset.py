@@ -1,13 +1,13 @@
 """The asset of a source: one step that captures it, with all tables and the cursor as its outputs.
 
 Rules:
-- Selecting the whole asset, or the cursor alone, runs a capture. Selecting some of its tables runs
-  only those (K4: one table's trouble stays its own): suspended ones are caught up, and the cursor
-  does not move, whether or not it is selected.
+- A capture is the whole source, whichever of its assets are selected: its tables and its cursor
+  move together. The run setting `only_tables` catches suspended tables up instead (K4: one table's
+  trouble stays its own), and the cursor does not move.
 - The command line and the schedule select the cursor alone: Dagster writes an event for each
   selected asset when a run begins, and looks up each of their inputs, so that a source of a
   thousand tables would pay for all of them when nothing is new. A table's materialization is logged
-  when the table changes, selected or not.
+  when the table changes, selected or not; the command line's definitions do not even have them.
 - Every output is optional: the run logs what it published and yields no output, so no event appears
   twice.
 - Only errors that an unchanged retry can overcome (`CdcError.retryable`) are retried, at most
@@ -24,7 +24,6 @@ Rules:
 # them as text.
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -97,22 +96,17 @@ def _step_description(config: PipelineConfig) -> str:
 @dataclass(frozen=True)
 class CaptureStep:
     """What the step of a source captures, and how its assets are called; fixed when the definitions
-    load.
-
-    `table_of` names the table of each asset; `keys` are those of all assets of the step.
-    """
+    load."""
 
     pipeline: PipelineConfig
     translator: CdcTranslator
-    table_of: Mapping[dg.AssetKey, str]
-    keys: AbstractSet[dg.AssetKey]
     capture: Capture | None
     observer_factory: ObserverFactory | None
     row_counter: RowCounter | None
     retry_wait_s: float
 
     def run(self, context: dg.AssetExecutionContext) -> None:
-        """Capture what the run of `context` selects, up to the bound of its run config."""
+        """Capture the source up to the bound of the run's settings."""
         pipeline, translator = self.pipeline, self.translator
         recorder = MaterializationRecorder(
             context, pipeline, translator=translator, row_counter=self.row_counter
@@ -134,7 +128,6 @@ class CaptureStep:
             observer=RelayObserver(*observers),
             capture=self.capture,
             retry_wait_s=self.retry_wait_s,
-            tables=_chosen_tables(context.selected_asset_keys, self.table_of, self.keys),
         )
 
 
@@ -158,10 +151,15 @@ def build_assets(
     observer_factory: ObserverFactory | None = None,
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
+    cursor_alone: bool = False,
 ) -> tuple[dg.AssetsDefinition, list[dg.AssetSpec]]:
-    """Return the asset whose `body` captures `pipeline`, and the specs of its upstream tables."""
-    cut = newest_cut(pipeline)
-    tables = known_tables(pipeline, cut)
+    """Return the asset whose `body` captures `pipeline`, and the specs of its upstream
+    tables.
+
+    With `cursor_alone` the asset captures the same, and its definition has no tables.
+    """
+    cut = None if cursor_alone else newest_cut(pipeline)
+    tables = {} if cursor_alone else known_tables(pipeline, cut)
     sources = [
         translator.source_table_spec(pipeline, table, cut)
         for table in sorted({source for of_it in tables.values() for source in of_it})
@@ -170,13 +168,10 @@ def build_assets(
         translator.table_spec(pipeline, table, cut, sources=of_it)
         for table, of_it in tables.items()
     ]
-    table_of = {spec.key: table for spec, table in zip(specs, tables, strict=True)}
     specs.append(translator.cursor_spec(pipeline, list(tables)))
     step = CaptureStep(
         pipeline=pipeline,
         translator=translator,
-        table_of=table_of,
-        keys={spec.key for spec in specs},
         capture=capture,
         observer_factory=observer_factory,
         row_counter=row_counter,
@@ -219,17 +214,6 @@ def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:
     return build_lake_cursors(pipeline).read()
 
 
-def _chosen_tables(
-    selected: AbstractSet[dg.AssetKey],
-    table_of: Mapping[dg.AssetKey, str],
-    everything: AbstractSet[dg.AssetKey],
-) -> list[str] | None:
-    """Return the selected tables of a table-only run; None for a capture of the source."""
-    if selected >= everything:
-        return None
-    return sorted(table_of[key] for key in selected if key in table_of) or None
-
-
 def _run(
     context: dg.AssetExecutionContext,
     config: PipelineConfig,
@@ -239,8 +223,8 @@ def _run(
     observer: RunObserver,
     capture: Capture | None,
     retry_wait_s: float,
-    tables: list[str] | None,
 ) -> None:
+    tables = run_config.only_tables or None
     listener = current_listener()
     listener.report = listener.error = None
     tag_process(context.instance, context.run)

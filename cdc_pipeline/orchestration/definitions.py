@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
@@ -52,16 +53,22 @@ _only_source: ContextVar[Loading | None] = ContextVar("cdc_only_source", default
 
 @dataclass
 class Loading:
-    """The source that `only_source` loads, and the translator that the project passed in."""
+    """The source that `only_source` loads, and the translator that the project passed in.
+
+    `built` holds what `build_definitions` made of the source: its cursor and the job that captures
+    it, whatever else the project defines.
+    """
 
     source: str
     translator: CdcTranslator | None = None
+    config: PipelineConfig | None = None
+    built: dg.Definitions | None = None
 
 
 @contextmanager
 def only_source(source: str) -> Iterator[Loading]:
-    """Make `build_definitions` load only this source inside the block, so mistakes in other files
-    do not matter."""
+    """Make `build_definitions` load only this source and its capture inside the block:
+    mistakes in other files do not matter, and a thousand tables cost nothing."""
     loading = Loading(source)
     token = _only_source.set(loading)
     try:
@@ -99,7 +106,7 @@ def build_definitions(
     loading = _only_source.get()
     if loading is not None:
         loading.translator = translator
-    found = []
+    found: list[dg.Definitions] = []
     for file in _config_files(Path(jobs_directory)):
         try:
             config = load_checked(file)
@@ -111,7 +118,14 @@ def build_definitions(
                 observer_factory=observer_factory,
                 row_counter=row_counter,
                 retry_wait_s=retry_wait_s,
+                cursor_alone=loading is not None,
             )
+            if loading is not None:
+                job = _capture_job(config, assets, translator=translator)
+                loading.config = config
+                loading.built = dg.Definitions(assets=[assets], jobs=[job])
+                found.append(loading.built)
+                continue
             found.append(_of_source(config, assets, upstream, translator=translator, load=load))
         except Exception as error:
             if loading is not None:
@@ -134,14 +148,7 @@ def _of_source(
 ) -> dg.Definitions:
     """Build assets, checks, jobs and schedules of one source."""
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [capture_assets, *upstream]
-    job = dg.define_asset_job(
-        translator.job_name(config.name),
-        selection=dg.AssetSelection.assets(capture_assets).without_checks(),
-        description=_job_description(config),
-        executor_def=dg.in_process_executor,
-        tags={SOURCE_TAG: config.name},
-    )
-    jobs: list[Any] = [job]
+    jobs: list[Any] = [_capture_job(config, capture_assets, translator=translator)]
     schedules = (
         []
         if config.schedule is None
@@ -172,6 +179,18 @@ def _of_source(
         asset_checks=build_checks(config, translator=translator),
         jobs=jobs,
         schedules=schedules,
+    )
+
+
+def _capture_job(
+    config: PipelineConfig, capture_assets: dg.AssetsDefinition, *, translator: CdcTranslator
+) -> UnresolvedAssetJobDefinition:
+    return dg.define_asset_job(
+        translator.job_name(config.name),
+        selection=dg.AssetSelection.assets(capture_assets).without_checks(),
+        description=_job_description(config),
+        executor_def=dg.in_process_executor,
+        tags={SOURCE_TAG: config.name},
     )
 
 

@@ -13,51 +13,52 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import Bound
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.orchestration.capture_asset import pool_name, step_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.definitions import build_definitions, only_source
+from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.observers import Listener, listening
 from cdc_pipeline.orchestration.run_config import run_config_of
-from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
+from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
 
 
 @dataclass(frozen=True)
 class LoadedSource:
-    """A source's job and the keys of its cursor and its Delta tables, as the project defines
-    them."""
+    """A source's job and the key of its cursor, as the project defines them."""
 
     source: str
     job: dg.JobDefinition
     cursor_key: dg.AssetKey
+    config: PipelineConfig
     translator: CdcTranslator = field(default_factory=CdcTranslator)
-    table_keys: Mapping[str, dg.AssetKey] = field(default_factory=dict)
 
-    def keys_of(self, tables: Sequence[str]) -> list[dg.AssetKey]:
-        """Return the asset keys of the named tables (``schema.table``).
+    def require_tables(self, tables: Sequence[str]) -> None:
+        """Check that the named tables (``schema.table``) are known.
 
         Raises:
-            ConfigError: a table is not known.
+            ConfigError: a table is not.
         """
-        unknown = [table for table in tables if table not in self.table_keys]
+        if not tables:
+            return
+        known = known_tables(self.config, newest_cut(self.config))
+        unknown = [table for table in tables if table not in known]
         if unknown:
             raise ConfigError(
                 f"{self.source} has no such table: {', '.join(unknown)}",
-                expected="one of: "
-                f"{', '.join(sorted(self.table_keys)) or 'no table is known before the first run'}",
+                expected=f"one of: {', '.join(known) or 'no table is known before the first run'}",
                 next_step="name tables as schema.table; `cdc-pipeline status` lists them",
             )
-        return [self.table_keys[table] for table in tables]
 
     def cursors(self, instance: dg.DagsterInstance) -> DagsterCursorStore:
         """Return the source's cursor store, for reading only."""
@@ -125,39 +126,24 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
     """
     with only_source(source) as loading:
         file = jobs_directory / "definitions.py"
-        definitions = (
-            _load_definitions(file) if file.is_file() else build_definitions(jobs_directory)
-        )
-    specs = list(definitions.resolve_all_asset_specs())
-    tables = {
-        str(spec.metadata["dagster/table_name"]): spec.key
-        for spec in specs
-        if spec.tags.get(SOURCE_TAG) == source and spec.tags.get(ROLE_TAG) == "table"
-    }
-    for spec in specs:
-        if spec.tags.get(SOURCE_TAG) == source and spec.tags.get(ROLE_TAG) == "cursor":
-            break
-    else:
+        if file.is_file():
+            _load_definitions(file)
+        else:
+            build_definitions(jobs_directory)
+    definitions, config = loading.built, loading.config
+    if definitions is None or config is None:
         raise ConfigError(
             f"there is no source {source!r} in {jobs_directory}",
             expected=f"a file {source}.yaml in this directory",
             next_step="`cdc-pipeline validate` lists the sources",
         )
     translator = loading.translator or CdcTranslator()
-    jobs = {
-        job.name: job
-        for job in definitions.resolve_all_job_defs()
-        if job.tags.get(SOURCE_TAG) == source
-    }
-    job = jobs.get(translator.job_name(source))
-    if job is None:
-        raise ConfigError(
-            f"the definitions in {jobs_directory} have no job that captures {source!r}",
-            expected=f"a job {translator.job_name(source)}",
-            got=", ".join(sorted(jobs)) or "no job of this source",
-        )
     return LoadedSource(
-        source=source, job=job, cursor_key=spec.key, translator=translator, table_keys=tables
+        source=source,
+        job=definitions.resolve_job_def(translator.job_name(source)),
+        cursor_key=translator.cursor_key(source),
+        config=config,
+        translator=translator,
     )
 
 
@@ -182,7 +168,7 @@ def execute_capture(
         log_level: lowest level that Dagster logs to the console.
         on_waiting: called with the ids of the runs that hold the source, or the holder of its lock.
     """
-    keys = loaded.keys_of(tables)
+    loaded.require_tables(tables)
     _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
     if alive and on_waiting is not None:
         on_waiting(alive)
@@ -193,10 +179,10 @@ def execute_capture(
         result = loaded.job.execute_in_process(
             instance=instance,
             # The cursor alone stands for the source (see `capture_asset`).
-            asset_selection=keys or [loaded.cursor_key],
+            asset_selection=[loaded.cursor_key],
             raise_on_error=False,
             run_config={
-                "ops": {step_name(loaded.source): {"config": run_config_of(bound)}},
+                "ops": {step_name(loaded.source): {"config": run_config_of(bound, tables)}},
                 "loggers": {"console": {"config": {"log_level": log_level}}},
             },
             tags={PROCESS_TAG: this_process()},

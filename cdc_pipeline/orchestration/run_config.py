@@ -2,10 +2,12 @@
 
 Rules:
 - Everything is optional: a run without settings does what the YAML file says.
-- The fields describe one bound (`pipeline.bounds`).
+- The fields describe one bound (`pipeline.bounds`), or name the tables to catch up.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import dagster as dg
 from pydantic import Field
@@ -75,6 +77,13 @@ class CaptureRunConfig(dg.Config):
             "YAML file's."
         ),
     )
+    only_tables: list[str] = Field(
+        default_factory=list,
+        description=(
+            "Catch up only these suspended tables, each as schema.table, and leave the cursor "
+            "where it is. Empty: capture the source."
+        ),
+    )
 
     def bound(self) -> Bound | None:
         """Return the run's own bound; None if the YAML file decides."""
@@ -90,8 +99,13 @@ class CaptureRunConfig(dg.Config):
         )
 
 
-def run_config_of(bound: Bound | None) -> dict[str, object]:
-    """Return the fields of `CaptureRunConfig` that express `bound`."""
+def run_config_of(bound: Bound | None, tables: Sequence[str] = ()) -> dict[str, object]:
+    """Return the fields of `CaptureRunConfig` that express `bound` and the tables to catch up."""
+    fields = _bound_fields(bound)
+    return fields | {"only_tables": list(tables)} if tables else fields
+
+
+def _bound_fields(bound: Bound | None) -> dict[str, object]:
     if isinstance(bound, PositionConfig):
         return {"bound_journal": bound.journal, "bound_offset": bound.offset}
     if isinstance(bound, TransactionsBoundConfig):

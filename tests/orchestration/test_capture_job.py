@@ -27,6 +27,7 @@ from cdc_pipeline.config.pipeline_config import (
     SecondsBoundConfig,
     TimeBoundConfig,
     TransactionsBoundConfig,
+    load_config,
 )
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.fault_points import listening
@@ -64,7 +65,12 @@ def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
         write_config(project.jobs, "shop", include=("shop.orders", "shop.*"))
     definitions = build_definitions(project.jobs, capture=capture, retry_wait_s=0)
     job = definitions.resolve_job_def("shop_capture")
-    return LoadedSource(source="shop", job=job, cursor_key=dg.AssetKey(CURSOR))
+    return LoadedSource(
+        source="shop",
+        job=job,
+        cursor_key=dg.AssetKey(CURSOR),
+        config=load_config(project.jobs / "shop.yaml"),
+    )
 
 
 def _events(instance: dg.DagsterInstance, run: CaptureRun) -> list[tuple[tuple[str, ...], int]]:
@@ -240,7 +246,13 @@ def test_row_counts_come_from_the_counter_that_is_given(
     )
     job = definitions.resolve_job_def("shop_capture")
     execute_capture(
-        LoadedSource(source="shop", job=job, cursor_key=dg.AssetKey(CURSOR)), instance=instance
+        LoadedSource(
+            source="shop",
+            job=job,
+            cursor_key=dg.AssetKey(CURSOR),
+            config=load_config(project.jobs / "shop.yaml"),
+        ),
+        instance=instance,
     )
     event = instance.get_latest_materialization_event(dg.AssetKey(ORDERS))
     assert event is not None

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.orchestration import (
     build_definitions,
     execute_capture,
@@ -37,7 +38,12 @@ def _load(project: Project, *cuts: Any, name: str = "shop") -> LoadedSource:
         write_config(project.jobs, name, include=("shop.orders", "shop.*"))
     definitions = build_definitions(project.jobs, capture=FakeCapture(list(cuts)), retry_wait_s=0)
     job = definitions.resolve_job_def(f"{name}_capture")
-    return LoadedSource(source=name, job=job, cursor_key=dg.AssetKey([name, "cursor"]))
+    return LoadedSource(
+        source=name,
+        job=job,
+        cursor_key=dg.AssetKey([name, "cursor"]),
+        config=load_config(project.jobs / f"{name}.yaml"),
+    )
 
 
 @pytest.fixture
@@ -63,7 +69,10 @@ def test_the_runs_of_the_cursor_and_of_each_table_s_newest_event_stay(
     capture = FakeCapture(CUTS)
     definitions = build_definitions(project.jobs, capture=capture, retry_wait_s=0)
     loaded = LoadedSource(
-        source="shop", job=definitions.resolve_job_def("shop_capture"), cursor_key=CURSOR
+        source="shop",
+        job=definitions.resolve_job_def("shop_capture"),
+        cursor_key=CURSOR,
+        config=load_config(project.jobs / "shop.yaml"),
     )
     run = execute_capture(loaded, instance=instance)
     assert (run.succeeded, capture.starts) == (True, [CUTS[2].cursor])

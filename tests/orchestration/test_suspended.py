@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError, MergeError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import is_retryable, note_of, suspension, way_out
@@ -45,35 +46,42 @@ def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
     job = build_definitions(project.jobs, capture=capture, retry_wait_s=0).resolve_job_def(
         "shop_capture"
     )
-    keys = {"shop.orders": ORDERS, "shop.items": ITEMS}
-    return LoadedSource(source="shop", job=job, cursor_key=CURSOR, table_keys=keys)
+    return LoadedSource(
+        source="shop",
+        job=job,
+        cursor_key=CURSOR,
+        config=load_config(project.jobs / "shop.yaml"),
+    )
 
 
 @pytest.mark.parametrize(
-    ("selection", "tables"),
-    [
-        (None, None),
-        ([ORDERS, ITEMS, CURSOR], None),
-        ([CURSOR], None),
-        ([ORDERS], ["shop.orders"]),
-        ([ORDERS, CURSOR], ["shop.orders"]),
-        ([ITEMS, ORDERS], ["shop.items", "shop.orders"]),
-    ],
+    "selection",
+    [None, [ORDERS, ITEMS, CURSOR], [CURSOR], [ORDERS], [ORDERS, CURSOR], [ITEMS, ORDERS]],
 )
-def test_k4_a_subset_reaches_the_capture(
-    project: Project,
-    instance: dg.DagsterInstance,
-    selection: list[dg.AssetKey] | None,
-    tables: list[str] | None,
+def test_a_capture_is_the_whole_source_whatever_is_selected(
+    project: Project, instance: dg.DagsterInstance, selection: list[dg.AssetKey] | None
 ) -> None:
     capture = FakeCapture([cut(batch=1, tables={"shop.orders": 1, "shop.items": 1})])
     result = _loaded(project, capture).job.execute_in_process(
         instance=instance, asset_selection=selection
     )
     assert result.success
-    assert capture.tables == [tables]
-    # The cursor's event is there whether the cursor was selected or not.
-    assert instance.get_latest_materialization_event(CURSOR) is not None
+    assert capture.tables == [None]
+    # All events are there, whatever was selected.
+    for key in (CURSOR, ORDERS, ITEMS):
+        assert instance.get_latest_materialization_event(key) is not None
+
+
+def test_k4_the_launchpad_names_the_tables_to_catch_up(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    capture = FakeCapture([cut(batch=1, tables={"shop.orders": 1, "shop.items": 1})])
+    result = _loaded(project, capture).job.execute_in_process(
+        instance=instance,
+        run_config={"ops": {"capture_shop": {"config": {"only_tables": ["shop.orders"]}}}},
+    )
+    assert result.success
+    assert capture.tables == [["shop.orders"]]
 
 
 def test_k4_tables_of_a_run_are_known_by_name(
