@@ -101,8 +101,9 @@ readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta
 	@$(BIN)/python -m tests.campaigns.readers
 
 .PHONY: docs
-docs: setup ## write docs/reference/types.md again from the table of column types
-	@$(BIN)/python -m tools.types_page
+docs: setup ## write the generated pages of docs/ again, and build the site into site/
+	@$(BIN)/python -m tools.pages
+	@$(BIN)/mkdocs build --strict --quiet
 
 .PHONY: fuzz
 fuzz: setup ## 20,000 damaged journals through the whole decode: an error or rows, nothing else

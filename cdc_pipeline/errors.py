@@ -9,13 +9,22 @@ Rules:
   table can.
 - Messages never contain secrets: no passwords, no connection strings, no row values of masked
   columns.
+- The docstring of each class says what it means in its first paragraph, then why it happens in one
+  that begins with ``Cause:``, and how to put it right in one that begins with ``Fix:``. The error
+  reference is made of them (`reference`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
 from cdc_pipeline.text.printable import printable_lines
+
+LABEL_WIDTH: Final = 10  # of the longest label, and two blanks
 
 
 class CdcError(Exception):
@@ -57,12 +66,20 @@ class CdcError(Exception):
         self.got = got
         self.next_step = next_step
 
+    @classmethod
+    def code(cls) -> str:
+        """Return the error's stable name in documents and the error reference:
+        ``missing-grant`` for `MissingGrantError`."""
+        words = cls.__name__.lstrip("_").removesuffix("Error")
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", words).lower()
+
     def as_dict(self) -> dict[str, object]:
         """Return the error as plain values, for ``--json`` and run metadata,
         without absent parts.
         """
         parts: dict[str, object | None] = {
             "error": type(self).__name__,
+            "code": self.code(),
             "what": self.what,
             "journal": self.journal,
             "offset": self.offset,
@@ -75,7 +92,9 @@ class CdcError(Exception):
         }
         return {name: value for name, value in parts.items() if value is not None}
 
-    def __str__(self) -> str:
+    def details(self) -> list[tuple[str, str]]:
+        """Return what follows the sentence, each part with its label: where, expected, got,
+        next."""
         where = []
         if self.journal is not None:
             at = self.journal if self.offset is None else f"{self.journal} at offset {self.offset}"
@@ -86,33 +105,122 @@ class CdcError(Exception):
             where.append(f"table {self.table}")
         if self.setting is not None:
             where.append(f"setting {self.setting}")
-        lines = [self.what + (f" ({', '.join(where)})" if where else "")]
-        if self.expected is not None:
-            lines.append(f"  expected: {self.expected}")
-        if self.got is not None:
-            lines.append(f"  got: {self.got}")
-        if self.next_step is not None:
-            lines.append(f"  next step: {self.next_step}")
+        parts = {
+            "where": ", ".join(where) or None,
+            "expected": self.expected,
+            "got": self.got,
+            "next": self.next_step,
+        }
+        return [(label, str(part)) for label, part in parts.items() if part is not None]
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        for label, part in self.details():
+            first, *more = part.split("\n")
+            lines.append(f"  {label:<{LABEL_WIDTH}}{first}")
+            lines += [f"  {'':<{LABEL_WIDTH}}{line}" for line in more]
         return printable_lines("\n".join(lines))  # also shown in logs and on Dagster's pages
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReference:
+    """What the error reference says about one class of errors.
+
+    Attributes:
+        code: as in ``--json``.
+        name: of the class, and its `parent`.
+        meaning, cause, fix: sentences; Markdown with single backticks for code.
+        retryable: whether the same run can succeed if it is started again.
+        needs_reload: whether only a load of the table helps.
+    """
+
+    code: str
+    name: str
+    parent: str
+    meaning: str
+    cause: str
+    fix: str
+    retryable: bool
+    needs_reload: bool
+
+
+def reference() -> list[ErrorReference]:
+    """Return the reference of every error that users can meet, sorted by code.
+
+    Classes of other modules are known once these are imported, and count if they state a cause:
+    the others never leave the package.
+    """
+    found = (_reference_of(one) for one in _below(CdcError))
+    return sorted((one for one in found if one.cause), key=lambda one: one.code)
+
+
+def _below(error: type[CdcError]) -> Iterator[type[CdcError]]:
+    for one in error.__subclasses__():
+        if one.__module__.startswith("cdc_pipeline.") and not one.__name__.startswith("_"):
+            yield one
+        yield from _below(one)
+
+
+def _reference_of(error: type[CdcError]) -> ErrorReference:
+    parts = {"cause": "", "fix": ""}
+    meaning, *rest = inspect.cleandoc(error.__doc__ or "").split("\n\n")
+    for paragraph in rest:
+        label, _, text = paragraph.partition(": ")
+        if label.lower() in parts:
+            parts[label.lower()] = " ".join(text.split())
+    return ErrorReference(
+        code=error.code(),
+        name=error.__name__,
+        parent=error.__base__.__name__ if error.__base__ is not None else "",
+        meaning=" ".join(meaning.split()),
+        retryable=error.retryable,
+        needs_reload=error.needs_reload,
+        **parts,
+    )
 
 
 # -- configuration and machine ---------------------------------------------------------------------
 
 
 class ConfigError(CdcError):
-    """The configuration is wrong. Exit code 2."""
+    """The configuration, or a name given on the command line, is wrong. The exit code is 2.
+
+    Cause: A setting, an option or an environment variable has a value that cannot be used.
+
+    Fix: Correct what `where` names; `cdc-pipeline validate` lists every mistake of the files.
+    """
 
 
 class NothingMatchedError(ConfigError):
-    """Table patterns that have never matched a table; the rest of the run has succeeded."""
+    """Patterns under `tables.include` have never matched a table; the rest of the run has
+    succeeded.
+
+    Cause: A name is misspelt, the account has no SELECT on the table, or the table does not exist
+    yet.
+
+    Fix: Correct the pattern or grant SELECT; set `tables.allow_empty: true` for a table that will
+    be created later.
+    """
 
 
 class RuntimeSetupError(CdcError):
-    """Java, Delta's jars or another part of the installation is missing or damaged."""
+    """Java, Delta's jars or another part of the installation is missing or damaged.
+
+    Cause: Java is not installed or too old, a download was interrupted, or the cache folder was
+    changed.
+
+    Fix: Do what `next` says; `cdc-pipeline doctor SOURCE` examines this machine.
+    """
 
 
 class LockError(CdcError):
-    """Another process holds the lock of this source: each source has one writer at a time (K16)."""
+    """Another process holds the lock of this source: each source has one writer at a time (K16).
+
+    Cause: Another run, load or verification of the source is at work, on this machine or another
+    one.
+
+    Fix: Wait until it has ended and run again; nothing was changed.
+    """
 
     retryable = True
 
@@ -121,64 +229,131 @@ class LockError(CdcError):
 
 
 class SourceError(CdcError):
-    """The server or the archive cannot serve what the run needs."""
+    """The server or the archive cannot serve what the run needs.
+
+    Cause: The server refused the login or a statement, or cannot give what was asked for.
+
+    Fix: `got` has the server's own words; do what `next` says, then run again.
+    """
 
 
 class ServerUnreachableError(SourceError):
-    """No connection, or the connection broke."""
+    """No connection to the server, or the connection broke.
+
+    Cause: The server is down, host or port are wrong, a firewall is between, or the network failed.
+
+    Fix: Check `source.host` and `source.port`, and that the server runs; then run again.
+    """
 
     retryable = True
 
 
 class InsecureLoginError(SourceError):
-    """The server requests the password in a form that would reveal it (K26). It was not sent."""
+    """The server requests the password in a form that would reveal it (K26). It was not sent.
+
+    Cause: The account's authentication method sends the password as it is, and the server's
+    identity is not verified.
+
+    Fix: Set `source.tls.mode: verify`, or give the account another authentication method.
+    """
 
 
 class TableReadError(SourceError):
-    """The server refused a SELECT of a table, or aborted it for a permanent reason."""
+    """The server refused a SELECT of a table, or aborted it for a permanent reason.
+
+    Cause: SELECT is not granted, the table is damaged, or a value cannot be read.
+
+    Fix: Grant SELECT, or repair what `got` names; then load again.
+    """
 
 
 class TableReadInterruptedError(TableReadError):
-    """A lock, a kill or a timeout aborted a SELECT of a table: the same read can succeed."""
+    """A lock, a kill or a timeout aborted a SELECT of a table: the same read can succeed.
+
+    Cause: Somebody killed the query, or it waited for a lock longer than the server permits.
+
+    Fix: Run again; a load continues where it was.
+    """
 
     retryable = True
 
 
 class TableChangedError(TableReadError):
-    """A DDL has changed the table since its schema was read. Read it again with the new schema."""
+    """A DDL has changed the table since its schema was read.
+
+    Cause: An ALTER TABLE ran while the table was being read.
+
+    Fix: Run again: the table is read with its new schema.
+    """
 
 
 class ServerSettingError(SourceError):
-    """A server variable has a value that capture cannot work with;
-    the next step contains the SQL statement that fixes it.
+    """A server variable has a value that capture cannot work with.
+
+    Cause: `log_bin` is off, `binlog_format` is not ROW, or another setting leaves out what is
+    needed.
+
+    Fix: Execute the SQL statement that `next` contains, and write the value into the server's
+    configuration file too.
     """
 
 
 class MissingGrantError(SourceError):
-    """The account lacks a privilege; the next step contains the GRANT statement."""
+    """The account lacks a privilege.
+
+    Cause: The GRANT was never executed, or for another host of the account.
+
+    Fix: Execute the GRANT statement that `next` contains, as an administrator.
+    """
 
 
 class JournalMissingError(SourceError):
-    """A journal that must be read does not exist: it was purged or deleted, or never existed."""
+    """A journal that must be read does not exist: it was purged or deleted, or never existed.
+
+    Cause: The server keeps its journals for a shorter time than passed since the last run, or a
+    journal was misspelt.
+
+    Fix: Read the journal from an archive (`source.archive_directory`), or load the tables again;
+    keep journals longer.
+    """
 
 
 class PositionError(SourceError):
-    """A position is not on an event boundary, or is past the end of its journal."""
+    """A position is not on an event boundary, or is past the end of its journal.
+
+    Cause: An offset, a GTID or a time was mistyped, or belongs to another server.
+
+    Fix: Take a position that `cdc-pipeline binlog` or SHOW BINLOG EVENTS lists.
+    """
 
 
 class ReplicaIdError(SourceError):
-    """Another reader of the server uses this pipeline's replica server id;
-    the server would disconnect one of the two.
+    """Another reader of the server uses this pipeline's replica server id; the server would
+    disconnect one of the two.
+
+    Cause: Two captures of one pipeline run at once, or another replica was given the same server
+    id.
+
+    Fix: Stop the other one, or set a `source.replica_server_id` that nobody else uses.
     """
 
 
 class SourceIdentityError(SourceError):
-    """The cursor was written for another server, or the server's journals were renumbered."""
+    """The cursor was written for another server, or the server's journals were renumbered.
+
+    Cause: `source.host` leads to another server, or the server was restored or its log reset.
+
+    Fix: Correct `source.host`; if the server was restored on purpose, do what `next` says.
+    """
 
 
 class ServerChangedError(SourceIdentityError):
-    """Another server answers at the cursor's address;
-    after enough such errors the address counts as moved (SPEC P5).
+    """Another server answers at the cursor's address; after enough such errors the address counts
+    as moved (SPEC P5).
+
+    Cause: A virtual IP or a name moved to another server, as in a failover.
+
+    Fix: Run again: the pipeline finds its place in the new server's log, or says what is missing.
     """
 
     retryable = True
@@ -188,48 +363,95 @@ class ServerChangedError(SourceIdentityError):
 
 
 class BinlogError(CdcError):
-    """The bytes of a journal violate the binlog format."""
+    """The bytes of a journal violate the binlog format.
+
+    Cause: The file is no journal, is damaged, or was written by a server that is not known yet.
+
+    Fix: `cdc-pipeline binlog FILE` shows how far it can be read; take another copy of the journal.
+    """
 
 
 class DamagedJournalError(BinlogError):
-    """A wrong checksum, an impossible length or a wrong magic number."""
+    """A wrong checksum, an impossible length or a wrong magic number.
+
+    Cause: A disk or a copy has changed bytes of the journal.
+
+    Fix: Take another copy, from a replica or a backup; everything before the place was applied.
+    """
 
 
 class TruncatedJournalError(DamagedJournalError):
-    """The journal ends in the middle of an event."""
+    """The journal ends in the middle of an event.
+
+    Cause: The file was copied while the server wrote it, or the copy was interrupted.
+
+    Fix: Copy the whole file; everything before the place was applied.
+    """
 
 
 class SizeLimitError(BinlogError):
-    """A server or a journal announces a size above the limit of a setting,
-    which the error names (K25).
+    """A server or a journal announces a size above the limit of a setting, which the error names
+    (K25).
+
+    Cause: A transaction is larger than the limit, or the bytes are damaged.
+
+    Fix: If the size is right, raise the setting that `where` names.
     """
 
 
 class UnknownEventError(BinlogError):
-    """An event of unknown type that is not marked as ignorable."""
+    """An event of unknown type that is not marked as ignorable.
+
+    Cause: A newer server wrote an event that this version does not know.
+
+    Fix: Install a newer version of cdc_pipeline; everything before the event was applied.
+    """
 
 
 class UnknownColumnTypeError(BinlogError):
-    """An unknown column type code."""
+    """An unknown column type code.
+
+    Cause: A newer server has a column type that this version does not know.
+
+    Fix: Leave the column or the table out (`tables.exclude`), or install a newer version.
+    """
 
 
 class UnsupportedEventError(BinlogError):
-    """An event of known type that cannot be applied; the next step says how to continue."""
+    """An event of known type that cannot be applied.
+
+    Cause: A server setting makes the log hold less than whole rows, or statements instead of rows.
+
+    Fix: Change the server's setting as `next` says, then continue as it says.
+    """
 
 
 class IncompleteRowsError(UnsupportedEventError):
-    """Rows of a table lack values that are needed to apply them,
-    such as an insert without the columns that took their default.
+    """Rows of a table lack values that are needed to apply them, such as an insert without the
+    columns that took their default.
+
+    Cause: `binlog_row_image` is not FULL.
+
+    Fix: SET GLOBAL binlog_row_image = 'FULL', then load the table again.
     """
 
 
 class TableIdNotFoundError(BinlogError):
-    """Rows whose transaction contains no table map for them (SPEC C3)."""
+    """Rows whose transaction contains no table map for them (SPEC C3).
+
+    Cause: The journal is damaged, or the start is in the middle of a transaction.
+
+    Fix: Start at a transaction's beginning; take another copy of the journal.
+    """
 
 
 class UnrepresentableValueError(BinlogError):
-    """A column value that its Delta type cannot hold (a zero date,
-    bytes that are not text in the column's charset).
+    """A column value that its Delta type cannot hold (a zero date, bytes that are not text in the
+    column's charset).
+
+    Cause: MySQL permits values that Delta does not, and the row policy is `fail`.
+
+    Fix: Set `sink.on_invalid_value` or `sink.zero_dates` to `rescue`, then run again.
     """
 
 
@@ -237,65 +459,135 @@ class UnrepresentableValueError(BinlogError):
 
 
 class StoreError(CdcError):
-    """An invalid request to the ring store."""
+    """The event store between reader and drain was used wrongly, or cannot work.
+
+    Cause: Its directory cannot be used, or the program has a defect.
+
+    Fix: Check `store.directory`; run again. If it comes again, report it.
+    """
 
 
 class RingSizeError(StoreError):
-    """The ring's size is not a power of two (SPEC S1)."""
+    """The ring's size is not a power of two (SPEC S1).
+
+    Cause: `store.ring_events` has another value.
+
+    Fix: Set it to a power of two, such as 65536.
+    """
 
 
 class EventListTooLargeError(StoreError):
-    """A list with more events than the ring can hold (SPEC S4)."""
+    """A list with more events than the ring can hold (SPEC S4).
+
+    Cause: The program has a defect: lists are divided before they are put.
+
+    Fix: Raise `store.ring_events`, and report it.
+    """
 
 
 class AckPositionError(StoreError):
-    """No event that was got and is not yet acked is at the given position (SPEC S9)."""
+    """No event that was got and is not yet acked is at the given position (SPEC S9).
+
+    Cause: The program has a defect.
+
+    Fix: Run again: the run continues at the last cut. Report it.
+    """
 
 
 class StoreDamagedError(StoreError):
-    """A store reads back something other than what it wrote to its files."""
+    """A store reads back something other than what it wrote to its files.
+
+    Cause: The disk of `store.directory` is failing, or another program wrote there.
+
+    Fix: Name another disk in `store.directory` and run again; nothing is lost.
+    """
 
 
 class StoreClosedError(StoreError):
-    """The store was stopped while a put or a get waited."""
+    """The store was stopped while a put or a get waited.
+
+    Cause: The run is ending because of another error.
+
+    Fix: See that other error.
+    """
 
 
 # -- transaction, schema ---------------------------------------------------------------------------
 
 
 class TransactionError(CdcError):
-    """The order of events in a transaction contradicts the protocol."""
+    """The order of events in a transaction contradicts the protocol.
+
+    Cause: The journal is damaged, or the start is in the middle of a transaction.
+
+    Fix: Start at a transaction's beginning; take another copy of the journal.
+    """
 
 
 class UnknownXaError(TransactionError):
-    """XA COMMIT of a transaction whose rows were not read:
-    it was prepared before the start (K8).
+    """XA COMMIT of a transaction whose rows were not read: it was prepared before the start (K8).
+
+    Cause: The transaction was prepared before the position that the pipeline started at.
+
+    Fix: Start earlier, load its tables again, or accept its loss by name (`accept.unknown_xa`).
     """
 
 
 class SchemaError(CdcError):
-    """A table's columns contradict what is known about them."""
+    """A table's columns contradict what is known about them.
+
+    Cause: A DDL was not seen, or the table is not what it was.
+
+    Fix: Do what `next` says; a load of the table always helps.
+    """
 
 
 class MetadataMissingError(SchemaError):
-    """The table map carries no full metadata (binlog_row_metadata below FULL)."""
+    """The table map carries no full metadata (`binlog_row_metadata` below FULL).
+
+    Cause: The server's default is MINIMAL, and the columns at that place of the log are not known.
+
+    Fix: SET PERSIST binlog_row_metadata = 'FULL' (MariaDB: SET GLOBAL), then load the table.
+    """
 
 
 class UnsupportedDdlError(SchemaError):
-    """A DDL of a captured table whose effect cannot be applied yet."""
+    """A DDL of a captured table whose effect cannot be applied.
+
+    Cause: The log does not show what it did to existing rows, or its policy is `stop`.
+
+    Fix: Load the table again, or choose another policy under `schema_changes`.
+    """
 
 
 class FeatureNotAllowedError(SchemaError):
-    """A table needs a Delta feature that sink.reader_features does not allow."""
+    """A table needs a Delta feature that `sink.reader_features` does not allow.
+
+    Cause: A column type or a change of the table needs it.
+
+    Fix: Add the feature to `sink.reader_features`, or exclude the column.
+    """
 
 
 class KeylessTableError(SchemaError):
-    """A captured table without a key in a mode that needs one."""
+    """A captured table without a key in a mode that needs one.
+
+    Cause: The table has neither a primary key nor a unique key without NULL, and the rule says
+    `keyless: stop` or keeps a mode with a key.
+
+    Fix: Add a primary key, name one with `key` in a rule, choose `keyless: changelog`, or exclude
+    the table.
+    """
 
 
 class OverlapUndecidedError(SchemaError):
     """A target that keeps every change would keep changes twice that may have been applied before a
     switch (K7).
+
+    Cause: After a switch of servers without GTIDs the logs share transactions that cannot be told
+    apart.
+
+    Fix: Accept them by name (`accept.overlap`), or load the table again.
 
     Attributes:
         targets: names of those targets.
@@ -309,6 +601,10 @@ class OverlapUndecidedError(SchemaError):
 class ContentUnknownError(SchemaError):
     """A table has taken a captured name by RENAME, and the pipeline does not have its rows in the
     form that the target of that name needs (K28).
+
+    Cause: Tables were exchanged by RENAME TABLE, and the new one was not captured.
+
+    Fix: Load the table: `cdc-pipeline snapshot SOURCE --table NAME`.
 
     Attributes:
         targets: names of the targets that still hold the rows of the previous table.
@@ -325,82 +621,161 @@ class ContentUnknownError(SchemaError):
 
 
 class SinkError(CdcError):
-    """The lake cannot take the changes of the run."""
+    """The lake cannot take the changes of the run.
+
+    Cause: Its folder or bucket cannot be used, or its tables are not as they were left.
+
+    Fix: Do what `next` says; the changes are read again by the next run.
+    """
 
 
 class LakeUnreachableError(SinkError):
-    """The lake's object store does not answer, or answers wrongly."""
+    """The lake's object store does not answer, or answers wrongly.
+
+    Cause: The address, the region or the credentials are wrong, or the network failed.
+
+    Fix: Check `sink.lake_path` and `sink.storage`; then run again.
+    """
 
     retryable = True
 
 
 class StagingError(SinkError):
-    """A staged file is missing or its checksum is wrong."""
+    """A staged file is missing or its checksum is wrong.
+
+    Cause: Files below `_cdc` were deleted or changed, or the disk fails.
+
+    Fix: Restore them, or rebuild the cursor as `next` says.
+    """
 
 
 class MergeError(SinkError):
-    """Spark or Delta failed while a batch was applied."""
+    """Spark or Delta failed while a batch was applied.
+
+    Cause: An executor was lost, memory ran out, or a file could not be written.
+
+    Fix: Run again: the recorded batch is finished. See Spark's log if it fails again.
+    """
 
     retryable = True
 
 
 class LakeFullError(MergeError):
-    """A disk is full or refuses writes."""
+    """A disk is full or refuses writes.
+
+    Cause: The lake's disk has no free space or no free inodes, or a quota is reached.
+
+    Fix: Free space and run again; `cdc-pipeline maintain SOURCE` removes old files.
+    """
 
 
 class LakeDiskError(SinkError):
-    """A disk fails at one file; it may not the next time."""
+    """A disk fails at one file; it may not the next time.
+
+    Cause: An input or output error of the disk.
+
+    Fix: Examine the disk, then run again.
+    """
 
     retryable = True
 
 
 class TargetRefusedError(MergeError):
-    """Spark or Delta refuses the changes of a batch to one table, and would refuse them again."""
+    """Spark or Delta refuses the changes of a batch to one table, and would refuse them again.
+
+    Cause: The table in the lake was changed by others, or a rule does not fit its columns.
+
+    Fix: Correct the rule, or load the table again.
+    """
 
     retryable = False
 
 
 class ConcurrentWriterError(MergeError):
-    """Another writer keeps committing to a target's Delta table."""
+    """Another writer keeps committing to a target's Delta table.
+
+    Cause: Another job writes or optimizes the table all the time.
+
+    Fix: Stop the other writer; only the pipeline may write its tables.
+    """
 
 
 class LakeStateError(SinkError):
-    """The lake's recorded state contradicts its tables, which were restored,
-    replaced or written by others (K3).
+    """The lake's recorded state contradicts its tables, which were restored, replaced or written by
+    others (K3).
+
+    Cause: Files of the lake were restored from a backup, deleted, or written by another program.
+
+    Fix: Do what `next` says: it keeps what can be kept.
     """
 
 
 class CatalogError(SinkError):
-    """The session's catalog refuses a table (sink.catalog)."""
+    """The session's catalog refuses a table (`sink.catalog`).
+
+    Cause: The catalog does not answer, or the account may not create tables in it.
+
+    Fix: Check the catalog and its permissions, then run again.
+    """
 
     retryable = True
 
 
 class CatalogNameError(CatalogError):
-    """The catalog already has another table under the name to register."""
+    """The catalog already has another table under the name to register.
+
+    Cause: Another program registered it, or two targets have one name there.
+
+    Fix: Drop the other table, or choose another name under `sink.catalog`.
+    """
 
     retryable = False
 
 
 class CutNotFoundError(SinkError):
-    """The lake has no cut that matches the request; the error names the range of cuts."""
+    """The lake has no cut that matches the request.
+
+    Cause: The number, the position or the time is outside of what the lake has kept.
+
+    Fix: Choose one that `cdc-pipeline cuts list SOURCE` shows.
+    """
 
 
 class TableNotInCutError(SinkError):
-    """A table cannot be read as of a cut:
-    it is not in the cut, is suspended in it (K4), or its version was removed (K15).
+    """A table cannot be read as of a cut: it is not in the cut, is suspended in it (K4), or its
+    version was removed (K15).
+
+    Cause: The cut is older than the table, or older than `sink.cut_retention`.
+
+    Fix: Choose a later cut; `cdc-pipeline cuts show SOURCE CUT` lists its tables.
     """
 
 
 class TargetSuspendedError(SinkError):
-    """Some targets are suspended while the others went on (K4). Names each one, its cause and how
-    to resume it. Retryable if another run can resume all of them.
+    """Some targets are suspended while the others went on (K4). Retryable if another run can resume
+    all of them.
+
+    Cause: A table met something that cannot be applied to it with certainty.
+
+    Fix: Each table is listed with its cause and how to resume it; `cdc-pipeline status` shows them
+    too.
     """
 
 
 class LoadError(CdcError):
-    """Tables cannot be loaded, or not by the load in progress (K17)."""
+    """Tables cannot be loaded, or not by the load in progress (K17).
+
+    Cause: Another load of the table is unfinished, or what it needs is gone.
+
+    Fix: Continue it or start again, as `next` says.
+    """
 
 
 class CursorError(CdcError):
-    """The cursor cannot be read, or contradicts the last cut (K3)."""
+    """The cursor cannot be read, or contradicts the last cut (K3).
+
+    Cause: Dagster's home was lost or restored, or another one is used.
+
+    Fix: Set DAGSTER_HOME to the pipeline's own, or rebuild the cursor: `cdc-pipeline cursor rebuild
+    SOURCE`.
+    """

@@ -12,7 +12,7 @@ import pytest
 from tests.servers import Flavor, Server, crashes
 from tests.servers.crashes import watched
 
-pytest_plugins = ("tests.support.captures", "tests.support.project")
+pytest_plugins = ("tests.support.captures", "tests.support.project", "tests.support.told")
 
 
 def pytest_configure(config: pytest.Config) -> None:

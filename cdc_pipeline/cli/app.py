@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -51,6 +52,16 @@ class _LazyGroup(click.Group):
         command = importlib.import_module(f"cdc_pipeline.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            close = get_close_matches(name, COMMANDS, n=1)
+            meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(COMMANDS)}"
+            ctx.fail(f"no such command {name!r}; {meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import LABEL_WIDTH, CdcError
 from cdc_pipeline.text.printable import printable, printable_lines
 from cdc_pipeline.text.server_messages import said_by
 
@@ -166,21 +167,50 @@ def error_document(error: BaseException) -> dict[str, object]:
 
 
 def show_error(error: BaseException, *, as_json: bool) -> None:
-    """Print an error on standard error, or as the JSON document; in a panel only if its lines fit
-    unbroken."""
+    """Print an error on standard error, or as the JSON document.
+
+    First the sentence that says what happened, then a line each for where, expected, got and what
+    to do next. On a terminal longer lines are folded at its width, but never inside of a command.
+    """
     if as_json:
         emit_json(error_document(error))
         return
-    from rich.panel import Panel
-    from rich.text import Text
+    console = notes()
+    width = console.width if console.is_terminal else None
+    sentence = error.what if isinstance(error, CdcError) else said_by(error)
+    first, *more = folded(f"Error: {sentence}", width=width)
+    head = ("Error:", "bold red")
+    console.print(styled(head, first.removeprefix("Error:")), soft_wrap=True)
+    for line in more:
+        console.print(styled(line), soft_wrap=True)
+    for label, part in error.details() if isinstance(error, CdcError) else ():
+        indent = 2 + LABEL_WIDTH
+        first, *more = folded(part, width=None if width is None else width - indent)
+        style = "cyan" if label == "next" else ""
+        console.print(
+            styled("  ", (f"{label:<{LABEL_WIDTH}}", "dim"), (first, style)), soft_wrap=True
+        )
+        for line in more:
+            console.print(styled(" " * indent, (line, style)), soft_wrap=True)
 
-    text = printable_lines(str(error) if isinstance(error, CdcError) else said_by(error))
-    console, name = notes(), type(error).__name__
-    if max(map(len, text.splitlines())) <= console.width - 4:
-        console.print(Panel(Text(text), title=name, title_align="left", border_style="red"))
-    else:
-        console.print(f"{name}:", style="bold red")
-        console.print(Text(text), soft_wrap=True)
+
+def folded(text: str, *, width: int | None) -> list[str]:
+    """Return the lines of a text, folded between words to `width`; what stands in backticks stays
+    on one line, so that it can be copied."""
+    lines: list[str] = []
+    for whole in printable_lines(text).splitlines() or [""]:
+        if width is None or len(whole) <= width:
+            lines.append(whole)
+            continue
+        line = re.match(" *", whole)[0]  # type: ignore[index]
+        indent = line and line + "  "
+        for word in re.findall(r"`[^`]*`\S*|\S+", whole):
+            if line.strip() and len(line) + 1 + len(word) > width:
+                lines.append(line)
+                line = indent
+            line = f"{line} {word}" if line.strip() else line + word
+        lines.append(line)
+    return lines
 
 
 @contextmanager

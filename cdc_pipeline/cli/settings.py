@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +36,9 @@ class Settings:
         Raises:
             ConfigError: there is no jobs directory.
         """
+        return [file.stem for file in self._files()]
+
+    def _files(self) -> list[Path]:
         from cdc_pipeline.config.pipeline_config import list_config_files
 
         if not self.jobs_directory.is_dir():
@@ -44,7 +48,7 @@ class Settings:
                 next_step="start in the project's folder, or name the directory with --jobs or "
                 "CDC_PIPELINE_JOBS",
             )
-        return [file.stem for file in list_config_files(self.jobs_directory)]
+        return list_config_files(self.jobs_directory)
 
     def file_of(self, source: str) -> Path:
         """Return the configuration file of `source`.
@@ -52,16 +56,29 @@ class Settings:
         Raises:
             ConfigError: there is no such file.
         """
-        names = self.source_names()
-        if source not in names:
+        files = {file.stem: file for file in self._files()}
+        if not files:
+            raise self.no_source_yet(source)
+        if source not in files:
+            close = get_close_matches(source, files, n=1)
+            wanted = f"did you mean {close[0]}? Name it" if close else "name an existing source"
             raise ConfigError(
                 f"there is no source {source!r} in {self.jobs_directory}",
-                expected=f"one of: {', '.join(names)}"
-                if names
-                else "a YAML file in this directory, which has none yet",
-                next_step=f"name an existing source, or write {self.jobs_directory / source}.yaml",
+                expected=f"one of: {', '.join(files)}",
+                got=source,
+                next_step=f"{wanted}, or write {self.jobs_directory / source}.yaml",
             )
-        return self.jobs_directory / f"{source}.yaml"
+        return files[source]
+
+    def no_source_yet(self, source: str = "NAME") -> ConfigError:
+        """Return the error for a jobs directory without a configuration file."""
+        return ConfigError(
+            f"no pipeline is configured in {self.jobs_directory} yet",
+            expected="one YAML file for each source",
+            got="no file that ends in .yaml or .yml",
+            next_step=f"write {self.jobs_directory / source}.yaml as README.md shows it, or name "
+            "another directory with --jobs or CDC_PIPELINE_JOBS",
+        )
 
     def config_of(self, source: str) -> PipelineConfig:
         """Return the configuration of `source`.
@@ -88,6 +105,27 @@ def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+class Quantity(click.ParamType):  # type: ignore[type-arg]
+    """A size or a duration, as the configuration takes them."""
+
+    name = "quantity"
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        from cdc_pipeline.config.units import duration_s, size_bytes
+
+        try:
+            return (
+                size_bytes(value) if self._unit == "bytes" else duration_s(value, unit=self._unit)
+            )
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command: add the options for where a run stops, and pass their meaning as
     `bound`."""
@@ -112,15 +150,15 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--until-bytes",
-        type=int,
-        metavar="N",
-        help="Stop at the first transaction end after this many bytes.",
+        type=Quantity("bytes"),
+        metavar="SIZE",
+        help="Stop at the first transaction end after this many bytes, or such as 512k or 1 GiB.",
     )
     @click.option(
         "--until-seconds",
-        type=float,
-        metavar="S",
-        help="Stop at the first transaction end after this much time.",
+        type=Quantity("s"),
+        metavar="TIME",
+        help="Stop at the first transaction end after this many seconds, or such as 5m or 2 h.",
     )
     @functools.wraps(function)
     def wrapped(
@@ -148,7 +186,8 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
             )
         except ConfigError as error:
             raise click.UsageError(
-                f"the --until options are {error.got}; expected: {error.expected}"
+                f"the --until options do not go together: got {error.got}; expected "
+                f"{error.expected}"
             ) from None
         return function(*args, bound=bound, **kwargs)
 

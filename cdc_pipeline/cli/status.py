@@ -48,7 +48,10 @@ def command(settings: Settings, *, source: str | None, with_cursor: bool) -> Non
     cursor contradicts them; 2 wrong usage or configuration.
     """
     found: dict[str, SourceStatus | CdcError] = {}
-    for name in [source] if source is not None else settings.source_names():
+    names = [source] if source is not None else settings.source_names()
+    if not names:
+        raise settings.no_source_yet()
+    for name in names:
         try:
             found[name] = _status(settings, name, with_cursor=with_cursor)
         except CdcError as error:

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, notes, results, styled
+from cdc_pipeline.cli.output import count_of, emit_json, results, styled
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.cli.source_access import check_dagster
-from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, load_config
+from cdc_pipeline.config.pipeline_config import (
+    ConfigMistakes,
+    Mistake,
+    load_config,
+    located_in,
+    written_schedules,
+)
 from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.errors import CdcError
 
@@ -31,10 +37,13 @@ def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
     targets that are already known are compared with those of all other files: only one source may
     write a table of a lake.
     """
-    found = {source: _mistakes(settings, source) for source in (sources or settings.source_names())}
+    names = sources or settings.source_names()
+    if not names:
+        raise settings.no_source_yet()
+    found = {source: _mistakes(settings, source) for source in names}
     for source, mistakes in _shared_targets(settings).items():
         if not found.get(source, True):
-            found[source] = mistakes
+            found[source] = located_in(settings.file_of(source), mistakes)
     if settings.as_json:
         emit_json(
             {source: _document(settings, source, mistakes) for source, mistakes in found.items()}
@@ -47,24 +56,30 @@ def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
 
 def _mistakes(settings: Settings, source: str) -> list[Mistake]:
     file = settings.file_of(source)
+    mistakes: list[Mistake] = []
     try:
-        config = load_config(file)
-        if not all(
-            is_plain_cron(section.cron or "0 0 * * *") and is_plain_zone(section.timezone)
-            for section in (config.schedule, config.maintenance)
-            if section is not None
-        ):
-            # Imported late: only Dagster knows every schedule that it accepts.
-            check_dagster(
-                f"{file} has a schedule that only Dagster can check",
-                otherwise="write it as five plain fields, such as 0 * * * *, in the zone UTC",
-            )
-            from cdc_pipeline.orchestration.definitions import load_checked
-
-            load_checked(file)
+from cdc_pipeline.cli.source_access import check_dagster
+        load_config(file)
+        schedules = written_schedules(file)
     except ConfigMistakes as error:
-        return error.mistakes
-    return []
+        mistakes = error.mistakes
+        schedules = written_schedules(file) if file.is_file() else {}
+    if not all(
+        is_plain_cron(value) if path.endswith("cron") else is_plain_zone(value)
+        for path, value in schedules.items()
+    ):
+        # Imported late: only Dagster knows every schedule that it accepts.
+        check_dagster(
+            f"{file} has a schedule that only Dagster can check",
+            otherwise="write it as five plain fields, such as 0 * * * *, in the zone UTC",
+        )
+        from cdc_pipeline.orchestration.definitions import load_checked
+
+        try:
+            load_checked(file)
+        except ConfigMistakes as error:
+            return error.mistakes
+    return mistakes
 
 
 def _shared_targets(settings: Settings) -> dict[str, list[Mistake]]:
@@ -123,6 +138,4 @@ def _show(settings: Settings, found: dict[str, list[Mistake]]) -> None:
             styled(("✗", "red"), f" {file}: {count_of(len(mistakes), 'mistake')}"), soft_wrap=True
         )
         for mistake in mistakes:
-            out.print(f"    {mistake.path}: {mistake.message}", markup=False, soft_wrap=True)
-    if not found:
-        notes().print(f"no YAML file in {settings.jobs_directory} yet")
+            out.print(f"    {mistake}", markup=False, soft_wrap=True)

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import os
 import re
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import (
     AwareDatetime,
-    BaseModel,
     Field,
     SecretStr,
     ValidationError,
@@ -27,6 +24,14 @@ from pydantic import (
     model_validator,
 )
 
+from cdc_pipeline.config.mistakes import (
+    WHOLE_FILE,
+    located,
+    wrong_settings,
+    yaml_mistakes,
+)
+from cdc_pipeline.config.mistakes import ConfigMistakes as ConfigMistakes
+from cdc_pipeline.config.mistakes import Mistake as Mistake
 from cdc_pipeline.config.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
 from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
 from cdc_pipeline.config.sink_config import READER_PRESETS as READER_PRESETS
@@ -37,8 +42,10 @@ from cdc_pipeline.config.sink_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.snapshot_config import SnapshotConfig as SnapshotConfig
 from cdc_pipeline.config.storage_config import LakeUri, check_lake_path
 from cdc_pipeline.config.target_config import Section, TargetRule, checked_patterns
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.config.units import Bytes, Seconds
+from cdc_pipeline.config.yaml_text import read_yaml
 
+CONFIG_SUFFIXES: Final = (".yaml", ".yml")
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")  # it becomes a folder's name, with suffixes
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -55,6 +62,11 @@ class TlsConfig(Section):
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _off(cls, value: object) -> object:
+        return "off" if value is False else value  # YAML reads off without quotes as false
 
     @model_validator(mode="after")
     def _authority(self) -> TlsConfig:
@@ -107,7 +119,7 @@ class TimeBoundConfig(Section):
 class BytesBoundConfig(Section):
     """Stop at the end of the transaction with which this many bytes of the log were read."""
 
-    bytes: int = Field(ge=1)
+    bytes: Bytes = Field(ge=1)
 
 
 # The largest max_allowed_packet, with room for headers: no server sends more at once.
@@ -118,7 +130,7 @@ UNPACKED_BYTES_MAX: Final = 4 << 30
 class SecondsBoundConfig(Section):
     """Stop at the first end of a transaction after reading for this long."""
 
-    seconds: float = Field(gt=0)
+    seconds: Seconds = Field(gt=0)
 
 
 Start = Literal["earliest", "latest"] | PositionConfig | TimeConfig | GtidConfig
@@ -167,13 +179,13 @@ class LiveSourceConfig(Section):
     flavor: Literal["auto", "mysql", "mariadb"] = "auto"
     tls: TlsConfig = TlsConfig(mode="preferred")
     replica_server_id: int | None = Field(default=None, ge=1, le=2**32 - 1)
-    connect_timeout_s: float = Field(default=10, gt=0)
-    read_timeout_s: float = Field(default=60, gt=0)
-    row_timeout_s: float = Field(default=6 * 3600, gt=0)
-    packet_bytes_max: int = Field(default=PACKET_BYTES_MAX, ge=1 << 24, le=1 << 31)
-    unpacked_bytes_max: int = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
+    connect_timeout_s: Seconds = Field(default=10, gt=0)
+    read_timeout_s: Seconds = Field(default=60, gt=0)
+    row_timeout_s: Seconds = Field(default=6 * 3600, gt=0)
+    packet_bytes_max: Bytes = Field(default=PACKET_BYTES_MAX, ge=1 << 24, le=1 << 31)
+    unpacked_bytes_max: Bytes = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
     standby: StandbyConfig | None = None
-    fallback_interval_s: float = Field(default=60, ge=0)
+    fallback_interval_s: Seconds = Field(default=60, ge=0)
     dump_errors_max: int = Field(default=2, ge=0)
     archive_directory: Path | None = None
 
@@ -186,7 +198,7 @@ class ArchiveSourceConfig(Section):
 
     kind: Literal["archive"]
     directory: Path
-    unpacked_bytes_max: int = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
+    unpacked_bytes_max: Bytes = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
 
 
 class AcceptConfig(Section):
@@ -242,9 +254,9 @@ class StoreConfig(Section):
     kind: Literal["memory", "file", "mixed"] = "mixed"
     ring_events: int = Field(default=65536, ge=2)
     batch_mode: Literal["memsize", "itemsize"] = "memsize"
-    memory_unit_bytes: int = Field(default=1024, ge=1)
+    memory_unit_bytes: Bytes = Field(default=1024, ge=1)
     directory: Path | None = None
-    disk_bytes_max: int = Field(default=16 << 30, ge=64 << 20)
+    disk_bytes_max: Bytes = Field(default=16 << 30, ge=64 << 20)
 
     @field_validator("ring_events")
     @classmethod
@@ -262,11 +274,11 @@ class BatchConfig(Section):
     `executors_bytes_min` of the log to read.
     """
 
-    get_bytes: int = Field(default=16 << 20, ge=1)
-    merge_staged_bytes: int = Field(default=256 << 20, ge=1)
+    get_bytes: Bytes = Field(default=16 << 20, ge=1)
+    merge_staged_bytes: Bytes = Field(default=256 << 20, ge=1)
     merge_rows: int = Field(default=5_000_000, ge=1)
     decode: Literal["auto", "driver", "executors"] = "auto"
-    executors_bytes_min: int = Field(default=4 << 30, ge=0)
+    executors_bytes_min: Bytes = Field(default=4 << 30, ge=0)
 
 
 class ScheduleConfig(Section):
@@ -319,27 +331,6 @@ class PipelineConfig(Section):
         return self
 
 
-class Mistake(Section):
-    """One mistake in a file: where, what, and the right form."""
-
-    path: str
-    message: str
-
-
-class ConfigMistakes(ConfigError):
-    """A configuration file with one or more mistakes."""
-
-    def __init__(self, file: Path, mistakes: list[Mistake]) -> None:
-        listing = "\n".join(f"  {m.path}: {m.message}" for m in mistakes)
-        count = f"{len(mistakes)} mistake" + ("s" if len(mistakes) != 1 else "")
-        super().__init__(
-            f"{count} in {file}:\n{listing}",
-            next_step=f"correct the file and run `cdc-pipeline validate {file.stem}`",
-        )
-        self.file = file
-        self.mistakes = mistakes
-
-
 def load_config(file: str | Path) -> PipelineConfig:
     """Return the configuration in `file`, whose stem is the source's name.
 
@@ -351,46 +342,101 @@ def load_config(file: str | Path) -> PipelineConfig:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigMistakes(
-            file, [Mistake(path="(file)", message=f"cannot be read: {error.strerror}")]
+            file, [Mistake(path=WHOLE_FILE, message=f"cannot be read: {error.strerror}")]
         ) from None
     except UnicodeDecodeError:
-        raise ConfigMistakes(file, [Mistake(path="(file)", message="is not UTF-8 text")]) from None
-    try:
-        document = _Loader(text).get_single_data()
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "(file)"
-        problem = getattr(error, "problem", None) or "not valid YAML"
         raise ConfigMistakes(
-            file, [Mistake(path=at, message=f"not valid YAML: {problem}")]
+            file, [Mistake(path=WHOLE_FILE, message="is not UTF-8 text: save it as UTF-8")]
         ) from None
+    yaml_text = read_yaml(text)
+    mistakes = [*yaml_mistakes(yaml_text), *_of_the_file(file)]
+    document = yaml_text.document
     if not isinstance(document, dict):
-        raise ConfigMistakes(
-            file,
-            [Mistake(path="(file)", message="expected a mapping with source, tables, sink ...")],
-        )
-    mistakes: list[Mistake] = []
+        if not mistakes:
+            mistakes.append(_no_section(document))
+        raise ConfigMistakes(file, mistakes)
     used: dict[str, str] = {}
+    if "name" in document:
+        mistakes.append(
+            Mistake(
+                path="name",
+                message=f"the file's name is the source's: delete this line, and rename {file.name}"
+                " if the source is to have another name",
+            )
+        )
     document = _substitute(document, (), mistakes, used)
-    document["name"] = file.stem
+    document["name"] = file.stem if SOURCE_NAME.fullmatch(file.stem) else "unnamed"
+    config = None
     try:
         config = PipelineConfig.model_validate(document)
     except ValidationError as error:
-        mistakes.extend(_mistakes(error, {m.path for m in mistakes}))
-        raise ConfigMistakes(file, [_without(used, mistake) for mistake in mistakes]) from None
-    if mistakes:
-        raise ConfigMistakes(file, mistakes)
-    config = _absolute_paths(config, file.resolve().parent)
-    try:
-        check_lake_path(str(config.sink.lake_path))
-    except ValueError as error:
-        raise ConfigMistakes(file, [Mistake(path="sink.lake_path", message=str(error))]) from None
+        known = {mistake.path for mistake in mistakes}
+        found = wrong_settings(error, PipelineConfig, yaml_text, known=known)
+        mistakes += [_without(used, mistake) for mistake in found]
+    if config is not None:
+        config = _absolute_paths(config, file.resolve().parent)
+        try:
+            check_lake_path(str(config.sink.lake_path))
+        except ValueError as error:
+            mistakes.append(Mistake(path="sink.lake_path", message=str(error)))
+    if mistakes or config is None:
+        raise ConfigMistakes(file, located(mistakes, yaml_text))
     return config
 
 
+def located_in(file: Path, mistakes: list[Mistake]) -> list[Mistake]:
+    """Return mistakes that were found in a loaded configuration, with their places in its file."""
+    return located(mistakes, read_yaml(file.read_text(encoding="utf-8")))
+
+
+def written_schedules(file: Path) -> dict[str, str]:
+    """Return the crons and time zones of a file as they are written, by their path; also of a file
+    with mistakes. Those that come from the environment are left out."""
+    document = read_yaml(file.read_text(encoding="utf-8")).document
+    found = {}
+    for section in ("schedule", "maintenance"):
+        settings = document.get(section) if isinstance(document, dict) else None
+        for name in ("cron", "timezone"):
+            value = settings.get(name) if isinstance(settings, dict) else None
+            if isinstance(value, str) and not _VARIABLE.search(value):
+                found[f"{section}.{name}"] = value
+    return found
+
+
+def _of_the_file(file: Path) -> list[Mistake]:
+    """Return what is wrong with the name of a file."""
+    found = []
+    if not SOURCE_NAME.fullmatch(file.stem):
+        message = (
+            f"{file.stem!r} cannot name a source: rename the file; a source's name has at most "
+            "100 letters, digits and _, and starts with a letter"
+        )
+        found.append(Mistake(path=WHOLE_FILE, message=message))
+    twins = [file.with_suffix(suffix) for suffix in CONFIG_SUFFIXES]
+    if all(twin.is_file() for twin in twins):
+        names = " and ".join(twin.name for twin in twins)
+        message = f"{names} both configure the source {file.stem}: delete or rename one of them"
+        found.append(Mistake(path=WHOLE_FILE, message=message))
+    return found
+
+
+def _no_section(document: object) -> Mistake:
+    """Return the mistake of a file without settings."""
+    got = "the file is empty" if document is None else "the file has no settings in its first level"
+    return Mistake(
+        path=WHOLE_FILE,
+        message=f"{got}: expected a mapping with source:, sink: and others, each in a line of its "
+        "own",
+    )
+
+
 def list_config_files(jobs_directory: Path) -> list[Path]:
-    """Return all ``*.yaml`` files of a jobs directory, by name."""
-    return sorted(jobs_directory.glob("*.yaml"))
+    """Return the configuration files of a jobs directory, one for each source, by name."""
+    found: dict[str, Path] = {}
+    for suffix in CONFIG_SUFFIXES:
+        for file in sorted(jobs_directory.glob(f"*{suffix}")):
+            found.setdefault(file.stem, file)
+    return sorted(found.values())
 
 
 def _substitute(
@@ -423,7 +469,7 @@ def _substitute(
                 mistakes.append(
                     Mistake(
                         path=".".join(path),
-                        message=f"environment variable {match[1]} is not set; export it first",
+                        message=f"the environment variable {match[1]} is not set: export it first",
                     )
                 )
                 return "unset"
@@ -442,95 +488,10 @@ def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
             message = message.replace(repr(value)[1:-1], f"${{{name}}}").replace(
                 value, f"${{{name}}}"
             )
-    return Mistake(path=mistake.path, message=message)
+    return mistake.model_copy(update={"message": message})
 
 
-# Settings of earlier versions, by their path in the file: why they are gone, and what to do.
-_REMOVED_SETTINGS: Final = {
-    "store.fsync": "was removed, because the store's files are scratch and a run after a "
-    "crash reads again from the cursor; delete the line",
-    "store.segment_bytes": "was removed, because the store derives the length of its files "
-    "from disk_bytes_max; delete the line",
-}
 _RECORDED = {"filter", "expression"}
-_UNION_BRANCHES = {
-    "live",
-    "archive",
-    "PositionConfig",
-    "TimeConfig",
-    "GtidConfig",
-    "TransactionsBoundConfig",
-    "GtidBoundConfig",
-    "TimeBoundConfig",
-    "BytesBoundConfig",
-    "SecondsBoundConfig",
-    "literal['earliest','latest']",
-    "literal['end_of_log']",
-    "[key]",
-}
-_EITHER = {
-    "start": "expected 'earliest', 'latest', {journal: ..., offset: ...}, {time: ...} with or "
-    "without a journal, or {gtid_set: ...}; a time needs a zone, as in "
-    "2026-01-31T08:00:00+00:00",
-    "bound": "expected 'end_of_log', {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, "
-    "{transactions: ...}, {bytes: ...} or {seconds: ...}; a time needs a zone, as in "
-    "2026-01-31T08:00:00+00:00",
-}
-
-
-def _mistakes(error: ValidationError, known: set[str]) -> list[Mistake]:
-    found: dict[str, Mistake] = {}
-    for problem in error.errors(include_url=False, include_context=False):
-        location = [str(part) for part in problem["loc"] if str(part) not in _UNION_BRANCHES]
-        if location and location[0] in _EITHER:
-            path, message = location[0], _EITHER[location[0]]
-        else:
-            path = ".".join(location) or "(file)"
-            message = problem["msg"].removeprefix("Value error, ")
-            if problem["type"] == "extra_forbidden":
-                message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(location)
-            elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
-                message += f", not {problem['input']!r}"
-        if path not in known:
-            found.setdefault(path, Mistake(path=path, message=message))
-    return list(found.values())
-
-
-def _meant(location: list[str]) -> str:
-    """Return the setting that an unknown name probably means, as the end of its message."""
-    sections: list[type[BaseModel]] = [PipelineConfig]
-    for part in location[:-1]:
-        fields = [
-            section.model_fields[part] for section in sections if part in section.model_fields
-        ]
-        sections = [found for field in fields for found in _sections(field.annotation)] or sections
-    known = {name for section in sections for name in section.model_fields} - {"name"}
-    close = get_close_matches(location[-1], sorted(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _sections(annotation: object) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [found for inner in get_args(annotation) for found in _sections(inner)]
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a duplicate section: YAML would take the last one in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[Any, int] = {}
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-                continue
-            name, line = key.value, key.start_mark.line + 1
-            if name in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"{name!r} is given twice, first in line {seen[name]}",
-                    problem_mark=key.start_mark,
-                )
-            seen[name] = line
-        return super().construct_mapping(node, deep)
 
 
 def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:

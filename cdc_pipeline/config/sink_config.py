@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import (
-    BeforeValidator,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -17,12 +16,12 @@ from pydantic import (
     model_validator,
 )
 
+from cdc_pipeline.config.accepted import Takes
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
 from cdc_pipeline.config.target_config import RowPolicies, Section
-
-_DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
+from cdc_pipeline.config.units import Bytes, Days, Duration, Hours, Seconds
 
 # Features of the Delta protocol that a reader must support to read a table at all.
 READER_FEATURES: Final = frozenset(
@@ -77,18 +76,6 @@ def _lake_path(value: object) -> object:
     return parse_uri(value) or Path(value)
 
 
-def _duration(value: object) -> object:
-    if value is None or isinstance(value, timedelta):
-        return value
-    found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None or int(found[1]) == 0:
-        raise ValueError(f"{value!r} is not a duration such as 7 days, 36 hours or 90 minutes")
-    return timedelta(**{f"{found[2]}s": int(found[1])})
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-
-
 class SinkConfig(RowPolicies):
     """Where the Delta tables live, and how they follow the source; `mode` is that of tables without
     a rule under `targets`.
@@ -105,11 +92,16 @@ class SinkConfig(RowPolicies):
     tables whose rules set none.
     """
 
-    lake_path: Annotated[Path, PlainValidator(_lake_path), PlainSerializer(str, when_used="json")]
+    lake_path: Annotated[
+        Path,
+        PlainValidator(_lake_path, json_schema_input_type=str),
+        PlainSerializer(str, when_used="json"),
+        Takes("a folder, or an address in an object store such as s3a://bucket/folder"),
+    ]
     storage: StorageConfig = StorageConfig()
     mode: Mode = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)
-    batch_timeout_s: float = Field(default=24 * 3600, gt=0)
+    batch_timeout_s: Seconds = Field(default=24 * 3600, gt=0)
     reader_features: Literal["all"] | tuple[str, ...] = "all"
     cut_retention: Duration = timedelta(days=7)
     catalog: CatalogConfig | None = None
@@ -156,9 +148,9 @@ class MaintenanceConfig(Section):
     timezone: str = "UTC"
     enabled: bool = False
     small_files: int = Field(default=20, ge=2)
-    small_file_bytes: int = Field(default=64 << 20, ge=1)
-    file_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    small_file_bytes: Bytes = Field(default=64 << 20, ge=1)
+    file_bytes: Bytes = Field(default=256 << 20, ge=1 << 20)
     deleted_rows: float = Field(default=0.2, gt=0, le=1)
-    vacuum_hours: float = Field(default=24, ge=0)
-    full_vacuum_days: float = Field(default=30, ge=0)
+    vacuum_hours: Hours = Field(default=24, ge=0)
+    full_vacuum_days: Days = Field(default=30, ge=0)
     run_retention: Duration | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from cdc_pipeline.config.target_config import Section
+from cdc_pipeline.config.units import Bytes, Seconds
 
 
 class SnapshotConfig(Section):
@@ -18,7 +19,7 @@ class SnapshotConfig(Section):
     """
 
     chunk_rows: int = Field(default=500_000, ge=1)
-    chunk_bytes: int = Field(default=128 << 20, ge=1)
+    chunk_bytes: Bytes = Field(default=128 << 20, ge=1)
     readers: int = Field(default=2, ge=1, le=32)
-    lock_wait_s: float = Field(default=3600, ge=0)
+    lock_wait_s: Seconds = Field(default=3600, ge=0)
     attempts_max: int = Field(default=3, ge=1)

@@ -16,9 +16,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from cdc_pipeline.config.accepted import Takes
 from cdc_pipeline.config.target_config import Section
+from cdc_pipeline.config.units import spark_size
 
 # Spark's own defaults, except for the first and the time zone.
 SQL_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
@@ -105,8 +107,15 @@ class SparkConfig(Section):
     """
 
     master: str = "local[*]"
-    driver_memory: str = "2g"
-    session: Annotated[str, Field(pattern=_FUNCTION)] | None = None
+    driver_memory: Annotated[
+        str,
+        BeforeValidator(spark_size, json_schema_input_type=str),
+        Takes("a size with its unit, such as 2g or 512 MiB"),
+    ] = "2g"
+    session: (
+        Annotated[str, Field(pattern=_FUNCTION), Takes("a function, written as module:function")]
+        | None
+    ) = None
     settings: dict[Annotated[str, AfterValidator(_may_be_named)], str] = Field(
         default_factory=dict, repr=False
     )

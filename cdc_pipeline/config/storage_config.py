@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from cdc_pipeline.config.accepted import Takes
+from cdc_pipeline.config.units import Seconds
 
 # Scheme -> form of its addresses.
 SCHEMES: Final = {
@@ -42,7 +45,10 @@ class StorageConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    endpoint: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$")
+    endpoint: (
+        Annotated[str, Takes("an address such as https://store.example:9000, without credentials")]
+        | None
+    ) = Field(default=None, pattern=r"^https?://[^\s@]+$")
     region: str | None = None
     path_style: bool | None = None
     access_key_id: SecretStr | None = None
@@ -51,8 +57,8 @@ class StorageConfig(BaseModel):
     account_key: SecretStr | None = None
     sas_token: SecretStr | None = None
     service_account_file: str | None = None
-    lease_s: float = Field(default=60, ge=3, le=3600)
-    retry_s: float = Field(default=60, gt=0, le=3600)
+    lease_s: Seconds = Field(default=60, ge=3, le=3600)
+    retry_s: Seconds = Field(default=60, gt=0, le=3600)
 
     @property
     def secrets(self) -> tuple[str, ...]:

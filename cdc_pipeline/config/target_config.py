@@ -60,6 +60,11 @@ class RowPolicies(Section):
     rescued_column: Literal["when_needed", "always"] | None = None
     on_bad_row: Literal["fail", "quarantine"] | None = None
 
+    @field_validator("zero_dates", mode="before")
+    @classmethod
+    def _null(cls, value: object) -> object:
+        return "null" if value is None else value  # YAML reads null without quotes as nothing
+
 
 class Mask(Section):
     """What replaces a column's values.

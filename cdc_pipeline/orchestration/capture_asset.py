@@ -14,14 +14,19 @@ Rules:
   `_RETRIES_MAX` times.
 - If another process holds the source's lock (captures of a load or a verification), the run waits
   up to `snapshot.lock_wait_s`: the pool separates only runs of this job.
+- A body is one line, `yield from cdc.run(context)` (`decorator.py`, `resource.py`): while it runs,
+  `current_step` tells what it captures. The default body is the same line.
 - Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may
   contain any character; Dagster's input and output names may not.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import dagster as dg
@@ -89,16 +94,72 @@ def _step_description(config: PipelineConfig) -> str:
     )
 
 
+@dataclass(frozen=True)
+class CaptureStep:
+    """What the step of a source captures, and how its assets are called; fixed when the definitions
+    load.
+
+    `table_of` names the table of each asset; `keys` are those of all assets of the step.
+    """
+
+    pipeline: PipelineConfig
+    translator: CdcTranslator
+    table_of: Mapping[dg.AssetKey, str]
+    keys: AbstractSet[dg.AssetKey]
+    capture: Capture | None
+    observer_factory: ObserverFactory | None
+    row_counter: RowCounter | None
+    retry_wait_s: float
+
+    def run(self, context: dg.AssetExecutionContext) -> None:
+        """Capture what the run of `context` selects, up to the bound of its run config."""
+        pipeline, translator = self.pipeline, self.translator
+        recorder = MaterializationRecorder(
+            context, pipeline, translator=translator, row_counter=self.row_counter
+        )
+        observers: list[RunObserver] = [recorder, current_listener().observer]
+        if self.observer_factory is not None:
+            observers.append(self.observer_factory(pipeline))
+        _run(
+            context,
+            pipeline,
+            run_config=CaptureRunConfig(**context.op_execution_context.op_config),
+            cursors=DagsterCursorStore(
+                context.instance,
+                asset_key=translator.cursor_key(pipeline.name),
+                source=pipeline.name,
+                writer=recorder.write_cursor,
+                before=lambda: _cursor_in_lake(pipeline),
+            ),
+            observer=RelayObserver(*observers),
+            capture=self.capture,
+            retry_wait_s=self.retry_wait_s,
+            tables=_chosen_tables(context.selected_asset_keys, self.table_of, self.keys),
+        )
+
+
+Body = Callable[..., Iterator[Any] | None]
+_current_step: ContextVar[CaptureStep | None] = ContextVar("cdc_capture_step", default=None)
+
+
+def current_step() -> CaptureStep | None:
+    """Return the step whose body is running; None outside of one."""
+    return _current_step.get()
+
+
 def build_assets(
     pipeline: PipelineConfig,
     *,
+    body: Body,
     translator: CdcTranslator,
+    name: str | None = None,
+    op_tags: Mapping[str, Any] | None = None,
     capture: Capture | None = None,
     observer_factory: ObserverFactory | None = None,
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
 ) -> tuple[dg.AssetsDefinition, list[dg.AssetSpec]]:
-    """Return the asset that captures `pipeline`, and the specs of its upstream tables."""
+    """Return the asset whose `body` captures `pipeline`, and the specs of its upstream tables."""
     cut = newest_cut(pipeline)
     tables = known_tables(pipeline, cut)
     sources = [
@@ -111,43 +172,35 @@ def build_assets(
     ]
     table_of = {spec.key: table for spec, table in zip(specs, tables, strict=True)}
     specs.append(translator.cursor_spec(pipeline, list(tables)))
+    step = CaptureStep(
+        pipeline=pipeline,
+        translator=translator,
+        table_of=table_of,
+        keys={spec.key for spec in specs},
+        capture=capture,
+        observer_factory=observer_factory,
+        row_counter=row_counter,
+        retry_wait_s=retry_wait_s,
+    )
 
     @dg.op(
-        name=step_name(pipeline.name),
+        name=name or step_name(pipeline.name),
         description=_step_description(pipeline),
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
         out={
             f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))
         },
+        config_schema=CaptureRunConfig.to_fields_dict(),
         pool=pool_name(pipeline.name),
+        tags=op_tags,
     )
-    def capture_step(context: dg.OpExecutionContext, config: CaptureRunConfig) -> Iterator[Any]:
-        asset_context = dg.AssetExecutionContext.get()
-        recorder = MaterializationRecorder(
-            asset_context, pipeline, translator=translator, row_counter=row_counter
-        )
-        observers: list[RunObserver] = [recorder, current_listener().observer]
-        if observer_factory is not None:
-            observers.append(observer_factory(pipeline))
-        _run(
-            asset_context,
-            pipeline,
-            run_config=config,
-            cursors=DagsterCursorStore(
-                context.instance,
-                asset_key=translator.cursor_key(pipeline.name),
-                source=pipeline.name,
-                writer=recorder.write_cursor,
-                before=lambda: _cursor_in_lake(pipeline),
-            ),
-            observer=RelayObserver(*observers),
-            capture=capture,
-            retry_wait_s=retry_wait_s,
-            tables=_chosen_tables(
-                asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}
-            ),
-        )
-        yield from ()
+    @functools.wraps(body)
+    def capture_step(*args: Any, **resources: Any) -> Iterator[Any]:
+        token = _current_step.set(step)
+        try:
+            yield from body(*args, **resources) or ()
+        finally:
+            _current_step.reset(token)
 
     assets = dg.AssetsDefinition(
         node_def=capture_step,

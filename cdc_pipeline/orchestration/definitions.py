@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
-    MaintenanceConfig,
     Mistake,
     PipelineConfig,
-    ScheduleConfig,
     list_config_files,
     load_config,
+    located_in,
+    written_schedules,
 )
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.orchestration.broken import build_broken
@@ -42,6 +42,7 @@ from cdc_pipeline.orchestration.check_assets import build_checks
 from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.recorder import RowCounter
+from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
 
@@ -79,7 +80,7 @@ def build_definitions(
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
 ) -> dg.Definitions:
-    """Build assets, jobs and schedules for every ``*.yaml`` in `jobs_directory`.
+    """Build assets, jobs and schedules for every YAML file in `jobs_directory`.
 
     Args:
         translator: keys, groups and metadata; `CdcTranslator` by default.
@@ -104,6 +105,7 @@ def build_definitions(
             config = load_checked(file)
             assets, upstream = build_assets(
                 config,
+                body=CdcResource().run,
                 translator=translator,
                 capture=capture,
                 observer_factory=observer_factory,
@@ -199,10 +201,22 @@ def load_checked(file: Path) -> PipelineConfig:
     Raises:
         ConfigMistakes: everything that is wrong with the file.
     """
-    config = load_config(file)
-    mistakes = _schedule_mistakes(config)
-    if mistakes:
-        raise ConfigMistakes(file, mistakes)
+    config, mistakes = None, []
+    try:
+        config = load_config(file)
+        schedules = {
+            f"{section}.{name}": value
+            for section in ("schedule", "maintenance")
+            for name in ("cron", "timezone")
+            if (value := getattr(getattr(config, section), name, None)) is not None
+        }
+    except ConfigMistakes as error:
+        if not file.is_file():
+            raise
+        mistakes, schedules = error.mistakes, written_schedules(file)
+    mistakes = [*mistakes, *_schedule_mistakes(schedules)]
+    if mistakes or config is None:
+        raise ConfigMistakes(file, located_in(file, mistakes))
     return config
 
 
@@ -245,27 +259,22 @@ def _schedule(
     )
 
 
-def _schedule_mistakes(config: PipelineConfig) -> list[Mistake]:
-    """Return what Dagster rejects in `schedule` and `maintenance`, by building one schedule per
-    setting."""
+def _schedule_mistakes(schedules: Mapping[str, str]) -> list[Mistake]:
+    """Return what Dagster rejects among crons and time zones, by building one schedule for each."""
     mistakes = []
-    for section in ("schedule", "maintenance"):
-        settings: ScheduleConfig | MaintenanceConfig | None = getattr(config, section)
-        if settings is None:
-            continue
-        try:
-            dg.ScheduleDefinition(job_name="check", cron_schedule=settings.cron or "@daily")
-        except Exception:
-            message = (
-                f"{settings.cron!r} is not a cron expression such as 0 * * * * (minute hour "
-                "day month weekday)"
-            )
-            mistakes.append(Mistake(path=f"{section}.cron", message=message))
+    for path, value in schedules.items():
+        is_cron = path.endswith("cron")
         try:
             dg.ScheduleDefinition(
-                job_name="check", cron_schedule="@daily", execution_timezone=settings.timezone
+                job_name="check",
+                cron_schedule=value if is_cron else "@daily",
+                execution_timezone=None if is_cron else value,
             )
         except Exception:
-            message = f"{settings.timezone!r} is not a time zone such as UTC or Europe/Berlin"
-            mistakes.append(Mistake(path=f"{section}.timezone", message=message))
+            message = f"{value!r} is not a " + (
+                "cron expression such as 0 * * * * (minute hour day month weekday)"
+                if is_cron
+                else "time zone such as UTC or Europe/Berlin"
+            )
+            mistakes.append(Mistake(path=path, message=message))
     return mistakes

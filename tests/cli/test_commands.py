@@ -212,7 +212,11 @@ def test_a_failed_run_shows_what_where_and_the_next_step(fake_project: Project) 
     (fake_project.jobs / "definitions.py").write_text(FAILING)
     result = _run("run", "shop")
     assert result.exit_code == 1
-    for part in ("LakeStateError", "the lake was restored", "shop.orders", "next step: restore it"):
+    for part in (
+        "Error: the lake was restored",
+        "where     table shop.orders",
+        "next      restore it",
+    ):
         assert part in result.stderr
     assert "Traceback" not in result.output
     assert result.stdout == ""

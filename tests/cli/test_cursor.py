@@ -232,6 +232,33 @@ def test_k3_rebuild_of_a_cursor_ahead_of_the_lake_is_confirmed(
     assert _json("cursor", "show", "shop")["cursor"] == value.cursor.model_dump(mode="json")
 
 
+def test_k3_k22_rebuild_where_another_lake_has_a_cut_of_the_cursors_number(
+    archive: Project, instance: dg.DagsterInstance
+) -> None:
+    """A short cursor's tables are unknown then: runs stop, and the way out that they name works."""
+    tables = {f"shop.orders_{number}": 1 for number in range(100)}
+    cursor = cut(batch=3, tables=tables).cursor.model_copy(update={"offset": 9000})
+    log(instance, cursor, {}, at_cut=cut(batch=3, tables=tables))
+    other = cut(batch=3, tables={"shop.orders": 3})
+    write_cut(archive.lake, other)
+    shown = _json("cursor", "show", "shop", exit_code=1)
+    assert (shown["stops"], shown["cursor"]["of_cut"]["targets"]) == (True, 100)
+    assert "after another cut of its number" in shown["next_run"]
+    assert "cdc-pipeline cursor rebuild shop --yes" in shown["next_run"]
+    _json("cursor", "rebuild", "shop", "--yes")
+    assert _json("cursor", "show", "shop")["cursor"] == other.cursor.model_dump(mode="json")
+
+
+def test_k3_a_short_cursor_is_shown_with_what_its_cut_has(
+    archive: Project, instance: dg.DagsterInstance
+) -> None:
+    value = cut(batch=3, tables={f"shop.orders_{number}": 1 for number in range(100)})
+    write_cut(archive.lake, value)
+    log(instance, value.cursor, {}, at_cut=value)
+    shown = _json("cursor", "show", "shop")
+    assert (shown["agrees"], shown["cursor"]) == (True, value.cursor.model_dump(mode="json"))
+
+
 def test_k3_rebuild_without_a_cut_has_nothing_to_go_by(
     archive: Project, instance: dg.DagsterInstance
 ) -> None:

@@ -62,7 +62,7 @@ colour: blue
         "source.password",
         "tables.include",
         "start",
-        "bound",
+        "bound.transactions",
         "store.ring_events",
         "sink.lake_path",
         "colour",
@@ -73,7 +73,7 @@ colour: blue
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("source: [", "not valid YAML"),
+        ("source: [", "line 1, column 10: a bracket is not closed"),
         ("- a\n- b\n", "expected a mapping"),
         ("source: {kind: stream}\nsink: {lake_path: x}\n", "source"),
     ],
@@ -108,8 +108,10 @@ targets: [{tables: ["shop.a"], shard_colum: x}]
     assert told["tabels"] == "no such setting; did you mean 'tables'?"
     assert told["sink.merge_thread"] == "no such setting; did you mean 'merge_threads'?"
     assert told["targets.0.shard_colum"] == "no such setting; did you mean 'shard_column'?"
-    assert told["sink.snapshot"] == "no such setting"
-    assert told["sink.mode"].endswith("not 'miror'")
+    assert told["sink.snapshot"] == (
+        "no such setting here; it belongs in the first column: check the indentation"
+    )
+    assert told["sink.mode"].endswith("did you mean 'mirror'?")
 
 
 def test_a_removed_setting_is_refused_with_the_reason_and_what_to_do(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ _AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
 
 # Where a command is named: file and place in it -> the test that tries it from there.
 TRIED: Final[dict[str, str]] = {
-    "config/pipeline_config.py::ConfigMistakes.__init__": _LISTS,
+    "config/mistakes.py::ConfigMistakes.__init__": _LISTS,
     "orchestration/execute.py::LoadedSource.keys_of": _LISTS,
     "orchestration/execute.py::load_source": _LISTS,
     "pipeline/backfill/lake.py::checked_tables": _LISTS,
@@ -47,6 +47,8 @@ TRIED: Final[dict[str, str]] = {
     ),
     "pipeline/operate/quarantine_replay.py::_selected_entries": _LISTS,
     "pipeline/plan/reconcile.py::_ahead": _AHEAD,
+    "pipeline/plan/reconcile.py::_replaced": "cli/test_cursor.py::"
+    "test_k3_k22_rebuild_where_another_lake_has_a_cut_of_the_cursors_number",
     "pipeline/plan/reconcile.py::reconcile": _WAYS
     + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
     "pipeline/admin_batch.py::finished_state": _UNFINISHED,

@@ -7,7 +7,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Folders of the tests' own: whole campaigns, recorded data, helpers, and what concerns the whole
 # repository.
-OWN = {"browser", "campaigns", "cluster", "golden", "house", "mutations", "servers", "support"}
+OWN = {
+    "browser",
+    "campaigns",
+    "cluster",
+    "docs",
+    "golden",
+    "house",
+    "mutations",
+    "servers",
+    "support",
+}
 
 
 def test_every_folder_of_tests_is_one_of_the_package() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
 from cdc_pipeline.position.cursor import CursorState, CursorStore, MemoryCursorStore
@@ -41,12 +42,18 @@ def opener_of(kind: str, place: Path, instance: dg.DagsterInstance | None) -> Op
     return open_store
 
 
-def log(instance: dg.DagsterInstance, value: CursorState, given: dict[str, object]) -> None:
+def log(
+    instance: dg.DagsterInstance,
+    value: CursorState,
+    given: dict[str, object],
+    *,
+    at_cut: Cut | None = None,
+) -> None:
     """Log the cursor as the event of a run, as captures do."""
 
     @dg.op
     def step(context: dg.OpExecutionContext) -> None:
-        entry = cursor_entry(value, at_cut=None)
+        entry = cursor_entry(value, at_cut=at_cut)
         metadata = {**cursor_event_metadata(value, cut=None, given=given), **entry}
         context.log_event(dg.AssetMaterialization(KEY, metadata=metadata))
 

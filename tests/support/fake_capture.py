@@ -18,7 +18,14 @@ from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan, CaptureReport
-from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor, TargetState
+from cdc_pipeline.position.cursor import (
+    CursorState,
+    CursorStore,
+    ShortCursor,
+    StoredCursor,
+    TargetState,
+)
+from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.schema.target_spec import TargetSpec
 
 COLUMNS = (
@@ -174,11 +181,14 @@ class FakeCapture:
         self.before(len(self.bounds))
         plan = plan_of(config.name)
         observer.planned(plan)
-        last = start
         newest = newest_cut(config)
+        found = start if newest is None or start is None else whole_cursor(start, newest.cursor)
+        assert not isinstance(found, ShortCursor)
+        last = found
         if newest is not None and (start is None or start.batch_number < newest.batch_number):
             last = newest.cursor  # K3: a cursor behind the last cut is moved to it
             cursors.write(last, {"interval": newest.interval.model_dump()})
+        begin = last
         done = 0 if last is None else last.batch_number
         for value in (value for value in self.cuts if value.batch_number > done):
             reach("before_cut")
@@ -194,7 +204,7 @@ class FakeCapture:
                 },
             )
             last = value.cursor
-        applied = last is not None and last is not start
+        applied = last is not None and (last is not begin or begin is not found)
         return CaptureReport(
             source=config.name,
             outcome="applied" if applied else "nothing_new",

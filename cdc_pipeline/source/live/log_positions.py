@@ -266,7 +266,10 @@ def _missing(position: Position, names: list[str]) -> CdcError:
         journal=position.journal,
         offset=position.offset,
         expected=expected,
-        next_step=_GAP_STEP,
+        # What no run has read was named by a person.
+        next_step=_GAP_STEP
+        if position.journal_created_s
+        else f"name a journal that SHOW BINARY LOGS lists; for what was purged: {_GAP_STEP}",
     )
 
 

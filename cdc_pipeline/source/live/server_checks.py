@@ -81,6 +81,7 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
     if not findings:
         return
     first = findings[0]
+    settings = [finding.setting for finding in findings]
     if len(findings) == 1:
         raise first.error(
             f"{server.address}: {first.what}",
@@ -89,13 +90,15 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
             got=first.got,
             next_step=first.next_step,
         )
+    if all(finding.error is MissingGrantError for finding in findings):
+        raise server.grant_error(", ".join(settings), "access denied")
     listing = "\n".join(
         f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings
     )
     raise first.error(
-        f"{server.address} cannot be captured yet; {len(findings)} findings:\n{listing}\n ",
-        setting=", ".join(f.setting for f in findings),
-        next_step="\n    ".join(["", *(f.next_step for f in findings)]),
+        f"{server.address} cannot be captured yet, for {len(findings)} reasons:\n{listing}",
+        setting=", ".join(settings),
+        next_step="\n".join(finding.next_step for finding in findings),
     )
 
 

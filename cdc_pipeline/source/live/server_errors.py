@@ -12,6 +12,7 @@ Source: MySQL 9.7 "Server Error Message Reference", MariaDB "Error Codes".
 
 from __future__ import annotations
 
+import socket
 import ssl
 from dataclasses import dataclass
 from typing import Final
@@ -178,8 +179,9 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             f"{address} refuses the account {user!r}",
             setting="source.user, source.password",
             got=f"error {number}: {_without_password_hint(text)}",
-            next_step="check user and password (the environment variable that holds it), that the "
-            "account may connect from this machine, and whether it requires TLS (source.tls.mode)",
+            next_step="check user and password (and the environment variable that holds it), that "
+            "the account may connect from this machine, and whether it requires TLS "
+            "(source.tls.mode)",
         )
     if number in (1251, 1524, 2059, 2061) or isinstance(error, RuntimeError):
         return SourceError(
@@ -189,9 +191,27 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             next_step="ALTER USER ... IDENTIFIED WITH caching_sha2_password (MySQL) or "
             "mysql_native_password (MariaDB)",
         )
+    said = text if number is None else f"error {number}: {text}"
+    if isinstance(original, socket.gaierror):
+        return ServerUnreachableError(
+            f"no connection to {address}: nobody knows this host name",
+            setting="source.host",
+            got=said,
+            next_step="correct source.host; `getent hosts NAME` shows whether this machine knows "
+            "a name",
+        )
+    if isinstance(original, ConnectionRefusedError):
+        return ServerUnreachableError(
+            f"no connection to {address}: nothing listens there",
+            setting="source.host, source.port",
+            got=said,
+            next_step="correct source.host and source.port (3306 is the default), or start the "
+            "server; bind_address may keep it from listening on this address",
+        )
     return ServerUnreachableError(
         f"no connection to {address}",
-        got=text if number is None else f"error {number}: {text}",
+        setting="source.host, source.port",
+        got=said,
         next_step="check source.host and source.port, that the server is running, and that no "
         "firewall blocks the connection",
     )
@@ -208,7 +228,7 @@ def stream_error(
             "the account may not read the log",
             setting="REPLICATION SLAVE",
             got=got,
-            next_step="GRANT REPLICATION SLAVE ON *.* TO the account",
+            next_step="GRANT REPLICATION SLAVE ON *.* TO the account of source.user",
         )
     if number in LOST_NUMBERS:
         return lost_connection(address, got, journal=journal, offset=offset)

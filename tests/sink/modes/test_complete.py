@@ -59,9 +59,9 @@ def test_no_room_knows_another_mode(room: str) -> None:
 
 
 @pytest.mark.parametrize("mode", NAMES)
-def test_the_page_says_what_a_load_keeps_and_what_verify_proves(mode: Mode) -> None:
+def test_the_page_says_what_a_snapshot_keeps_and_what_verify_proves(mode: Mode) -> None:
     section = PAGE.partition(f"\n## {mode}\n")[2].partition("\n## ")[0]
-    assert "- **After a load**: " in section
+    assert "- **After a snapshot**: " in section
     assert "- **Verified**: " in section
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-TOP = Path(__file__).parent.parent
+TOP = Path(__file__).parents[2]
 # A file at the top, and its page.
 SHOWN = {f"{name}.md": f"inside/{name.lower()}.md" for name in ("ARCHITECTURE", "CHANGELOG")}
 _LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")

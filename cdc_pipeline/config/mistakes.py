@@ -1,0 +1,333 @@
+"""The mistakes of a configuration file: where each stands, what it is, and what is accepted.
+
+Rules:
+- All mistakes of a file are reported at once, in the order of its lines.
+- A mistake shows a value as the file writes it, so that nothing from the environment appears (K26),
+  and no value at all of a setting that is a secret.
+- No text of a library is shown: what pydantic found is said in the words of `accepted`.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from cdc_pipeline.config.accepted import accepted, names_of, one_of
+from cdc_pipeline.config.target_config import Section
+from cdc_pipeline.config.yaml_text import Place, YamlText
+from cdc_pipeline.errors import ConfigError
+
+WHOLE_FILE: Final = "(file)"
+_SHOWN_CHARACTERS: Final = 60
+# Sections whose values may be secrets, whatever the names in them are.
+_SECRET_SECTIONS: Final = {"masks", "settings"}
+# Settings of earlier versions, by their path in the file: why they are gone, and what to do.
+_REMOVED_SETTINGS: Final = {
+    "store.fsync": "was removed, because the store's files are scratch and a run after a "
+    "crash reads again from the cursor; delete the line",
+    "store.segment_bytes": "was removed, because the store derives the length of its files "
+    "from disk_bytes_max; delete the line",
+}
+# Settings that take several forms.
+_EITHER: Final = {
+    "start": "expected earliest, latest, {journal: ..., offset: ...}, {time: ...} with or "
+    "without a journal, or {gtid_set: ...}; a time needs a zone, as in "
+    "2026-01-31T08:00:00+00:00",
+    "bound": "expected end_of_log, {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, "
+    "{transactions: ...}, {bytes: ...} or {seconds: ...}; a time needs a zone, as in "
+    "2026-01-31T08:00:00+00:00",
+}
+_NO_TEXT: Final = {int: "a number", float: "a number", bool: "true or false", type(None): "nothing"}
+
+
+Problem = dict[str, Any]  # as pydantic describes it
+
+
+class Mistake(Section):
+    """One mistake in a file: where, what, and the right form.
+
+    `line` and `column` begin at 1; they are None if the mistake is about the file as a whole.
+    """
+
+    path: str
+    message: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.line is None else f"line {self.line}, column {self.column}: "
+        path = "" if self.path == WHOLE_FILE else f"{self.path}: "
+        return f"{at}{path}{self.message}"
+
+
+class ConfigMistakes(ConfigError):
+    """A configuration file has mistakes: all of them are listed, each with its line.
+
+    Cause: A setting that does not exist, is missing or has a value that is not accepted, a variable
+    of the environment that is not set, or a text that is not YAML.
+
+    Fix: Correct what is listed; `cdc-pipeline validate` lists the rest, without a server.
+    """
+
+    def __init__(self, file: Path, mistakes: list[Mistake]) -> None:
+        listing = "\n".join(f"  {mistake}" for mistake in mistakes)
+        count = f"{len(mistakes)} mistake" + ("s" if len(mistakes) != 1 else "")
+        super().__init__(
+            f"{count} in {file}:\n{listing}",
+            next_step=f"correct the file and run `cdc-pipeline validate {file.stem}`",
+        )
+        self.file = file
+        self.mistakes = mistakes
+
+
+def located(mistakes: Iterable[Mistake], text: YamlText) -> list[Mistake]:
+    """Return the mistakes with their places in the file, in the order of its lines."""
+    found = [
+        mistake
+        if mistake.line is not None
+        else _at(mistake.path, mistake.message, text.place_of(mistake.path))
+        for mistake in mistakes
+    ]
+    return sorted(found, key=lambda one: (one.line or 0, one.column or 0))
+
+
+def yaml_mistakes(text: YamlText) -> list[Mistake]:
+    """Return what is wrong with a text as YAML."""
+    return [_at(one.path or WHOLE_FILE, one.message, one.place) for one in text.problems]
+
+
+def wrong_settings(
+    error: ValidationError, root: type[BaseModel], text: YamlText, *, known: Iterable[str] = ()
+) -> list[Mistake]:
+    """Return what pydantic found, one mistake for each setting that is not in `known`."""
+    found: dict[str, Mistake] = {}
+    passed = set(known)
+    for problem in _of_best_branches(
+        [dict(one) for one in error.errors(include_url=False)], root, text
+    ):
+        setting = _Setting.at(root, problem["loc"])
+        mistake = _mistake(problem, setting, root, text)
+        if mistake.path not in passed:
+            found.setdefault(mistake.path, mistake)
+    return list(found.values())
+
+
+def _at(path: str, message: str, place: Place | None) -> Mistake:
+    if place is None:
+        return Mistake(path=path, message=message)
+    return Mistake(path=path, message=message, line=place.line, column=place.column)
+
+
+class _Setting:
+    """A setting that a mistake is about: its path in the file and its annotation.
+
+    Attributes:
+        path: without what pydantic adds to tell the forms of a setting apart.
+        annotation, metadata: what it takes; an annotation of None for an unknown one.
+        section: the models that the last name was looked for in.
+        form: path and name of the form that pydantic tried, ("", "") if there is one only.
+    """
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+        self.annotation: Any = None
+        self.metadata: Sequence[Any] = ()
+        self.section: list[type[BaseModel]] = []
+        self.form = ("", "")
+
+    @classmethod
+    def at(cls, root: type[BaseModel], location: Sequence[str | int]) -> _Setting:
+        """Return the setting at a location of pydantic."""
+        made = cls()
+        made.annotation = root
+        for part in location:
+            made._go_to(part)
+        return made
+
+    def _go_to(self, part: str | int) -> None:
+        if part == "[key]":  # the name itself is wrong
+            return
+        kinds = _kinds(self.annotation)
+        models = [one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)]
+        for model in models:
+            for name, field in model.model_fields.items():
+                if part in (name, field.alias):
+                    self.path.append(str(part))
+                    self.section = models
+                    self.annotation, self.metadata = field.annotation, field.metadata
+                    return
+        for kind in kinds:
+            origin, inner = get_origin(kind), get_args(kind)
+            if (origin in (tuple, list) and isinstance(part, int)) or origin is dict:
+                self.path.append(str(part))
+                self.annotation, self.metadata = inner[1 if origin is dict else 0], ()
+                return
+        chosen = [one for one in models if part in (one.__name__, _kind_of(one))]
+        if chosen:
+            self.form = (".".join(self.path), str(part))
+            self.annotation, self.metadata = chosen[0], ()
+        elif len(kinds) > 1:
+            self.form = (".".join(self.path), str(part))
+        else:
+            self.path.append(str(part))
+            self.section, self.annotation, self.metadata = models, None, ()
+
+    @property
+    def dotted(self) -> str:
+        return ".".join(self.path) or WHOLE_FILE
+
+    @property
+    def is_secret(self) -> bool:
+        return bool(_SECRET_SECTIONS & set(self.path)) or SecretStr in _kinds(self.annotation)
+
+    @property
+    def accepted(self) -> str:
+        return accepted(self.annotation, self.metadata)
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """Return the members of a union without None; a single type is one."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return [kind for inner in get_args(annotation) for kind in _kinds(inner)]
+    return [] if annotation is type(None) else [annotation]
+
+
+def _kind_of(model: type[BaseModel]) -> str:
+    """Return the value of `kind` that makes a section this one; "" if it has none."""
+    field = model.model_fields.get("kind")
+    return "" if field is None else str(get_args(field.annotation)[0])
+
+
+def _of_best_branches(
+    problems: list[Problem], root: type[BaseModel], text: YamlText
+) -> list[Problem]:
+    """Keep, of a setting with several forms, the problems of the form that is meant: the one with
+    most of the names that are there."""
+    forms: dict[str, dict[str, list[Problem]]] = {}
+    kept = []
+    for problem in problems:
+        at, form = _Setting.at(root, problem["loc"]).form
+        if at.rpartition(".")[2] in _EITHER:
+            forms.setdefault(at, {}).setdefault(form, []).append(problem)
+        else:
+            kept.append(problem)
+    for at, by_form in forms.items():
+        there = {key.rpartition(".")[2] for key in text.keys if key.rpartition(".")[0] == at}
+        strange = {
+            form: len(there - _names_of_form(root, (*at.split("."), form))) for form in by_form
+        }
+        best = min(by_form, key=lambda form: (strange[form], len(by_form[form])))
+        if strange[best] < len(there):
+            kept += by_form[best]
+        else:
+            first = by_form[best][0]
+            kept.append({**first, "loc": tuple(at.split(".")), "type": "several_forms"})
+    return kept
+
+
+def _names_of_form(root: type[BaseModel], location: tuple[str, ...]) -> set[str]:
+    """Return the settings of one form of a setting; none if that form is not a section."""
+    kind = _Setting.at(root, location).annotation
+    return set(names_of(kind)) if isinstance(kind, type) and issubclass(kind, BaseModel) else set()
+
+
+def _mistake(problem: Problem, setting: _Setting, root: type[BaseModel], text: YamlText) -> Mistake:
+    kind, path = problem["type"], setting.dotted
+    if kind in ("extra_forbidden", "invalid_key"):
+        message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(setting, root)
+        return _at(path, message, text.keys.get(path))
+    if kind.startswith("union_tag"):
+        kinds = one_of([_kind_of(one) for one in _kinds(setting.annotation)])
+        inner = f"{path}.kind"
+        if kind == "union_tag_invalid":
+            got = _shown(text, inner, (problem.get("ctx") or {}).get("tag"), is_secret=False)
+            return Mistake(path=inner, message=f"got {got}; expected {kinds}")
+        return Mistake(path=inner, message=f"is missing; expected {kinds}")
+    if kind == "missing":
+        return Mistake(path=path, message=f"is missing; expected {setting.accepted}")
+    if kind in ("value_error", "assertion_error"):
+        message = problem["msg"].partition(", ")[2]
+        named, _, rest = message.partition(": ")  # a mistake of a section that names its setting
+        inner = named if path == WHOLE_FILE else f"{path}.{named}"
+        if inner in text.values and rest:
+            return Mistake(path=inner, message=rest)
+        return Mistake(path=path, message=message)
+    got = _shown(text, path, problem["input"], is_secret=setting.is_secret)
+    return Mistake(path=path, message=_unaccepted(problem, setting, got))
+
+
+def _unaccepted(problem: Problem, setting: _Setting, got: str) -> str:
+    """Say that a value is not accepted, and what is."""
+    kind, value = problem["type"], problem["input"]
+    if kind == "several_forms":
+        return f"got {got}; {_EITHER[setting.path[-1]]}"
+    if kind in ("model_type", "dict_type", "model_attributes_type") and value is None:
+        return (
+            f"is empty; expected {setting.accepted}: indent its settings below it, or remove "
+            "the line"
+        )
+    if kind in ("tuple_type", "list_type") and isinstance(value, str | int | float):
+        return f"got {got}; expected a list: write [{got}]"
+    if kind == "string_type" and type(value) in (int, float, bool):
+        quoted = "" if setting.is_secret else f", as in '{got}'"
+        return f"got {got}; expected a text: put it in quotes{quoted}"
+    message = f"got {got}; expected {setting.accepted}"
+    if kind == "literal_error" and isinstance(value, str):
+        options = [str(one) for one in get_args(_kinds(setting.annotation)[0])]
+        close = get_close_matches(value.lower(), options, n=1)
+        message += f"; did you mean {close[0]!r}?" if close else ""
+    return message
+
+
+def _shown(text: YamlText, path: str, value: object, *, is_secret: bool) -> str:
+    """Return a value as the file writes it; only its kind if it may be a secret."""
+    if isinstance(value, Mapping):
+        return "a section"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if is_secret or value is None:
+        return _NO_TEXT.get(type(value), "a text")
+    place = text.values.get(path)
+    if place is None or not place.text:
+        return repr(value) if value == "" else "another value"
+    written = place.text
+    if "@" in written and "://" in written:
+        return "an address with credentials"
+    if len(written) > _SHOWN_CHARACTERS:
+        written = written[: _SHOWN_CHARACTERS - 3] + "..."
+    return repr(written) if isinstance(value, str) else written
+
+
+def _meant(setting: _Setting, root: type[BaseModel]) -> str:
+    """Return the setting that an unknown name probably means, as the end of its message."""
+    name = setting.path[-1]
+    here = {known for section in setting.section for known in names_of(section)}
+    here -= {"name"} if setting.section == [root] else set()
+    elsewhere = sorted({at for at, known in _all_names(root) if known == name})
+    close = get_close_matches(name, sorted(here), n=1)
+    if elsewhere and not close:
+        places = one_of([(at and f"under {at}") or "in the first column" for at in elsewhere[:3]])
+        return f" here; it belongs {places}: check the indentation"
+    return f"; did you mean {close[0]!r}?" if close else f"; expected {one_of(sorted(here))}"
+
+
+def _all_names(section: type[BaseModel], at: str = "") -> list[tuple[str, str]]:
+    """Return every setting below a section with the path of the section that it is in."""
+    found = []
+    for name, field in section.model_fields.items():
+        found.append((at, field.alias or name))
+        inner = f"{at}.{name}" if at else name
+        kinds = _kinds(field.annotation)
+        items = [get_args(kind)[0] for kind in kinds if get_origin(kind) is tuple]
+        for kind in (*kinds, *items):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                found += _all_names(kind, inner)
+    return found

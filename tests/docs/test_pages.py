@@ -1,0 +1,92 @@
+"""The pages do what they say: their marked commands run, in order, against real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, missing_line, run_pages, steps
+from tests.servers import Server
+
+TUTORIAL = [
+    DOCS / "tutorial" / f"{name}.md"
+    for name in ("first-tables", "changes-and-restarts", "history-and-proof", "user-interface")
+]
+# They continue the first part of the tutorial, in this order.
+HOW_TO = [
+    DOCS / "howto" / f"{name}.md"
+    for name in (
+        "add-a-table",
+        "rename",
+        "mask",
+        "histories",
+        "ddl-policies",
+        "new-snapshot",
+        "verify-and-repair",
+        "backfill",
+        "upgrade",
+        "move-a-lake",
+    )
+]
+FLAVORS = pytest.mark.parametrize(
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]),
+    ],
+)
+
+
+@pytest.mark.spark
+@FLAVORS
+def test_the_tutorial_runs_as_it_is_written(
+    flavor: str, start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    (project := tmp_path / "project").mkdir()
+    assert run_pages(TUTORIAL, project, start_server(flavor)) >= 20
+
+
+@pytest.mark.spark
+@FLAVORS
+def test_the_how_to_pages_run_as_they_are_written(
+    flavor: str, start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    (project := tmp_path / "project").mkdir()
+    assert run_pages([TUTORIAL[0], *HOW_TO], project, start_server(flavor)) >= 25
+
+
+def test_every_page_with_commands_is_run() -> None:
+    with_commands = {page for page in DOCS.rglob("*.md") if steps(page)}
+    assert with_commands == {*TUTORIAL, *HOW_TO}
+
+
+def test_steps_are_the_marked_blocks_with_their_output(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(
+        "Text.\n\n```sh\nnever\n```\n\n<!-- run: exit 3 -->\n```sh\ncdc-pipeline verify x\n```\n\n"
+        "<!-- output -->\n```text\na ... b\n```\n\n<!-- run: mariadb -->\n```sql\nSELECT 1;\n```\n"
+    )
+    first, second = steps(page)
+    assert (first.code, first.exit_code, first.output) == (
+        "cdc-pipeline verify x\n",
+        3,
+        ("a ... b",),
+    )
+    assert (second.language, second.exit_code) == ("sql", 0)
+    assert first.is_for("mysql")
+    assert not second.is_for("mysql")
+
+
+@pytest.mark.parametrize(
+    ("printed", "missing"),
+    [
+        ("a   1 b\nmore\nc", ""),
+        ("c\na 1 b", "c"),
+        ("a 1 b", "c"),
+        ("xa 1 b\nc", "a ... b"),
+    ],
+)
+def test_output_is_compared_line_by_line_in_order(printed: str, missing: str) -> None:
+    assert missing_line(("a ... b", "c"), printed) == missing
