@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cdc_pipeline.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from cdc_pipeline.position.cursor import CursorStore
     from cdc_pipeline.sink.read.cuts import AsOf, CutSummary
     from cdc_pipeline.sink.read.read import DataFrame, SparkSession
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CdcTranslator",

@@ -13,10 +13,10 @@ from typing import Any, Final, Literal
 
 import click
 
-from cdc_pipeline import __version__
 from cdc_pipeline.cli.settings import Settings
 from cdc_pipeline.collector import leave_to_exit
 from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.version import __version__
 
 # Command -> its line in --help. Each is the object `command` in the module of that name, loaded
 # when called.

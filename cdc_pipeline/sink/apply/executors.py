@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import cdc_pipeline
+from cdc_pipeline import version
 from cdc_pipeline.errors import CdcError, RuntimeSetupError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -35,11 +35,11 @@ def lack_of_executors(session: SparkSession, paths: LakePaths) -> str:
         except RuntimeSetupError as error:
             return f"Spark's executors cannot run this package: {error.got}"
     found = {tuple(answer.split("\n")) for answer in answers}
-    other = sorted({version for version, _ in found} - {cdc_pipeline.__version__})
+    other = sorted({theirs for theirs, _ in found} - {version.__version__})
     if other:
         return (
             f"Spark's executors have cdc_pipeline {', '.join(other)}, the driver has "
-            f"{cdc_pipeline.__version__}"
+            f"{version.__version__}"
         )
     if any(text != token.name for _, text in found):
         return f"Spark's executors do not see the driver's files in the lake, {paths.lake}"
@@ -69,4 +69,4 @@ def _answer(_task: str, *, token: Path) -> str:
         text = storage_of(token).read(token).decode()
     except (OSError, CdcError):
         text = ""
-    return f"{cdc_pipeline.__version__}\n{text}"
+    return f"{version.__version__}\n{text}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import cdc_pipeline
+import cdc_pipeline.version
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
@@ -327,5 +327,5 @@ def test_executors_are_asked_before_they_are_trusted(
         elsewhere = tmp_path / "elsewhere" / "token"
         patched.setattr(executors, "_token", lambda _paths: nullcontext(elsewhere))
         assert "do not see the driver's files" in lack_of_executors(spark, paths)
-    monkeypatch.setattr(cdc_pipeline, "__version__", "0.0.0")
+    monkeypatch.setattr(cdc_pipeline.version, "__version__", "0.0.0")
     assert "the driver has 0.0.0" in lack_of_executors(spark, paths)
