@@ -23,6 +23,8 @@ from cdc_pipeline.config.yaml_text import Place, YamlText
 from cdc_pipeline.errors import ConfigError
 
 WHOLE_FILE: Final = "(file)"
+# Dagster's own name for a component's file; it may lie beside pipelines.
+COMPONENT_FILE: Final = "defs.yaml"
 _SHOWN_CHARACTERS: Final = 60
 # Sections whose values may be secrets, whatever the names in them are.
 _SECRET_SECTIONS: Final = {"masks", "settings"}
@@ -77,9 +79,11 @@ class ConfigMistakes(ConfigError):
     def __init__(self, file: Path, mistakes: list[Mistake]) -> None:
         listing = "\n".join(f"  {mistake}" for mistake in mistakes)
         count = f"{len(mistakes)} mistake" + ("s" if len(mistakes) != 1 else "")
+        check = (
+            "dg check defs" if file.name == COMPONENT_FILE else f"cdc-pipeline validate {file.stem}"
+        )
         super().__init__(
-            f"{count} in {file}:\n{listing}",
-            next_step=f"correct the file and run `cdc-pipeline validate {file.stem}`",
+            f"{count} in {file}:\n{listing}", next_step=f"correct the file and run `{check}`"
         )
         self.file = file
         self.mistakes = mistakes

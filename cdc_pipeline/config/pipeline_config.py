@@ -4,6 +4,8 @@ Rules:
 - Every mistake of a file is reported at once, each with its path in the file (`validate_file`).
 - ``${NAME}`` in any text is replaced from the environment; secrets come only that way and are never
   printed (`SecretStr`). A missing variable is reported like any other mistake.
+- Definitions load as an outline: it keeps the references of secrets and of unset variables, so that
+  a variable is missed by the run that needs it (`PipelineConfig.resolved`), not by Dagster's pages.
 - Relative paths are relative to the YAML file's own directory.
 - Defaults need no thought: a source and a lake path are enough.
 """
@@ -12,19 +14,26 @@ from __future__ import annotations
 
 import os
 import re
+from collections import ChainMap
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AwareDatetime,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from cdc_pipeline.config.dagster_config import DagsterConfig
 from cdc_pipeline.config.mistakes import (
+    COMPONENT_FILE,
     WHOLE_FILE,
     located,
     wrong_settings,
@@ -43,7 +52,7 @@ from cdc_pipeline.config.snapshot_config import SnapshotConfig as SnapshotConfig
 from cdc_pipeline.config.storage_config import LakeUri, check_lake_path
 from cdc_pipeline.config.target_config import Section, TargetRule, checked_patterns
 from cdc_pipeline.config.units import Bytes, Seconds
-from cdc_pipeline.config.yaml_text import read_yaml
+from cdc_pipeline.config.yaml_text import YamlText, read_yaml
 
 CONFIG_SUFFIXES: Final = (".yaml", ".yml")
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")  # it becomes a folder's name, with suffixes
@@ -310,6 +319,27 @@ class PipelineConfig(Section):
     snapshot: SnapshotConfig = SnapshotConfig()
     schedule: ScheduleConfig | None = None
     maintenance: MaintenanceConfig | None = None
+    dagster: DagsterConfig = DagsterConfig()
+
+    # Of an outline: what it was read from, and whether a variable of its lake is unset.
+    _written: PipelineDocument | None = PrivateAttr(default=None)
+    _lake_unknown: bool = PrivateAttr(default=False)
+
+    @property
+    def lake_unknown(self) -> bool:
+        """Return whether the lake cannot be read because a variable in its settings is unset."""
+        return self._lake_unknown
+
+    def resolved(self, environment: Mapping[str, str] | None = None) -> PipelineConfig:
+        """Return this pipeline with every reference resolved, as a run needs it.
+
+        Args:
+            environment: variables that come before those of the process.
+
+        Raises:
+            ConfigMistakes: a variable is unset, or what it stands for is wrong.
+        """
+        return self if self._written is None else self._written.resolve(environment)
 
     @field_validator("name")
     @classmethod
@@ -337,7 +367,20 @@ def load_config(file: str | Path) -> PipelineConfig:
     Raises:
         ConfigMistakes: all mistakes in the file, at once.
     """
-    file = Path(file)
+    return read_document(Path(file)).resolve()
+
+
+def read_document(file: Path, *, environment: Mapping[str, str] | None = None) -> PipelineDocument:
+    """Return what is written in `file`, without looking at any variable.
+
+    Mistakes in its YAML or its name are kept for `resolve` and `outline`, which report all at once.
+
+    Args:
+        environment: variables that come before those of the process.
+
+    Raises:
+        ConfigMistakes: the file cannot be read, or is no YAML mapping.
+    """
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -355,7 +398,6 @@ def load_config(file: str | Path) -> PipelineConfig:
         if not mistakes:
             mistakes.append(_no_section(document))
         raise ConfigMistakes(file, mistakes)
-    used: dict[str, str] = {}
     if "name" in document:
         mistakes.append(
             Mistake(
@@ -364,24 +406,91 @@ def load_config(file: str | Path) -> PipelineConfig:
                 " if the source is to have another name",
             )
         )
-    document = _substitute(document, (), mistakes, used)
-    document["name"] = file.stem if SOURCE_NAME.fullmatch(file.stem) else "unnamed"
-    config = None
-    try:
-        config = PipelineConfig.model_validate(document)
-    except ValidationError as error:
-        known = {mistake.path for mistake in mistakes}
-        found = wrong_settings(error, PipelineConfig, yaml_text, known=known)
-        mistakes += [_without(used, mistake) for mistake in found]
-    if config is not None:
-        config = _absolute_paths(config, file.resolve().parent)
-        try:
-            check_lake_path(str(config.sink.lake_path))
-        except ValueError as error:
-            mistakes.append(Mistake(path="sink.lake_path", message=str(error)))
-    if mistakes or config is None:
-        raise ConfigMistakes(file, located(mistakes, yaml_text))
-    return config
+    name = file.stem if SOURCE_NAME.fullmatch(file.stem) else "unnamed"
+    return PipelineDocument(name, file, document, environment or {}, yaml_text, tuple(mistakes))
+
+
+@dataclass(frozen=True)
+class PipelineDocument:
+    """A pipeline as it is written: its texts refer to variables by name.
+
+    Attributes:
+        name: the source's.
+        file: where it is written; relative paths begin in its folder.
+        content: the sections.
+        environment: variables that come before those of the process.
+        text: the file's text with the places of its parts.
+        mistakes: what is wrong with the text itself.
+    """
+
+    name: str
+    file: Path
+    content: dict[str, Any] = field(repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    text: YamlText = field(default_factory=YamlText, repr=False)
+    mistakes: tuple[Mistake, ...] = ()
+
+    def resolve(self, environment: Mapping[str, str] | None = None) -> PipelineConfig:
+        """Return the configuration with all variables replaced.
+
+        Raises:
+            ConfigMistakes: all mistakes, at once.
+        """
+        references = _References(ChainMap(*_maps(environment, self.environment, os.environ)))
+        return self._checked(references.replaced(self.content), references)
+
+    def outline(self) -> PipelineConfig:
+        """Return the configuration as far as Dagster's definitions need it.
+
+        Passwords and salts stay references, and so does what an unset variable stands for. A
+        setting that cannot be a reference, such as a number, has its default then; an unset
+        variable in a schedule leaves that schedule out.
+
+        Raises:
+            ConfigMistakes: all mistakes, at once.
+        """
+        references = _References(ChainMap(*_maps(self.environment, os.environ)), keep=True)
+        content = references.replaced(self.content)
+        for section in _LEFT_OUT & {path[0] for path in references.unset}:
+            content.pop(section, None)
+        lake_unknown = any(
+            path[:2] in (("sink", "lake_path"), ("sink", "storage")) for path in references.unset
+        )
+        if lake_unknown:
+            content["sink"].pop("storage", None)
+        config = self._checked(content, references)
+        config._written, config._lake_unknown = self, lake_unknown
+        return config
+
+    def _checked(self, content: dict[str, Any], references: _References) -> PipelineConfig:
+        content["name"] = self.name
+        mistakes = [*self.mistakes, *references.mistakes]
+        config = self._validated(content, references, mistakes)
+        if config is not None:
+            config = _absolute_paths(config, self.file.resolve().parent)
+            try:
+                check_lake_path(str(config.sink.lake_path))
+            except ValueError as error:
+                mistakes.append(Mistake(path="sink.lake_path", message=str(error)))
+        if mistakes or config is None:
+            raise ConfigMistakes(self.file, located(mistakes, self.text))
+        return config
+
+    def _validated(
+        self, content: dict[str, Any], references: _References, mistakes: list[Mistake]
+    ) -> PipelineConfig | None:
+        """Return the configuration; None if it is wrong, with its mistakes added to the others."""
+        while True:
+            try:
+                return PipelineConfig.model_validate(content)
+            except ValidationError as error:
+                known = {mistake.path for mistake in mistakes}
+                found = wrong_settings(error, PipelineConfig, self.text, known=known)
+                if references.keep and _drop_unset(content, found, references.unset):
+                    continue
+                mistakes += [_without(references.used, mistake) for mistake in found]
+                mistakes += map(_unset, references.unset.items())
+                return None
 
 
 def located_in(file: Path, mistakes: list[Mistake]) -> list[Mistake]:
@@ -435,49 +544,101 @@ def list_config_files(jobs_directory: Path) -> list[Path]:
     found: dict[str, Path] = {}
     for suffix in CONFIG_SUFFIXES:
         for file in sorted(jobs_directory.glob(f"*{suffix}")):
-            found.setdefault(file.stem, file)
+            if file.name != COMPONENT_FILE:
+                found.setdefault(file.stem, file)
     return sorted(found.values())
 
 
-def _substitute(
-    node: Any, path: tuple[str, ...], mistakes: list[Mistake], used: dict[str, str]
-) -> Any:
-    """Return the document with variables replaced; adds each value with its variable's name to
-    `used`."""
-    if isinstance(node, dict):
-        return {
-            key: _substitute(value, (*path, str(key)), mistakes, used)
-            for key, value in node.items()
-        }
-    if isinstance(node, list):
-        return [
-            _substitute(value, (*path, str(index)), mistakes, used)
-            for index, value in enumerate(node)
-        ]
-    if isinstance(node, str):
-        if path and path[0] == "targets" and path[-1] in _RECORDED and _VARIABLE.search(node):
+# Secrets that only runs need: an outline never has them.
+_SECRETS_OF_RUNS: Final = {"password", "salt"}
+# Sections that cannot be outlined with a part missing, and can be left out.
+_LEFT_OUT: Final = {"start", "bound", "schedule", "maintenance", "dagster"}
+
+
+def _maps(*found: Mapping[str, str] | None) -> list[Any]:
+    return [one for one in found if one]
+
+
+class _References:
+    """Replaces the references in a document.
+
+    Attributes:
+        keep: leave secrets of runs and unset variables as they are.
+        mistakes: unset variables, unless they are kept.
+        used: each value that was put in, with its variable's name.
+        unset: the paths of kept texts, with the names of their unset variables.
+    """
+
+    def __init__(self, environment: Mapping[str, str], *, keep: bool = False) -> None:
+        self.keep = keep
+        self.mistakes: list[Mistake] = []
+        self.used: dict[str, str] = {}
+        self.unset: dict[tuple[str, ...], str] = {}
+        self._environment = environment
+
+    def replaced(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Return a copy of `content` with its references replaced."""
+        made: dict[str, Any] = self._of(content, ())
+        return made
+
+    def _of(self, node: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(node, dict):
+            return {key: self._of(value, (*path, str(key))) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self._of(value, (*path, str(index))) for index, value in enumerate(node)]
+        if not isinstance(node, str) or _VARIABLE.search(node) is None:
+            return deepcopy(node)
+        if path and path[0] == "targets" and path[-1] in _RECORDED:
             message = (
                 "an expression is recorded with every batch, so it must not use "
                 "environment variables"
             )
-            mistakes.append(Mistake(path=".".join(path), message=message))
+            self.mistakes.append(Mistake(path=".".join(path), message=message))
             return "true"
+        if self.keep and path[-1] in _SECRETS_OF_RUNS:
+            return node
+        return _VARIABLE.sub(lambda match: self._value(match[1], path), node)
 
-        def value_of(match: re.Match[str]) -> str:
-            value = os.environ.get(match[1])
-            if value is None:
-                mistakes.append(
-                    Mistake(
-                        path=".".join(path),
-                        message=f"the environment variable {match[1]} is not set: export it first",
-                    )
-                )
-                return "unset"
-            used[value] = match[1]
-            return value
+    def _value(self, name: str, path: tuple[str, ...]) -> str:
+        value = self._environment.get(name)
+        if value is None and self.keep:
+            self.unset[path] = name
+            # A lake's path cannot have braces.
+            return f"${name}" if path == ("sink", "lake_path") else f"${{{name}}}"
+        if value is None:
+            self.mistakes.append(_unset((path, name)))
+            return "unset"
+        self.used[value] = name
+        return value
 
-        return _VARIABLE.sub(value_of, node)
-    return node
+
+def _unset(of_path: tuple[tuple[str, ...], str]) -> Mistake:
+    path, name = of_path
+    return Mistake(
+        path=".".join(path), message=f"the environment variable {name} is not set: export it first"
+    )
+
+
+def _drop_unset(
+    content: dict[str, Any], found: list[Mistake], unset: Mapping[tuple[str, ...], str]
+) -> bool:
+    """Remove settings that are wrong because their variable is unset; return whether there were
+    any."""
+    wrong = {mistake.path for mistake in found}
+    dropped = False
+    for path in unset:
+        around = {".".join(path[:length]) for length in range(1, len(path) + 1)}
+        if wrong & around:
+            dropped = _removed(content, path) or dropped
+    return dropped
+
+
+def _removed(content: Any, path: tuple[str, ...]) -> bool:
+    for part in path[:-1]:
+        content = content[int(part)] if isinstance(content, list) else content.get(part)
+        if content is None:
+            return False
+    return isinstance(content, dict) and content.pop(path[-1], None) is not None
 
 
 def _without(used: dict[str, str], mistake: Mistake) -> Mistake:

@@ -92,7 +92,8 @@ class Mask(Section):
             if not isinstance(setting, dict) or setting.keys() != {"salt"}:
                 raise ValueError("expected {hash: {salt: ${SALT}}}")
             salt = str(setting["salt"])
-            if len(salt) < _SALT_CHARACTERS_MIN:
+            # A reference is not resolved yet: what it stands for is checked when it is.
+            if "${" not in salt and len(salt) < _SALT_CHARACTERS_MIN:
                 raise ValueError(
                     f"the salt is shorter than {_SALT_CHARACTERS_MIN} characters: if it can be "
                     "guessed, the values can be guessed; make one with `openssl rand -hex 32`"

@@ -18,9 +18,12 @@ from cdc_pipeline.orchestration.names import identifier, markdown
 from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
 
 
-def build_broken(file: Path, error: Exception, *, translator: CdcTranslator) -> dg.Definitions:
-    """Return an asset and a job that name the error of the source in `file` and fail with it."""
-    source = identifier(file.stem)
+def build_broken(
+    file: Path, error: Exception, *, name: str, translator: CdcTranslator
+) -> dg.Definitions:
+    """Return an asset and a job that name the error of the source `name`, which is written in
+    `file`, and fail with it."""
+    source = identifier(name)
     text = str(error) if isinstance(error, CdcError) else f"{type(error).__name__}: {error}"
     description = (
         f"**The definitions of {markdown(str(file))} cannot be loaded:**\n\n{markdown(text)}"

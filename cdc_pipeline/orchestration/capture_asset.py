@@ -105,9 +105,17 @@ class CaptureStep:
     row_counter: RowCounter | None
     retry_wait_s: float
 
-    def run(self, context: dg.AssetExecutionContext) -> None:
-        """Capture the source up to the bound of the run's settings."""
-        pipeline, translator = self.pipeline, self.translator
+    def run(self, context: dg.AssetExecutionContext, environment: Mapping[str, str]) -> None:
+        """Capture the source up to the bound of the run's settings.
+
+        Variables in `environment` come before those of the pipeline and of the process.
+        """
+        translator = self.translator
+        try:
+            pipeline = self.pipeline.resolved(environment)
+        except CdcError as error:
+            current_listener().error = error
+            raise _failure(error, retry_number=0, wait_s=0) from error
         recorder = MaterializationRecorder(
             context, pipeline, translator=translator, row_counter=self.row_counter
         )

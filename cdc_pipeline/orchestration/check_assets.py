@@ -25,7 +25,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.failures import unexpected
+from cdc_pipeline.orchestration.failures import resolved, unexpected
 from cdc_pipeline.orchestration.intervals import check_intervals_join
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
@@ -106,7 +106,7 @@ def _table_checks(
         keys = {table: key for key, table in table_of.items()}
         with _as_step_failure(pipeline):
             for name, table, passed, text, values in _table_results(
-                context, pipeline, wanted, translator=translator
+                context, resolved(pipeline), wanted, translator=translator
             ):
                 yield _result(name, keys[table], passed=passed, text=text, values=values)
 
@@ -200,15 +200,16 @@ def _cursor_checks(
         from cdc_pipeline.pipeline.verify.checks import CheckResult, check_lag, check_retention
         from cdc_pipeline.pipeline.wiring import build_sink
 
-        sink = build_sink(pipeline)
+        config = resolved(pipeline)
+        sink = build_sink(config)
 
         def cursor() -> CursorState | None:
             stored = _cursors(context, pipeline, translator, None).read()
             return reconcile(stored, sink.last_cut()).cursor
 
         checks: dict[str, Callable[[], CheckResult]] = {
-            "lag": lambda: check_lag(pipeline, sink, cursor()),
-            "retention": lambda: check_retention(pipeline, cursor()),
+            "lag": lambda: check_lag(config, sink, cursor()),
+            "retention": lambda: check_retention(config, cursor()),
         }
         with _as_step_failure(pipeline):
             for name in sorted(check.name for check in context.selected_asset_check_keys):

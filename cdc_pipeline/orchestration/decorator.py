@@ -1,41 +1,63 @@
-"""Assets of one pipeline, by a decorator whose body is one line."""
+"""Assets of one pipeline by a decorator: the body is ``yield from cdc.run(context)``."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, read_document
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.broken import build_broken
 from cdc_pipeline.orchestration.capture_asset import Body, build_assets
+from cdc_pipeline.orchestration.definitions import is_wanted, loads_one_source, outline_checked
 from cdc_pipeline.orchestration.translator import CdcTranslator
+
+_log = logging.getLogger(__name__)
 
 
 def cdc_assets(
     *,
-    config: PipelineConfig,
+    config: PipelineConfig | str | Path,
     name: str | None = None,
     translator: CdcTranslator | None = None,
     op_tags: Mapping[str, Any] | None = None,
 ) -> Callable[[Body], dg.AssetsDefinition]:
     """Make the assets of a pipeline: its Delta tables and its cursor, captured by one step.
 
+    If the pipeline's file is broken, its assets are one that shows the error and fails with it.
+
     Args:
-        config: the pipeline.
+        config: the pipeline, or its YAML file; of a file, secrets are resolved when a run begins.
         name: name of the step; ``capture_<source>`` by default.
         translator: keys, groups and metadata; `CdcTranslator` by default.
         op_tags: tags of the step.
     """
+    found = translator or CdcTranslator()
 
     def decorate(body: Body) -> dg.AssetsDefinition:
-        assets, _ = build_assets(
-            config,
-            body=body,
-            translator=translator or CdcTranslator(),
-            name=name,
-            op_tags=op_tags,
-        )
+        if isinstance(config, PipelineConfig):
+            assets, _ = build_assets(
+                config, body=body, translator=found, name=name, op_tags=op_tags
+            )
+            return assets
+        file = Path(config)
+        try:
+            pipeline = outline_checked(read_document(file))
+            assets, _ = build_assets(
+                pipeline, body=body, translator=found, name=name, op_tags=op_tags
+            )
+        except CdcError as error:
+            if is_wanted(file.stem, found) and loads_one_source():
+                raise
+            _log.error("the assets of %s cannot be loaded: %s", file, error)
+            broken = build_broken(file, error, name=file.stem, translator=found)
+            (stand_in,) = broken.assets or ()
+            assert isinstance(stand_in, dg.AssetsDefinition)
+            return stand_in
         return assets
 
     return decorate

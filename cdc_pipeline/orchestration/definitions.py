@@ -6,16 +6,17 @@ Rules:
   names show the error and fail with it (`broken.py`). The command line, which loads one source,
   raises the error.
 - Each source has one in-process job: its single step needs no separate process, and an idle run
-  stays cheap.
+  stays cheap. The definitions have no executor and no resources, so they merge with any others.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
     Mistake,
     PipelineConfig,
+    PipelineDocument,
     list_config_files,
     load_config,
     located_in,
+    read_document,
     written_schedules,
 )
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -81,6 +84,7 @@ def build_definitions(
     jobs_directory: str | Path,
     *,
     translator: CdcTranslator | None = None,
+    resource: CdcResource | None = None,
     observer_factory: ObserverFactory | None = None,
     capture: Capture | None = None,
     load: Load | None = None,
@@ -91,6 +95,7 @@ def build_definitions(
 
     Args:
         translator: keys, groups and metadata; `CdcTranslator` by default.
+        resource: captures the pipelines, and may have variables of their YAML.
         observer_factory: makes one more observer for each run.
         capture: runs a capture; the pipeline's own by default.
         load: loads tables; the pipeline's own by default.
@@ -107,35 +112,87 @@ def build_definitions(
     if loading is not None:
         loading.translator = translator
     found: list[dg.Definitions] = []
+    cdc = resource or CdcResource()
     for file in _config_files(Path(jobs_directory)):
-        try:
-            config = load_checked(file)
-            assets, upstream = build_assets(
-                config,
-                body=CdcResource().run,
+        found.append(
+            build_source(
+                partial(read_document, file, environment=cdc.variables()),
+                name=file.stem,
+                file=file,
                 translator=translator,
+                cdc=cdc,
+                load=load,
                 capture=capture,
                 observer_factory=observer_factory,
                 row_counter=row_counter,
                 retry_wait_s=retry_wait_s,
-                cursor_alone=loading is not None,
             )
-            if loading is not None:
-                job = _capture_job(config, assets, translator=translator)
-                loading.config = config
-                loading.built = dg.Definitions(assets=[assets], jobs=[job])
-                found.append(loading.built)
-                continue
-            found.append(_of_source(config, assets, upstream, translator=translator, load=load))
-        except Exception as error:
-            if loading is not None:
-                raise
-            is_unexpected = not isinstance(error, CdcError)
-            _log.error(
-                "the definitions of %s cannot be loaded: %s", file, error, exc_info=is_unexpected
-            )
-            found.append(build_broken(file, error, translator=translator))
-    return dg.Definitions.merge(*found, dg.Definitions(executor=dg.in_process_executor))
+        )
+    return dg.Definitions.merge(*found)
+
+
+def build_source(
+    read: Callable[[], PipelineDocument],
+    *,
+    name: str,
+    file: Path,
+    translator: CdcTranslator,
+    cdc: CdcResource,
+    load: Load | None = None,
+    **runtime: Any,
+) -> dg.Definitions:
+    """Build the definitions of one pipeline; a stand-in that shows the error if that fails.
+
+    Args:
+        read: returns what is written of the pipeline.
+        name: the source's.
+        file: where it is written.
+        cdc: captures it.
+        runtime: for `build_assets`.
+
+    Raises:
+        CdcError: inside `only_source`.
+    """
+    loading = _only_source.get()
+    try:
+        config = outline_checked(read())
+        assets, upstream = build_assets(
+            config,
+            body=cdc.run,
+            translator=translator,
+            cursor_alone=loading is not None,
+            **runtime,
+        )
+        if loading is not None:
+            job = _capture_job(config, assets, translator=translator)
+            loading.config = config
+            loading.built = dg.Definitions(assets=[assets], jobs=[job])
+            return loading.built
+        return _of_source(config, assets, upstream, translator=translator, load=load)
+    except Exception as error:
+        if loading is not None:
+            raise
+        is_unexpected = not isinstance(error, CdcError)
+        _log.error(
+            "the definitions of %s cannot be loaded: %s", file, error, exc_info=is_unexpected
+        )
+        return build_broken(file, error, name=name, translator=translator)
+
+
+def loads_one_source() -> bool:
+    """Return whether this runs inside `only_source`."""
+    return _only_source.get() is not None
+
+
+def is_wanted(source: str, translator: CdcTranslator) -> bool:
+    """Return whether to load a source; inside `only_source`, one alone, whose translator is
+    noted."""
+    loading = _only_source.get()
+    if loading is None:
+        return True
+    if loading.source == source:
+        loading.translator = translator
+    return loading.source == source
 
 
 def _of_source(
@@ -215,14 +272,27 @@ def _config_files(jobs_directory: Path) -> list[Path]:
 
 
 def load_checked(file: Path) -> PipelineConfig:
-    """Load one pipeline and check its schedule the way Dagster will.
+    """Load one pipeline as a run does, and check its schedule the way Dagster will.
 
     Raises:
         ConfigMistakes: everything that is wrong with the file.
     """
+    return _checked(lambda: load_config(file), file)
+
+
+def outline_checked(document: PipelineDocument) -> PipelineConfig:
+    """Return a pipeline as far as definitions need it, with its schedule checked.
+
+    Raises:
+        ConfigMistakes: everything that is wrong with it, except for unset variables.
+    """
+    return _checked(document.outline, document.file)
+
+
+def _checked(load: Callable[[], PipelineConfig], file: Path) -> PipelineConfig:
     config, mistakes = None, []
     try:
-        config = load_config(file)
+        config = load()
         schedules = {
             f"{section}.{name}": value
             for section in ("schedule", "maintenance")

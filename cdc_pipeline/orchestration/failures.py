@@ -7,7 +7,21 @@ import traceback
 
 import dagster as dg
 
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.text.server_messages import said_by
+
+
+def resolved(pipeline: PipelineConfig) -> PipelineConfig:
+    """Return the configuration that a run needs: definitions hold an outline, without secrets.
+
+    Raises:
+        dg.Failure: a variable is unset, or what it stands for is wrong.
+    """
+    try:
+        return pipeline.resolved()
+    except CdcError as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from error
 
 
 def unexpected(error: Exception) -> dg.Failure:

@@ -26,6 +26,8 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
     An unreadable cut is not reported here, so that Dagster's pages still load: the next run stops
     and names it.
     """
+    if config.lake_unknown:
+        return None
     paths = LakePaths(config.sink.lake_path, config.name)
     try:
         numbers = list_numbers(paths.cuts)

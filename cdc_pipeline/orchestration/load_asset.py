@@ -24,7 +24,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
-from cdc_pipeline.orchestration.failures import unexpected
+from cdc_pipeline.orchestration.failures import resolved, unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.load_observer import LoadRecorder
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
@@ -86,7 +86,7 @@ def build_load(
         ),
         group_name=translator.group_name(pipeline.name),
         kinds={translator.source_kind(pipeline, newest_cut(pipeline)), "deltalake"},
-        owners=translator.owners(pipeline.name),
+        owners=translator.owners(pipeline, None),
         skippable=True,
         partitions_def=dg.StaticPartitionsDefinition([dagster_name(table) for table in sources]),
         tags={SOURCE_TAG: pipeline.name},
@@ -105,7 +105,7 @@ def build_load(
         asset_context = dg.AssetExecutionContext.get()
         _run(
             asset_context,
-            pipeline,
+            resolved(pipeline),
             translator=translator,
             tables=sorted(map(plain_name, asset_context.partition_keys)),
             restart=config.restart,

@@ -18,7 +18,7 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.orchestration.failures import unexpected
+from cdc_pipeline.orchestration.failures import resolved, unexpected
 from cdc_pipeline.orchestration.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
@@ -53,11 +53,12 @@ def build_maintenance(
                 )
             )
 
+        sink = resolved(pipeline).sink
         try:
-            with files_failing(pipeline.sink.lake_path):
+            with files_failing(sink.lake_path):
                 report = maintain(
-                    paths_of(pipeline.sink.lake_path, pipeline.name),
-                    pipeline.sink,
+                    paths_of(sink.lake_path, pipeline.name),
+                    sink,
                     settings,
                     on_table=observed,
                 )

@@ -1,11 +1,17 @@
-"""The resource that an asset's body captures with: ``yield from cdc.run(context)``."""
+"""The resource that an asset's body captures with: ``yield from cdc.run(context)``.
+
+Rules:
+- Variables are looked up when a run resolves its pipeline, and `EnvVar` with them. A value is in no
+  representation of the resource.
+"""
 
 # No postponed annotations in this module: Dagster looks at the annotations of a body, which `run`
 # is by default, and refuses them as text.
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration.capture_asset import current_step
@@ -13,6 +19,13 @@ from cdc_pipeline.orchestration.capture_asset import current_step
 
 class CdcResource(dg.ConfigurableResource[Any]):
     """Captures a source inside the body of `cdc_assets`."""
+
+    environment: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Variables of the pipelines' YAML, such as passwords; they come before those "
+        "of the process. Give a secret as EnvVar, so that Dagster's pages show its name alone.",
+    )
 
     def run(self, context: dg.AssetExecutionContext) -> Iterator[Any]:  # noqa: ARG002
         """Capture what the run selects. Events are logged as they happen; nothing is yielded.
@@ -27,5 +40,29 @@ class CdcResource(dg.ConfigurableResource[Any]):
                 expected="the body of a function that is decorated with @cdc_assets",
                 next_step="decorate the function with @cdc_assets(config=...)",
             )
-        step.run(dg.AssetExecutionContext.get())
+        step.run(dg.AssetExecutionContext.get(), self.variables())
         yield from ()
+
+    def variables(self) -> Mapping[str, str]:
+        """Return the variables, each looked up when it is asked for."""
+        return _Variables(self.environment)
+
+
+class _Variables(Mapping[str, str]):
+    """Variables by name; one whose `EnvVar` is unset is missing."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def __getitem__(self, name: str) -> str:
+        value = self._given[name]
+        found = value.get_value() if isinstance(value, dg.EnvVar) else value
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)

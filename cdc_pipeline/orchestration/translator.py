@@ -12,7 +12,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,12 @@ ROLE_TAG = "cdc/role"
 
 
 class CdcTranslator:
-    """Keys, groups and metadata of a pipeline's assets. `table` is always ``schema.table`` (see
-    `table_names`)."""
+    """Keys, groups and metadata of a pipeline's assets, one method for each idea.
+
+    `table` is always ``schema.table``, a name in the lake (see `table_names`). Methods that also
+    describe the cursor are given None for it. Without a method of yours the section `dagster` of
+    the pipeline's YAML decides, then the defaults here.
+    """
 
     def source_table_key(self, source: str, table: str) -> dg.AssetKey:
         """Return the key of a table in the database."""
@@ -72,9 +77,74 @@ class CdcTranslator:
         """Return the name of the job that loads tables of a source."""
         return f"{source}_snapshot"
 
-    def owners(self, source: str) -> Sequence[str]:  # noqa: ARG002
-        """Return the owners of a source's assets: email addresses, or ``team:name``."""
-        return ()
+    def description(
+        self,
+        config: PipelineConfig,
+        table: str | None,
+        *,
+        sources: Sequence[str] = (),
+        mode: str | None = None,
+    ) -> str:
+        """Return the description of an asset, as Markdown. Of a Delta table, `sources` are its
+        source tables, and `mode` is how it is kept."""
+        if given := config.dagster.of_table(table).description:
+            return given
+        if table is None:
+            return (
+                f"How far {config.name} has been applied. Each event is written after its "
+                "batch's cut and holds everything that the next run needs; if it is lost, the "
+                "next run rebuilds it from the last cut in the lake."
+            )
+        origin = markdown(", ".join(sources or (table,)))
+        return f"{origin} from {_origin(config)}, kept as a {mode or config.sink.mode}."
+
+    def owners(self, config: PipelineConfig, table: str | None) -> Sequence[str]:
+        """Return the owners of an asset: email addresses, or ``team:name``."""
+        return config.dagster.of_table(table).owners or ()
+
+    def tags(self, config: PipelineConfig, table: str | None) -> Mapping[str, str]:
+        """Return the tags of an asset. Those named ``cdc/...`` are added by the pipeline."""
+        return config.dagster.of_table(table).tags
+
+    def kinds(self, config: PipelineConfig, table: str | None) -> AbstractSet[str]:  # noqa: ARG002
+        """Return the kinds that Dagster shows as an asset's icons, at most three."""
+        return {"cdc"} if table is None else {"deltalake", "spark"}
+
+    def freshness_policy(
+        self, config: PipelineConfig, table: str | None
+    ) -> dg.FreshnessPolicy | None:
+        """Return when an asset counts as late. A table has an event only when it changes, the
+        cursor whenever it moves."""
+        given = config.dagster.of_table(table).freshness
+        if given is None:
+            return None
+        if given.fail_window is not None:
+            return dg.FreshnessPolicy.time_window(given.fail_window, given.warn_window)
+        assert given.deadline_cron is not None
+        assert given.lower_bound_delta is not None
+        return dg.FreshnessPolicy.cron(given.deadline_cron, given.lower_bound_delta, given.timezone)
+
+    def automation_condition(
+        self, config: PipelineConfig, table: str | None
+    ) -> dg.AutomationCondition[Any] | None:
+        """Return when Dagster materializes an asset by itself."""
+        given = config.dagster.of_table(table).automation
+        if given is None:
+            return None
+        if given.kind == "eager":
+            return dg.AutomationCondition.eager()
+        # Tables of the database have no events of their own: nothing must wait for them.
+        return dg.AutomationCondition.on_cron(given.cron, given.timezone).ignore(
+            dg.AssetSelection.tag(ROLE_TAG, "source_table")
+        )
+
+    def metadata(self, config: PipelineConfig, table: str | None) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return further metadata of an asset's definition."""
+        return {}
+
+    def code_version(self, config: PipelineConfig, table: str | None) -> str | None:  # noqa: ARG002
+        """Return the version of what makes an asset; a new one marks it as out of date."""
+        return None
 
     def table_path(self, config: PipelineConfig, table: str) -> Path:
         """Return the location of the Delta table."""
@@ -124,14 +194,8 @@ class CdcTranslator:
         return dg.AssetSpec(
             self.table_key(config.name, table),
             deps=[self.source_table_key(config.name, source) for source in sources or (table,)],
-            description=f"{markdown(', '.join(sources or (table,)))} from {_origin(config)}, "
-            f"kept as a {mode}.",
-            group_name=self.group_name(config.name),
-            kinds={"deltalake", "spark"},
-            metadata=metadata,
-            owners=self.owners(config.name),
-            skippable=True,
-            tags=_tags(config.name, "table"),
+            metadata={**self.metadata(config, table), **metadata},
+            **self._described(config, table, sources, mode),
         )
 
     def cursor_spec(self, config: PipelineConfig, tables: Sequence[str]) -> dg.AssetSpec:
@@ -139,18 +203,35 @@ class CdcTranslator:
         return dg.AssetSpec(
             self.cursor_key(config.name),
             deps=[self.table_key(config.name, table) for table in tables],
-            description=(
-                f"How far {config.name} has been applied. Each event is written after its "
-                "batch's cut and holds everything that the next run needs; if it is lost, the "
-                "next run rebuilds it from the last cut in the lake."
-            ),
-            group_name=self.group_name(config.name),
-            kinds={"cdc"},
-            metadata={"lake": dg.MetadataValue.path(str(config.sink.lake_path))},
-            owners=self.owners(config.name),
-            skippable=True,
-            tags=_tags(config.name, "cursor"),
+            metadata={
+                **self.metadata(config, None),
+                "lake": dg.MetadataValue.path(str(config.sink.lake_path)),
+            },
+            **self._described(config, None),
         )
+
+    def _described(
+        self,
+        config: PipelineConfig,
+        table: str | None,
+        sources: Sequence[str] = (),
+        mode: str | None = None,
+    ) -> dict[str, Any]:
+        """Return what the translator's methods say of an asset, for its spec."""
+        return {
+            "automation_condition": self.automation_condition(config, table),
+            "code_version": self.code_version(config, table),
+            "description": self.description(config, table, sources=sources, mode=mode),
+            "freshness_policy": self.freshness_policy(config, table),
+            "group_name": self.group_name(config.name),
+            "kinds": set(self.kinds(config, table)),
+            "owners": self.owners(config, table),
+            "skippable": True,
+            "tags": {
+                **self.tags(config, table),
+                **_tags(config.name, "cursor" if table is None else "table"),
+            },
+        }
 
     def table_event_metadata(
         self, config: PipelineConfig, cut: Cut, table: str, row_count: int | None
