@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from unittest import mock
 
+from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.pipeline import wiring
@@ -45,12 +46,16 @@ class Shop:
     Attributes:
         source: section of a pipeline that reads the server.
         starts: where captures begin: by journal and offset, and by GTIDs.
+        schemas: the tables' columns; `rows`: the tables as the server has them. Both are asked for
+            once: the server may be stopped during a play.
     """
 
     server: Server
     database: str
     source: dict[str, Any]
     starts: dict[str, Any] = field(default_factory=dict)
+    schemas: list[TableSchema] = field(default_factory=list)
+    rows: Rows = field(default_factory=dict)
 
     @classmethod
     def at(cls, server: Server, database: str) -> Shop:
@@ -76,16 +81,12 @@ class Shop:
             "INSERT INTO a SELECT id + 10, v, n, w FROM a",
             "UPDATE b SET body = REPEAT('y', 200000) WHERE id = 1",
         )
-        return shop
-
-    def selected(self) -> Rows:
-        """The tables as the server has them."""
-        return {
-            f"{self.database}.{table}": sorted(
-                self.server.query(f"SELECT * FROM `{self.database}`.`{table}`")
-            )
-            for table in "ab"
+        shop.schemas = [catalog_schema(server, database, table) for table in "ab"]
+        shop.rows = {
+            schema.full_name: sorted(server.query(f"SELECT * FROM `{database}`.`{schema.table}`"))
+            for schema in shop.schemas
         }
+        return shop
 
 
 @dataclass
@@ -152,15 +153,15 @@ class Play:
     def _kept(self, config: PipelineConfig) -> Rows:
         """Rows of the lake's tables as the server would show them."""
         paths = LakePaths(config.sink.lake_path, config.name)
-        names = [f"{self.shop.database}.{table}" for table in "ab"]
-        return {name: sorted(map(_values, self.lake.rows(paths.table(name)))) for name in names}
+        return {
+            name: sorted(map(_values, self.lake.rows(paths.table(name)))) for name in self.shop.rows
+        }
 
     def _rows(self, config: PipelineConfig) -> Rows:
         assert config.source.kind == "live"
         found: Rows = {}
         with TableReader(config.source, batch_bytes=1 << 16) as reader:
-            for table in "ab":
-                schema = catalog_schema(self.shop.server, self.shop.database, table)
+            for schema in self.shop.schemas:
                 reader.begin_view()
                 parts = list(reader.select(schema, batch_rows=2))
                 reader.end_view()
@@ -176,7 +177,7 @@ class Play:
             source.warnings([f"{self.shop.database}.a"])
             assert source.end_position().order >= source.earliest_position().order
             source.validate_position(source.end_position())
-        return self.shop.selected()
+        return self.shop.rows
 
 
 def _values(row: Row) -> tuple[Any, ...]:

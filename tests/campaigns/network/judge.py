@@ -54,7 +54,7 @@ class Conversation:
         self._shop, self._name, self._tls, self._folder = shop, name, tls, folder
         self._server = shop.server
         self._plays = 0
-        self.expected: Rows = shop.selected()
+        self.expected: Rows = shop.rows
         with FaultyProxy((self._server.host, self._server.port)) as proxy:
             assert self._play().run(proxy.port) == self.expected, f"{name} without a fault"
             self.lengths = proxy.sent
