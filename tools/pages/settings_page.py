@@ -20,6 +20,7 @@ import yaml
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from cdc_pipeline.config.dagster_config import AutomationConfig
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from tools.pages.markdown import as_markdown, code, made_from, paragraphs, table
 
@@ -45,7 +46,7 @@ TEXTS: dict[str, dict[str, str]] = yaml.safe_load(
     Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8")
 )
 # Alternatives that are written in place; their settings' texts explain them.
-_IN_PLACE = {"start", "bound", "masks"}
+_IN_PLACE = {"start", "bound", "masks", "automation"}
 
 
 def settings_page() -> str:
@@ -58,6 +59,14 @@ def settings_page() -> str:
 
 def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     """Return a section and those below it, each once under the first path that it has."""
+    seen: set[type[BaseModel]] = set()
+    for where, one in _sections(model, path):
+        if one not in seen:
+            seen.add(one)
+            yield where, one
+
+
+def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
     for name, field in model.model_fields.items():
         below = _models(field.annotation)
@@ -67,7 +76,7 @@ def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type
         for one in below:
             kind = one.model_fields.get("kind")
             of_kind = get_args(kind.annotation) if kind else ()
-            yield from sections(one, f"{where} ({of_kind[0]})" if len(of_kind) == 1 else where)
+            yield from _sections(one, f"{where} ({of_kind[0]})" if len(of_kind) == 1 else where)
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -96,7 +105,8 @@ def setting(name: str, field: FieldInfo) -> str:
 def meaning(model: type[BaseModel], name: str) -> str:
     """Return what a setting does; "" if nothing says so."""
     field = model.model_fields[name]
-    said = TEXTS.get(model.__name__, {}).get(setting(name, field), "")
+    texts = (TEXTS.get(one.__name__, {}) for one in model.__mro__)
+    said = next((found[key] for found in texts if (key := setting(name, field)) in found), "")
     return said or as_markdown(field.description or "") or _attribute(model, name)
 
 
@@ -143,6 +153,8 @@ def _type(annotation: Any) -> str:
 
 def _inline(model: type[BaseModel]) -> str:
     """Return a small section as it is written in place, any other as the word."""
+    if model is AutomationConfig:
+        return f"{code('eager')} or {code('{on_cron: ..., timezone: ...}')}"
     if model.__name__.endswith(("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig")):
         return code("{" + ", ".join(f"{name}: ..." for name in model.model_fields) + "}")
     return "section"

@@ -91,15 +91,18 @@ def check_server(server: ServerConnection, *, replica: ReplicaName) -> None:
             got=first.got,
             next_step=first.next_step,
         )
-    if all(finding.error is MissingGrantError for finding in findings):
-        raise server.grant_error(", ".join(settings), "access denied")
+    missing = [finding.setting for finding in findings if finding.error is MissingGrantError]
+    grants = server.grant_error(", ".join(missing), "access denied")
+    if len(missing) == len(findings):
+        raise grants
+    steps = [finding.next_step for finding in findings if finding.error is not MissingGrantError]
     listing = "\n".join(
         f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings
     )
     raise first.error(
         f"{server.address} cannot be captured yet, for {len(findings)} reasons:\n{listing}",
         setting=", ".join(settings),
-        next_step="\n".join(finding.next_step for finding in findings),
+        next_step="\n".join([*steps, *([str(grants.next_step)] if missing else [])]),
     )
 
 
