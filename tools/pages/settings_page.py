@@ -45,7 +45,14 @@ TEXTS: dict[str, dict[str, str]] = yaml.safe_load(
     Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8")
 )
 # Alternatives that are written in place; their settings' texts explain them.
-_IN_PLACE = {"start", "bound", "masks"}
+_IN_PLACE = {"start", "bound", "masks", "automation"}
+
+# Sections that stand under another path.
+_ELSEWHERE = {
+    ("TargetRule", "schema_changes"),
+    ("AssetRule", "freshness"),
+    ("AssetSettings", "freshness"),
+}
 
 
 def settings_page() -> str:
@@ -62,7 +69,7 @@ def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type
     for name, field in model.model_fields.items():
         below = _models(field.annotation)
         where = f"{path}.{field.alias or name}".lstrip(".")
-        if name in _IN_PLACE or (model.__name__ == "TargetRule" and name == "schema_changes"):
+        if name in _IN_PLACE or (model.__name__, name) in _ELSEWHERE:
             continue
         for one in below:
             kind = one.model_fields.get("kind")
@@ -143,7 +150,9 @@ def _type(annotation: Any) -> str:
 
 def _inline(model: type[BaseModel]) -> str:
     """Return a small section as it is written in place, any other as the word."""
-    if model.__name__.endswith(("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig")):
+    if model.__name__.endswith(
+        ("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig", "OnCronConfig")
+    ):
         return code("{" + ", ".join(f"{name}: ..." for name in model.model_fields) + "}")
     return "section"
 
