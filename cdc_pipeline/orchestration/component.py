@@ -27,16 +27,20 @@ from cdc_pipeline.config.pipeline_config import (
     PipelineConfig,
     PipelineDocument,
     list_config_files,
-    read_document,
 )
 from cdc_pipeline.config.yaml_text import YamlText, read_yaml
-from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.orchestration.definitions import build_source, is_wanted
+from cdc_pipeline.orchestration.definitions import (
+    build_source,
+    is_wanted,
+    outline_checked,
+    outline_of,
+)
 from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import CdcTranslator
 
-_Reader = Callable[[], PipelineDocument]
+_Outline = Callable[[], PipelineConfig]
 _SCAFFOLD: Final = """\
 # One pipeline: a database, its tables, and the lake that they are kept in.
 # `cdc-pipeline --jobs {folder} doctor {source}` says what would keep it from working.
@@ -176,41 +180,42 @@ class CdcComponent(dg.Component, dg.Resolvable):
         cdc = self.resource
         return dg.Definitions.merge(
             *(
-                build_source(read, name=name, file=file, translator=translator, cdc=cdc)
-                for name, file, read in self._pipelines(context.path, cdc)
+                build_source(outline, name=name, file=file, translator=translator, cdc=cdc)
+                for name, file, outline in self._pipelines(context.path, cdc)
                 if is_wanted(name, translator)
             )
         )
 
-    def _pipelines(self, at: Path, cdc: CdcResource) -> Iterator[tuple[str, Path, _Reader]]:
-        """Yield name, file and reader of each pipeline."""
+    def _pipelines(self, at: Path, cdc: CdcResource) -> Iterator[tuple[str, Path, _Outline]]:
+        """Yield name and file of each pipeline, and what returns its outline."""
         folder = at if at.is_dir() else at.parent  # a component in Python has its file's path
         file = folder / COMPONENT_FILE
         name = _source_name(folder)
         if (self.path is None) == (self.pipeline is None):
-            error = ConfigError(
-                f"{file} does not say where its pipelines are",
-                expected="one of `path`, a YAML file or a folder of them, and `pipeline`",
-                got="both" if self.path is not None else "neither",
-                next_step=f"write one of them under `attributes` in {file}",
-            )
-            yield name, file, partial(_fail, error)
+            got = "both" if self.path is not None else "neither"
+            yield name, file, partial(_refuse, file, got)
         elif self.pipeline is not None:
             content = dict(self.pipeline)
             name = str(content.pop("name", name))
-            yield (
-                name,
-                file,
-                lambda: PipelineDocument(name, file, content, cdc.variables(), _text_in(file)),
-            )
+            yield name, file, partial(_outline, name, file, content, cdc)
         else:
             written = folder / str(self.path)
             for one in list_config_files(written) if written.is_dir() else [written]:
-                yield one.stem, one, partial(read_document, one, environment=cdc.variables())
+                yield one.stem, one, partial(outline_of, one, cdc)
 
 
-def _fail(error: CdcError) -> PipelineDocument:
-    raise error
+def _outline(name: str, file: Path, content: dict[str, Any], cdc: CdcResource) -> PipelineConfig:
+    """Return the outline of a pipeline that is written in a component's file."""
+    return outline_checked(PipelineDocument(name, file, content, cdc.variables(), _text_in(file)))
+
+
+def _refuse(file: Path, got: str) -> PipelineConfig:
+    raise ConfigError(
+        f"{file} does not say where its pipelines are",
+        expected="one of `path`, a YAML file or a folder of them, and `pipeline`",
+        got=got,
+        next_step=f"write one of them under `attributes` in {file}",
+    )
 
 
 def _source_name(folder: Path) -> str:

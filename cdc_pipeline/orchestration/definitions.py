@@ -113,7 +113,7 @@ def build_definitions(
     for file in _config_files(Path(jobs_directory)):
         found.append(
             build_source(
-                partial(read_document, file, environment=cdc.variables()),
+                partial(outline_of, file, cdc),
                 name=file.stem,
                 file=file,
                 translator=translator,
@@ -129,7 +129,7 @@ def build_definitions(
 
 
 def build_source(
-    read: Callable[[], PipelineDocument],
+    outline: Callable[[], PipelineConfig],
     *,
     name: str,
     file: Path,
@@ -141,7 +141,7 @@ def build_source(
     """Build the definitions of one pipeline; a stand-in that shows the error if that fails.
 
     Args:
-        read: returns what is written of the pipeline.
+        outline: returns the pipeline as far as definitions need it.
         name: the source's.
         file: where it is written.
         cdc: captures it.
@@ -152,7 +152,7 @@ def build_source(
     """
     loading = _only_source.get()
     try:
-        config = outline_checked(read())
+        config = outline()
         assets, upstream = build_assets(
             config,
             body=cdc.run,
@@ -276,6 +276,11 @@ def load_checked(file: Path) -> PipelineConfig:
     """
     document = read_document(file)
     return _checked(document, document.resolve)
+
+
+def outline_of(file: Path, cdc: CdcResource) -> PipelineConfig:
+    """Return the pipeline in a file as far as definitions need it, as `outline_checked` does."""
+    return outline_checked(read_document(file, environment=cdc.variables()))
 
 
 def outline_checked(document: PipelineDocument) -> PipelineConfig:
