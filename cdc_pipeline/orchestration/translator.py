@@ -133,10 +133,12 @@ class CdcTranslator:
             return None
         if given == "eager":
             return dg.AutomationCondition.eager()
-        # Tables of the database have no events of their own: nothing must wait for them.
-        return dg.AutomationCondition.on_cron(given.on_cron, given.timezone).ignore(
-            dg.AssetSelection.tag(ROLE_TAG, "source_table")
-        )
+        # Dagster's own on_cron waits for events of what an asset depends on: a capture is the whole
+        # source, and nothing else writes them.
+        tick: dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
+        tick = dg.AutomationCondition.cron_tick_passed(given.on_cron, given.timezone)
+        label = f"on_cron({given.on_cron}, {given.timezone})"
+        return tick.since_last_handled().with_label(label)
 
     def metadata(self, config: PipelineConfig, table: str | None) -> Mapping[str, Any]:  # noqa: ARG002
         """Return further metadata of an asset's definition."""
