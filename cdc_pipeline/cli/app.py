@@ -134,7 +134,9 @@ class _ToStandardError(logging.Handler):
     """Writes what the package logs for people to the standard error of the moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(record.getMessage(), err=True)
+        from cdc_pipeline.cli.output import show_log_line
+
+        show_log_line(record.getMessage())
 
 
 def _show_log() -> None:
