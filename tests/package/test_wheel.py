@@ -120,7 +120,8 @@ def test_without_an_extra_everything_but_dagster_works(plain: Environment) -> No
         return plain.run("cdc-pipeline", *arguments, cwd=project).stdout
 
     ran = json.loads(cdc("run", "shop", "--cursor", "lake", "--json"))
-    assert (ran["outcome"], ran["rows_applied"] > 0) == ("applied", True)
+    assert ran["outcome"] == "applied"
+    assert len(ran["tables"]) == 5
     assert json.loads(cdc("status", "shop", "--json"))["state"] == "ready"
     assert json.loads(cdc("--cursor", "lake", "status", "shop", "--cursor", "--json"))["tables"]
     assert json.loads(cdc("cuts", "list", "shop", "--json"))
