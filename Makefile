@@ -63,7 +63,7 @@ wheel-test: setup ## the built wheel in an empty environment, as a new user: dem
 .PHONY: ends-test
 ends-test: setup ## the same with the lowest versions of all dependencies that pyproject.toml accepts, and with the highest
 	@$(BIN)/python -m tests.servers.install mysql
-	@$(BIN)/python -m pytest tests/package/test_ends.py $(PYTEST_ARGS)
+	@ENDS_TEST=1 $(BIN)/python -m pytest tests/package/test_ends.py $(PYTEST_ARGS)
 
 .PHONY: airflow-test
 airflow-test: setup ## the example DAG in a real Airflow, in an environment of its own
