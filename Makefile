@@ -55,6 +55,20 @@ cluster-test: setup ## a Spark cluster, an S3 server and PostgreSQL as processes
 	@$(BIN)/python -m tests.cluster.install
 	@CLUSTER_SWEEP=1 REAL_STORE=1 $(BIN)/python -m pytest tests/cluster tests/lake/storage $(PYTEST_ARGS)
 
+.PHONY: wheel-test
+wheel-test: setup ## the built wheel in an empty environment, as a new user: demo, init, a real server, without and with Dagster
+	@$(BIN)/python -m tests.servers.install mysql
+	@$(BIN)/python -m pytest tests/package/test_wheel.py $(PYTEST_ARGS)
+
+.PHONY: ends-test
+ends-test: setup ## the same with the lowest versions of all dependencies that pyproject.toml accepts, and with the highest
+	@$(BIN)/python -m tests.servers.install mysql
+	@ENDS_TEST=1 $(BIN)/python -m pytest tests/package/test_ends.py $(PYTEST_ARGS)
+
+.PHONY: airflow-test
+airflow-test: setup ## the example DAG in a real Airflow, in an environment of its own
+	@AIRFLOW_TEST=1 $(BIN)/python -m pytest tests/package/test_airflow.py $(PYTEST_ARGS)
+
 .PHONY: torture
 torture: setup ## every type and event at its edges, on both real servers
 	@$(BIN)/python -m tests.servers.install
