@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "backfill": (
         "Replay old journals for some tables, into a separate lake or to rebuild the tables."
     ),
-    "snapshot": "Load or reload tables from the server's rows.",
+    "snapshot": "Read the server's rows of tables into the lake, for the first time or again.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
     "maintain": "Compact and vacuum a source's tables when it pays off.",

@@ -92,7 +92,7 @@ def xa_line(xa: OpenXa) -> str:
 
 
 def load_line(load: LoadStatus) -> str:
-    """Describe an unfinished load on one line: its step and progress."""
+    """Describe an unfinished snapshot on one line: its step and progress."""
     if load.damaged:
         return f"{load.load_id}: {load.damaged}"
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""

@@ -122,8 +122,8 @@ def _show(status: SourceStatus) -> None:
         out.print(
             f"  lag     {status.lag_s:,.0f} s since the last applied transaction was committed"
         )
-    for load in status.loads:
-        out.print(f"  load    {load_line(load)}", markup=False, soft_wrap=True)
+    for load in status.snapshots:
+        out.print(f"  snapshot  {load_line(load)}", markup=False, soft_wrap=True)
     rows = table(
         "",
         "table",
@@ -170,14 +170,14 @@ def _show(status: SourceStatus) -> None:
                 f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True
             )
     for why, names in by_reason(
-        {name: one.needs_load for name, one in status.tables.items() if one.needs_load}
+        {name: one.needs_snapshot for name, one in status.tables.items() if one.needs_snapshot}
     ):
         out.print(
-            f"{'needs' if len(names) == 1 else 'need'} a load: {listed(names)}: {why}",
+            f"{'needs' if len(names) == 1 else 'need'} a snapshot: {listed(names)}: {why}",
             markup=False,
             soft_wrap=True,
         )
-    needing = [one.next_step for one in status.tables.values() if one.needs_load]
+    needing = [one.next_step for one in status.tables.values() if one.needs_snapshot]
     if needing:
         command = needing[0] if len(needing) == 1 else f"cdc-pipeline snapshot {status.source}"
         out.print(f"  {command}", markup=False, soft_wrap=True)

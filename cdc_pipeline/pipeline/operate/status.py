@@ -38,8 +38,8 @@ class TableStatus(BaseModel):
     key_reason: str = ""
     partial: bool
     suspended: Suspension | None = None
-    needs_load: str = ""  # why; "" if it needs none
-    next_step: str = ""  # the command that loads it
+    needs_snapshot: str = ""  # why; "" if it needs none
+    next_step: str = ""  # the command that takes it
     rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
 
 
@@ -78,7 +78,7 @@ class SourceStatus(BaseModel):
     # rows that wait there, by source table
     quarantine: dict[str, int] = Field(default_factory=dict)
     tables: dict[str, TableStatus] = Field(default_factory=dict)
-    loads: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
+    snapshots: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
 
 
 def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> SourceStatus:
@@ -104,7 +104,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
             reason=reconciled.reason,
             position_of="cut" if cursors is None else "cursor",
             unfinished_batch=None if pending is None else pending.batch_number,
-            loads=tuple(loads_of(config, cut)),
+            snapshots=tuple(loads_of(config, cut)),
         )
     tables = {
         name: TableStatus(
@@ -116,7 +116,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
             key_reason=table.spec.key_reason,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
-            needs_load=_need(config, name, cut)[0],
+            needs_snapshot=_need(config, name, cut)[0],
             next_step=_need(config, name, cut)[1],
             rescued={column: count for column, count in table.rescued_ever.items() if count},
         )
@@ -150,7 +150,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
         open_xa=cursor.open_xa,
         quarantine=quarantined(cut),
         tables=tables,
-        loads=tuple(loads_of(config, cut)),
+        snapshots=tuple(loads_of(config, cut)),
     )
 
 
