@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 def command(
     settings: Settings, *, source: str, tables: tuple[str, ...], restart: bool, where: str | None
 ) -> None:
-    """Take a snapshot of tables of SOURCE: read the server's rows of those that are not in the lake,
-    are partial, or need a new snapshot.
+    """Take a snapshot of tables of SOURCE: read the server's rows of those that are not in the
+    lake, are partial, or need a new snapshot.
 
     Takes no lock and writes nothing to the server. The tables' old rows stay readable, and all
     tables stay in sync, until the new rows are complete. To continue a snapshot that was stopped,
