@@ -22,6 +22,7 @@ from cdc_pipeline.version import __version__
 # when called.
 COMMANDS: Final = {
     "validate": "Check configuration files and show every mistake at once.",
+    "config": "Show the JSON Schema of the configuration, or the settings of a source.",
     "discover": "List the server's tables, and whether and how each would be captured.",
     "doctor": "Examine server, grants, lake and this machine; show how to fix each finding.",
     "plan": "Show what a run would do, and why, without writing anything.",

@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -48,9 +48,26 @@ class FreshnessConfig(Section):
 class AutomationConfig(Section):
     """A named automation condition; `cron` belongs to `on_cron`."""
 
+    # As JSON Schema has them.
+    forms: ClassVar = (
+        {"const": "eager"},
+        {
+            "type": "object",
+            "properties": {"on_cron": {"type": "string"}, "timezone": {"type": "string"}},
+            "required": ["on_cron"],
+            "additionalProperties": False,
+        },
+    )
+
     kind: Literal["eager", "on_cron"]
     cron: str = ""
     timezone: str = "UTC"
+
+    def as_written(self) -> Any:
+        """Return the form of the YAML."""
+        if self.kind == "eager":
+            return "eager"
+        return {"on_cron": self.cron, "timezone": self.timezone}
 
     @model_validator(mode="before")
     @classmethod
