@@ -89,7 +89,8 @@ def _step_description(config: PipelineConfig) -> str:
         "- `bound_time`: before the first transaction committed after this time\n"
         "- `bound_transactions`, `bound_bytes`, `bound_seconds`: at the end of the "
         "transaction that reaches this amount\n"
-        "- `bound_end_of_log: true`: at the end of the log when the run is planned"
+        "- `bound_end_of_log: true`: at the end of the log when the run is planned\n\n"
+        "With `only_tables` the run catches up suspended tables alone, and the cursor stays."
     )
 
 

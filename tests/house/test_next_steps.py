@@ -70,6 +70,7 @@ TRIED: Final[dict[str, str]] = {
 
 # Where none tries it from there, with the reason.
 SEEN: Final[dict[str, str]] = {
+    "orchestration/component.py::": "a comment in a new file",
     "orchestration/cursor_job.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": (
         "only code meets it, outside of a run"
