@@ -41,7 +41,8 @@ def show(settings: Settings, *, source: str) -> None:
     """Show all settings of SOURCE as they are in force, as YAML.
 
     A comment says what is a default, and what comes from a variable of the environment. Relative
-    paths are resolved; passwords, salts and keys are hidden.
+    paths are resolved; passwords, salts and keys are hidden; what is not set and has no default is
+    left out.
     """
     file = settings.file_of(source)
     from cdc_pipeline.config.shown import as_document, as_yaml, shown_settings

@@ -57,6 +57,16 @@ def models_of(annotation: Any) -> list[type[BaseModel]]:
     return [one for part in get_args(annotation) for one in models_of(part)]
 
 
+def every_section(model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return a section and all below it, each once."""
+    found = {model.__name__: model}
+    for field in model.model_fields.values():
+        for below in models_of(field.annotation):
+            if below.__name__ not in found:
+                found |= {one.__name__: one for one in every_section(below)}
+    return list(found.values())
+
+
 def paragraphs(model: type[BaseModel]) -> list[str]:
     """Return a model's docstring as paragraphs of one line each, with single backticks."""
     text = inspect.getdoc(model) or ""

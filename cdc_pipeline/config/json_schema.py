@@ -9,12 +9,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from cdc_pipeline.config.descriptions import meaning, models_of, paragraphs, plain, setting
+from cdc_pipeline.config.descriptions import every_section, meaning, paragraphs, plain, setting
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 
 _REFERENCE: Final = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*\}"}
@@ -25,7 +24,7 @@ def json_schema() -> dict[str, Any]:
     """Return the schema, as plain values."""
     made = PipelineConfig.model_json_schema()
     sections = dict(made.pop("$defs"))
-    for model in _models(PipelineConfig):
+    for model in every_section(PipelineConfig):
         section = made if model is PipelineConfig else sections[model.__name__]
         forms = getattr(model, "forms", None)
         if forms is not None:  # it is written otherwise than it is kept
@@ -40,15 +39,6 @@ def json_schema() -> dict[str, Any]:
     head = {"$schema": "http://json-schema.org/draft-07/schema#"}
     cleaned: dict[str, Any] = _cleaned({**head, **made})
     return cleaned
-
-
-def _models(model: type[BaseModel], seen: frozenset[str] = frozenset()) -> Iterator[Any]:
-    """Return a section and all below it."""
-    yield model
-    for field in model.model_fields.values():
-        for below in models_of(field.annotation):
-            if below.__name__ not in seen:
-                yield from _models(below, seen | {model.__name__})
 
 
 def _describe(section: dict[str, Any], model: type[BaseModel]) -> None:

@@ -3,7 +3,8 @@
 Rules:
 - What may be a secret is never shown: passwords, salts, keys, and settings of Spark that look like
   one by name or value (K26).
-- Values are written as the file would have them.
+- Values are written as the file would have them. A setting that has no value and no default is left
+  out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cdc_pipeline.config.dagster_config import AutomationConfig
 from cdc_pipeline.config.descriptions import setting
 from cdc_pipeline.config.pipeline_config import load_config, read_document
 from cdc_pipeline.config.spark_config import is_secret
+from cdc_pipeline.config.storage_config import StorageConfig
 from cdc_pipeline.config.target_config import Mask
 
 HIDDEN: Final = "**********"
@@ -117,6 +119,8 @@ def _shown(
         for below, one in _forms(value):
             yield ShownSetting((*path, *below), _plain(one), _origin(written))
         return
+    if isinstance(value, StorageConfig) and written is _MISSING:
+        return  # of a lake on a disk, which must not have this section
     if isinstance(value, BaseModel):
         known = written if isinstance(written, dict) else {}
         for name, one in _items(value):
@@ -133,6 +137,8 @@ def _shown(
         for number, one in enumerate(value):
             of_item = items[number] if number < len(items) else _MISSING
             yield from _shown((*path, number), one, of_item)
+        return
+    if value is None and written is _MISSING:
         return
     yield ShownSetting(path, HIDDEN if is_hidden else _plain(value), _origin(written))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.config.descriptions import meaning, setting, texts
+from cdc_pipeline.config.descriptions import every_section, meaning, setting, texts
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from tests.support.project import ROOT
 from tools.pages.__main__ import DOCS, PAGES
@@ -35,7 +35,7 @@ def test_every_setting_says_what_it_does_and_no_text_is_left_over() -> None:
     assert not silent, "say it in cdc_pipeline/config/setting_texts.yaml"
     known = {
         (model.__name__, setting(name, field))
-        for model in models.values()
+        for model in every_section(PipelineConfig)
         for name, field in model.model_fields.items()
     }
     left = [(model, name) for model, said in texts().items() for name in said]
