@@ -28,12 +28,14 @@ COMMANDS: Final = {
     "plan": "Show what a run would do, and why, without writing anything.",
     "run": "Capture a source once.",
     "status": "Show the state of sources.",
+    "history": "Show past runs of a source and what each published.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
     "backfill": (
         "Replay old journals for some tables, into a separate lake or to rebuild the tables."
     ),
     "snapshot": "Read the server's rows of tables into the lake, for the first time or again.",
+    "reset": "Mark tables as wrong until a new snapshot has replaced them.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
     "maintain": "Compact and vacuum a source's tables when it pays off.",

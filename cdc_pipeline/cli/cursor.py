@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from cdc_pipeline.cli.confirm import confirm, operator
 from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.ranges import POSITION, RenamedOption, joined_place
 from cdc_pipeline.cli.settings import Settings, with_json
@@ -132,7 +132,7 @@ def set_cursor(
     to = start_of(begin)
 
     def plan(cursors: CursorStore) -> CursorChange:
-        return plan_set(config, cursors=cursors, to=to, who=_operator(), why=reason)
+        return plan_set(config, cursors=cursors, to=to, who=operator(), why=reason)
 
     def work(cursors: CursorStore, change: CursorChange, run_id: str) -> None:
         apply_set(config, cursors=cursors, change=change, run_id=run_id)
@@ -155,7 +155,7 @@ def rebuild(settings: Settings, *, source: str, yes: bool) -> None:
     from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
 
     def plan(cursors: CursorStore) -> CursorChange:
-        return plan_rebuild(config, cursors=cursors, who=_operator())
+        return plan_rebuild(config, cursors=cursors, who=operator())
 
     def work(cursors: CursorStore, change: CursorChange, _run_id: str) -> None:
         apply_rebuild(config, cursors=cursors, change=change)
@@ -180,7 +180,12 @@ def _change(
         if not settings.as_json:
             _show_change(change)
         if kind == "set" or change.direction == "back":
-            _confirm(settings, change, yes=yes)
+            confirm(
+                settings,
+                "Move the cursor?",
+                refusal=f"moving the cursor of {change.source} needs confirmation",
+                yes=yes,
+            )
         with quiet_streams(quiet=not settings.debug) as stream:
             waiting = notes(stream)
             runs = access.runs(
@@ -196,34 +201,6 @@ def _change(
 
             run_id = runs.change(applied)
     _report(settings, change, run_id=run_id)
-
-
-def _confirm(settings: Settings, change: CursorChange, *, yes: bool) -> None:
-    if yes:
-        return
-    if settings.as_json or not is_interactive():
-        raise click.UsageError(
-            f"moving the cursor of {change.source} needs confirmation, and there is no "
-            "terminal: give --yes to do it. Nothing was changed."
-        )
-    click.confirm("Move the cursor?", abort=True, err=True)
-
-
-def is_interactive() -> bool:
-    """Return whether a person can answer a question."""
-    return sys.stdin.isatty()
-
-
-def _operator() -> str:
-    """Return the person at the terminal, for the record."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in a container
-        import os
-
-        return f"user id {os.getuid()}"
 
 
 # -- output ----------------------------------------------------------------------------------------

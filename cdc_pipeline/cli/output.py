@@ -140,6 +140,17 @@ def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+_DURATIONS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def duration(seconds: float) -> str:
+    """``3 hours``, ``90 minutes``: a duration in the largest unit that it has twice."""
+    for unit_s, name in _DURATIONS:
+        if seconds >= 2 * unit_s or unit_s == 1:
+            return count_of(int(seconds // unit_s), name)
+    raise AssertionError
+
+
 def listed(names: Sequence[str], *, most: int = 20) -> str:
     """Join names with commas; of more than `most`, the first ones and the number of the rest."""
     more = len(names) - most

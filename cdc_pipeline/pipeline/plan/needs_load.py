@@ -120,7 +120,7 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
     if state.suspended is not None and state.suspended.needs_reload:
         return "it is suspended, and catching up cannot fix it"
     if state.partial:
-        return "it is partial: rows from before its first change are missing"
+        return "it is partial: rows from before its first change are missing, or it was reset"
     if source and source not in state.source_names:
         return f"it lacks {source}"
     if state.table_version < 0 and state.suspended is None:
