@@ -14,6 +14,7 @@ TORTURE_ARGS ?=
 MUTATIONS_ARGS ?=
 PACKS ?= 200
 SEED ?= 1
+SEEDS ?= 1000
 TEST_WORKERS ?= 2
 
 .PHONY: help
@@ -108,6 +109,10 @@ torture-secrets: setup ## passwords, salts, masked values and literals through e
 torture-network: setup ## connections to both servers that break, stall or trickle at each byte: SEED=1, TORTURE_ARGS="--cases 200"
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.network --seed $(SEED) $(TORTURE_ARGS)
+
+.PHONY: simulate
+simulate: setup ## whole histories from one seed each, with crashes, faults and threads in any order: SEEDS=10000
+	@$(BIN)/python -m tests.campaigns.simulate --seeds $(SEEDS) $(TORTURE_ARGS)
 
 .PHONY: torture-names
 torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1

@@ -23,6 +23,7 @@ from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, Recorde
 from cdc_pipeline.sink.apply.executors import lack_of_executors
 from cdc_pipeline.sink.apply.failures import failure_of
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
+from cdc_pipeline.sink.apply.take_back import take_back
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.conflicts import again_on_conflict
@@ -82,6 +83,13 @@ class _DeltaTables:
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
         """Compare one table with a cut (K3). Raises LakeStateError."""
         table_checks.check_target(self._paths, cut, table, pending)
+
+    def take_back(self, cut: Cut, table: str) -> int | None:
+        """Remove a table that no cut names, or return the version to restore one to."""
+        version = take_back(self._paths, cut, table)
+        if self._spark.started:
+            forget_logs(self._spark.session())
+        return version
 
     def failing(
         self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool

@@ -137,6 +137,17 @@ class LakeSink:
         """Compare one table with a cut (K3). Raises LakeStateError."""
         self._tables.check(cut, table, self.pending_record())
 
+    def take_back(self, cut: Cut, table: str) -> int | None:
+        """Remove a suspended target's table if no cut names it, or return the version to restore it
+        to; None if there is nothing to take back.
+
+        Raises:
+            LockError: the sink is not locked.
+            LakeStateError: the table is not the target's, or its log is damaged.
+        """
+        self._check_locked()
+        return self._tables.take_back(cut, table)
+
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
         """Return the tables that differ from a cut and the pending batch (K3), each with its
         error."""

@@ -112,6 +112,14 @@ class Sink(Protocol):
     def check_target(self, cut: Cut, table: str) -> None:
         """Compare one table with a cut (K3). Raises LakeStateError."""
 
+    def take_back(self, cut: Cut, table: str) -> int | None:
+        """Prepare a suspended target to read its part of the log again: remove its table if no cut
+        names it, or return the version to restore it to; None if there is nothing to take back.
+
+        Raises:
+            LakeStateError: the table is not the target's, or its log is damaged.
+        """
+
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
         """Return the tables that differ from a cut and the pending batch (K3), each with its
         error."""
@@ -219,6 +227,9 @@ class Tables(Protocol):
 
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
         """Compare one table with a cut. Raises LakeStateError."""
+
+    def take_back(self, cut: Cut, table: str) -> int | None:
+        """Remove a table that no cut names, or return the version to restore one to."""
 
     def failing(
         self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError, UnsupportedDdlError
 from cdc_pipeline.fault_points import reach
@@ -193,6 +194,20 @@ class MemoryTables:
             raise _changed(
                 table, self._paths, "a table was changed by something other than this pipeline"
             )
+
+    def take_back(self, cut: Cut, table: str) -> int | None:
+        there, state = self._table(table), cut.cursor.targets[table]
+        if there is None:
+            return None
+        named = cut.tables.get(table)
+        if named is None:
+            del self._lake.tables[self._paths.table(table)]
+            return None
+        if state.suspended is None or not keeps_every_change(named.spec.mode, named.spec.key):
+            return None
+        own = range(state.suspended.batch_number, cut.batch_number + 1)
+        after = there.commits[named.table_version + 1 :]
+        return named.table_version if any(commit.batch in own for commit in after) else None
 
     def failing(
         self, cut: Cut, pending: BatchRecord | None, *, is_locked: bool = False

@@ -61,6 +61,7 @@ from cdc_pipeline.position.start.start import StartDecision, resolve_start
 from cdc_pipeline.source.protocol import Source
 
 _CAUGHT_UP_NOTE = "caught_up"
+_TAKEN_BACK_NOTE = "taken_back"
 
 # With these, the log does not reach back to the target, or the table is not as the pipeline left
 # it.
@@ -223,9 +224,27 @@ class CatchUp:
                     start=start,
                 )
             )
+            self._take_back(name)
             self._read_and_drain(name, source, decision, end)
         finally:
             source.close()
+
+    def _take_back(self, name: str) -> None:
+        """Undo what the target got from batches that left it behind: it is read again."""
+        version = self._context.sink.take_back(self._cut, name)
+        if version is None:
+            return
+        batch = self._context.admin_batch(self._cut, self._cursor)
+        batch.rows.restore(Targets(self._config, self._cut).named(name), version)
+        text = f"restored to version {version}: what came after it is read again"
+        made = batch.publish(
+            kind="catch_up", notes=[Note(kind=_TAKEN_BACK_NOTE, text=text, table=name)]
+        )
+        held = self._cursor.targets[name].suspended
+        self._done.add(made)
+        self._go_on_from(made)
+        if made.cursor.targets[name].suspended != held:
+            raise _LeftBehindError("the target was left behind again", table=name)
 
     def _await_xa(self, name: str) -> None:
         """Wait: the target is just before an open prepared transaction, which must end first."""

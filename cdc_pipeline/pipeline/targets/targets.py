@@ -137,10 +137,16 @@ class Targets(FollowedTargets):
         # A target whose table came to the name by RENAME and is gone is unrelated to a later table
         # of that name.
         led_to = {route.target for route in self.routes_of(database, table)}
-        others = (target for target in self._targets.values() if source in target.spec.sources)
         recorded = [
             *following,
-            *(one for one in others if one.name in led_to or not one.spec.sources[source].gone),
+            *(
+                target
+                for target in self._targets.values()
+                if (of := target.spec.sources.get(source)) is not None
+                and (target.name in led_to or not of.gone)
+                # Those of the same table are ahead of the one that catches up.
+                and self._catching_up not in led_to
+            ),
         ]
         if not recorded:
             return None

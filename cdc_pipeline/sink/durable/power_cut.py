@@ -121,7 +121,7 @@ def undo_unsynced(paths: LakePaths) -> dict[str, int]:
     if found:
         with writer_lock(paths.state / "maintenance.lock"):
             for name, version in found.items():
-                _set_back(paths.table(name), version)
+                set_back(paths.table(name), version)
     _set_back_cursors(paths.cursors)
     if boot_id():
         storage.replace(_mark(paths), boot_id().encode())
@@ -175,7 +175,7 @@ def _set_back_cursors(table: Path) -> None:
         with suppress(CdcError):  # reported when it is read
             first = _first_torn(table, min(versions) - 1, (), is_ours=True)
             if first is not None:
-                _set_back(
+                set_back(
                     table,
                     first - 1 if first > min(versions) and _is_whole(table, first - 1) else -1,
                 )
@@ -280,9 +280,15 @@ def _is_parquet(path: Path) -> bool:
         return first == stream.read() == _PARQUET
 
 
-def _set_back(table: Path, version: int) -> None:
-    """Remove the commits after a version, the newest first: the log is valid at each moment."""
-    if version < 0:  # the batch to finish creates it: everything in the folder is the batch's own
+def set_back(table: Path, version: int) -> None:
+    """Remove the commits after a version, the newest first: the log is valid at each moment.
+
+    Args:
+        version: -1 removes the table: everything in its folder is of batches that no cut names.
+    """
+    if version < 0:
+        if storage_of(table).exists(table / LOG_FOLDER):
+            _remove_log(table, version)
         remove_tree(table)
         storage_of(table).make_durable(table.parent)
         return

@@ -1,0 +1,1 @@
+"""Whole histories of a pipeline from one seed: threads' order, crashes, faults and time."""
