@@ -104,6 +104,11 @@ torture-secrets: setup ## passwords, salts, masked values and literals through e
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.secrets --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-network
+torture-network: setup ## connections to both servers that break, stall or trickle at each byte: SEED=1, TORTURE_ARGS="--cases 200"
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.campaigns.network --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: torture-names
 torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1
 	@$(BIN)/python -m tests.servers.install
