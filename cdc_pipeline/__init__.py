@@ -128,8 +128,8 @@ def read(
     source: str | None = None,
     allow_suspended: bool = False,
 ) -> DataFrame:
-    """A table of a lake as of one cut: all tables that are read as of the same cut are at one
-    source transaction.
+    """Return a table of a lake as of one cut: all tables that are read as of the same cut are at
+    one source transaction.
 
     Args:
         spark: a session with Delta.
@@ -158,7 +158,7 @@ def read(
 
 
 def cuts(lake: str | Path, source: str, *, limit: int | None = None) -> list[CutSummary]:
-    """The cuts of a source that a lake keeps, oldest first. Needs no Spark.
+    """Return the cuts of a source that a lake keeps, oldest first. Needs no Spark.
 
     Args:
         lake: its folder or address.

@@ -13,6 +13,7 @@ import pytest
 import cdc_pipeline
 from cdc_pipeline.pipeline.wiring import build_lake_cursors
 from tests.support.project import ROOT
+from tools.pages.python_page import SECTIONS
 
 USER_PROGRAM = '''
 """A scheduler's task, checked as its author checks it."""
@@ -63,6 +64,11 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(cdc_pipeline)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = cdc_pipeline.nothing
+
+
+def test_the_page_of_the_reference_has_every_public_name() -> None:
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(cdc_pipeline.__all__)
 
 
 def test_importing_loads_no_room() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -92,6 +93,7 @@ def make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool
     Raises:
         ConfigError: one of the files exists, or `source` cannot name a source.
     """
+    from cdc_pipeline.config.json_schema import json_schema
     from cdc_pipeline.config.pipeline_config import SOURCE_NAME
 
     if not SOURCE_NAME.fullmatch(source):
@@ -108,6 +110,7 @@ def make_project(directory: Path, *, source: str, demo: bool, with_dagster: bool
     environment += [] if with_dagster else ["env.lake"]
     files = {
         f"jobs/{DEMO_SOURCE if demo else source}.yaml": _part(f"{kind}.yaml", source=source),
+        "jobs/.schema.json": json.dumps(json_schema(), indent=2, ensure_ascii=False).encode(),
         "README.md": _part(f"README.{kind}.md", f"README.{scheduler}.md", source=source),
         ".env.example": _part(*environment, source=source),
         ".gitignore": _part("gitignore", source=source),

@@ -45,8 +45,8 @@ class Settings:
             raise ConfigError(
                 f"the jobs directory {self.jobs_directory} does not exist",
                 expected="a directory with one YAML file per source",
-                next_step="start in the project's folder, or name the directory with --jobs or "
-                "CDC_PIPELINE_JOBS",
+                next_step="start in the project's folder, name the directory with --jobs or "
+                "CDC_PIPELINE_JOBS, or make a project: cdc-pipeline init my_project",
             )
         return list_config_files(self.jobs_directory)
 

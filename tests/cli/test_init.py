@@ -39,7 +39,11 @@ def test_a_project_for_a_server_is_valid_and_loads_in_dagster(
     assert done.exit_code == 0, done.output
     project = tmp_path / "new"
     assert set(json.loads(done.stdout)["files"]) == _files(project)
-    assert "sales" not in "".join((project / name).read_text() for name in _files(project))
+    texts = {name: (project / name).read_text() for name in _files(project)}
+    schema = json.loads(texts.pop("jobs/.schema.json"))
+    assert schema["properties"]["tables"]
+    assert texts["jobs/billing.yaml"].startswith("# yaml-language-server: $schema=.schema.json\n")
+    assert "sales" not in "".join(texts.values())
 
     monkeypatch.chdir(project)
     assert "BILLING_PASSWORD is not set" in _invoke("validate").output
@@ -86,7 +90,13 @@ def test_without_dagster_cursors_are_in_the_lake_until_it_is_added(
         patch.setattr("cdc_pipeline.cli.init.has_dagster", lambda: False)
         assert _invoke("init", "new").exit_code == 0
     project = tmp_path / "new"
-    assert _files(project) == {"jobs/sales.yaml", "README.md", ".env.example", ".gitignore"}
+    assert _files(project) == {
+        "jobs/sales.yaml",
+        "jobs/.schema.json",
+        "README.md",
+        ".env.example",
+        ".gitignore",
+    }
     assert "CDC_PIPELINE_CURSOR=lake" in (project / ".env.example").read_text()
     monkeypatch.chdir(project)
     added = _invoke("init", ".", "--add-dagster", "--json")

@@ -3,18 +3,25 @@ without a cluster."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
 from dagster._core.instance.config import dagster_instance_config
 
+from cdc_pipeline.errors import ConfigError, ServerUnreachableError
 from tests.docs.pages import DOCS
+from tests.house.test_commands import mistakes
 from tests.support.project import ROOT
 
 FILES = DOCS / "deploy" / "files"
@@ -106,3 +113,67 @@ def test_the_manifests_pipeline_is_valid(tmp_path: Path, monkeypatch: pytest.Mon
     for name, text in config["data"].items():
         (tmp_path / name).write_text(text)
         load_config(tmp_path / name)
+
+
+class _Task:
+    """As much of Airflow's `task` and `dag` as the example needs (`make airflow-test` has a real
+    one)."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def override(self, **_: Any) -> Callable[..., None]:
+        return lambda *_: None
+
+    def __call__(self) -> None:
+        self.function()
+
+
+@pytest.fixture
+def dag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The example DAG, whose command prints what the file `said` contains."""
+    command = tmp_path / "cdc-pipeline"
+    command.write_text('#!/bin/sh\necho "$@" > arguments; cat said; exit $(cat code)\n')
+    command.chmod(0o755)
+    sdk, exceptions = ModuleType("airflow.sdk"), ModuleType("airflow.sdk.exceptions")
+    sdk.__dict__.update(dag=lambda **_: _Task, task=lambda **_: _Task)
+    exceptions.__dict__.update(AirflowException=OSError, AirflowFailException=ValueError)
+    for module in (ModuleType("airflow"), sdk, exceptions):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setenv("CDC_PROJECT", str(tmp_path))
+    monkeypatch.setenv("CDC_COMMAND", str(command))
+    spec = importlib.util.spec_from_file_location("airflow_dag", FILES / "airflow_dag.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "raised"),
+    [
+        (0, {"outcome": "applied", "reason": "all", "batches": 1, "tables": {}, "x": 1}, None),
+        (1, ServerUnreachableError("no answer").as_dict(), OSError),
+        (2, ConfigError("a mistake").as_dict(), ValueError),
+        (1, {"error": "KeyError", "what": "unexpected"}, OSError),
+    ],
+    ids=["done", "repeatable", "final", "unexpected"],
+)
+def test_the_dag_repeats_only_what_can_pass(
+    dag: ModuleType,
+    tmp_path: Path,
+    code: int,
+    said: dict[str, Any],
+    raised: type[Exception] | None,
+) -> None:
+    (tmp_path / "said").write_text(json.dumps(said))
+    (tmp_path / "code").write_text(str(code))
+    if raised is None:
+        found = dag.capture.function("sales")
+        assert found == {"outcome": "applied", "batches": 1, "tables": {}}
+    else:
+        with pytest.raises(raised):
+            dag.capture.function("sales")
+    typed = (tmp_path / "arguments").read_text().split()
+    assert not list(mistakes(" ".join(typed)))

@@ -8,6 +8,8 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")

@@ -13,7 +13,7 @@ from tests.docs.pages import DOCS
 from tests.package.environments import Environment, build_wheel, locked_versions
 
 DAG = DOCS / "deploy" / "files" / "airflow_dag.py"
-VERSIONS = Path(__file__).with_name("airflow_constraints.txt")
+VERSIONS = Path(__file__).with_name("airflow_requirements.txt")
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("AIRFLOW_TEST"), reason="`make airflow-test` runs it"

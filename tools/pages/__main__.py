@@ -10,18 +10,25 @@ from tests.mutations.rules import page as mutations_page
 from tools.pages.commands_page import commands_page
 from tools.pages.errors_page import errors_page
 from tools.pages.metadata_page import metadata_page
+from tools.pages.python_page import python_page
 from tools.pages.settings_page import settings_page
 from tools.pages.shown_files import with_files
 from tools.pages.types_page import types_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 TYPES = DOCS / "reference" / "types.md"
-SHOWING_FILES = ("deploy/compose.md", "deploy/kubernetes.md", "deploy/one-machine.md")
+SHOWING_FILES = (
+    "deploy/airflow.md",
+    "deploy/compose.md",
+    "deploy/kubernetes.md",
+    "deploy/one-machine.md",
+)
 PAGES: Mapping[str, Callable[[], str]] = {
     "inside/mutations.md": mutations_page,
     "reference/commands.md": commands_page,
     "reference/errors.md": errors_page,
     "reference/metadata.md": metadata_page,
+    "reference/python.md": python_page,
     "reference/settings.md": settings_page,
     "reference/types.md": lambda: types_page(TYPES.read_text(encoding="utf-8")),
     **{name: partial(with_files, DOCS / name) for name in SHOWING_FILES},

@@ -37,4 +37,6 @@ def paragraphs(documented: object) -> list[str]:
 
 def as_markdown(text: str) -> str:
     """Return prose of the code as Markdown that shows the same."""
-    return re.sub(r"``([^`]+)``", r"`\1`", text).replace("<", "&lt;")
+    parts = re.sub(r"``([^`]+)``", r"`\1`", text).split("`")
+    parts[::2] = [part.replace("<", "&lt;") for part in parts[::2]]  # not inside of code
+    return "`".join(parts)

@@ -1,0 +1,117 @@
+"""docs/reference/python.md, from the public names of `cdc_pipeline` and their docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, Final
+
+import cdc_pipeline
+from tools.pages.markdown import as_markdown, code, made_from, table
+
+INTRO: Final = """\
+# Python
+
+What a program imports from `cdc_pipeline`. The package is typed (`py.typed`), and importing it
+loads neither Dagster nor Spark. A capture by any scheduler:
+
+```python
+import cdc_pipeline
+
+report = cdc_pipeline.capture("jobs/sales.yaml")  # the cursor is kept in the lake
+print(report.outcome, report.batches)
+for cut in cdc_pipeline.cuts("lake", "sales", limit=3):
+    print(cut.number, cut.published_at, cut.row_changes)
+```
+
+Errors are `CdcError` of `cdc_pipeline.errors` ([errors](errors.md)): `retryable` says whether the
+same call can succeed if it is made again.
+"""
+# Titles -> public names. Those of Dagster need the extra `dagster`.
+SECTIONS: Final = {
+    "Without Dagster": ("capture", "load_config", "bound_of", "cuts", "read"),
+    "With Dagster": (
+        "build_definitions",
+        "cdc_assets",
+        "CdcResource",
+        "CdcTranslator",
+        "CdcComponent",
+    ),
+}
+_HEAD: Final = re.compile(r"^(Args|Raises|Returns|Yields):$", re.MULTILINE)
+_ITEM: Final = re.compile(r"^    (\S[^:]*): (.*?)(?=^    \S|\Z)", re.MULTILINE | re.DOTALL)
+_TITLES: Final = {"Args": "argument", "Raises": "error", "Returns": "result", "Yields": "result"}
+
+
+def python_page() -> str:
+    """Return the whole page."""
+    parts = [INTRO, made_from("the docstrings of cdc_pipeline")]
+    for title, names in SECTIONS.items():
+        parts.append(f"## {title}\n")
+        for name in names:
+            parts += _described(name, getattr(cdc_pipeline, name))
+    return "\n".join(parts)
+
+
+def _described(name: str, value: Any) -> Iterator[str]:
+    """Describe a function, or a class with its methods."""
+    yield f"### {name}\n"
+    if not isinstance(value, type):
+        yield f"```python\n{_signature(name, value)}\n```\n"
+    yield from _prose(inspect.getdoc(value) or "")
+    if isinstance(value, type):
+        fields = _fields(value)
+        if fields:
+            yield table(("field", "what it is"), fields)
+        rows = [
+            (code(of), as_markdown(_sentence(inspect.getdoc(member) or "")))
+            for of, member in vars(value).items()
+            if not of.startswith("_") and isinstance(member, FunctionType | property)
+        ]
+        yield table(("method", "what it does"), rows)
+
+
+def _signature(name: str, function: Any) -> str:
+    """Return a function's signature, an argument a line."""
+    signature = inspect.signature(function)
+    lines, has_star = [f"{name}("], False
+    for argument in signature.parameters.values():
+        if argument.kind is argument.KEYWORD_ONLY and not has_star:
+            lines.append("    *,")
+            has_star = True
+        default = "" if argument.default is argument.empty else f" = {argument.default!r}"
+        lines.append(f"    {argument.name}: {argument.annotation}{default},")
+    return "\n".join([*lines, f") -> {signature.return_annotation}"])
+
+
+def _fields(value: type) -> list[tuple[str, str]]:
+    """Return a component's fields with the descriptions that `dg` shows."""
+    found = []
+    for name, annotation in getattr(value, "__annotations__", {}).items():
+        said = [getattr(one, "description", None) for one in _metadata(annotation)]
+        text = next((one for one in said if one), "")
+        if text:
+            found.append((code(name), as_markdown(text)))
+    return found
+
+
+def _metadata(annotation: Any) -> Iterator[Any]:
+    """Yield what ``Annotated`` adds to a type."""
+    yield from getattr(annotation, "__metadata__", ())
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Return a docstring as Markdown: its paragraphs, then a table for each section."""
+    first, *sections = _HEAD.split(text)
+    for paragraph in re.split(r"\n\s*\n", first.strip()):
+        yield as_markdown(" ".join(paragraph.split())) + "\n"
+    for head, content in zip(sections[::2], sections[1::2], strict=True):
+        rows = [(code(name), as_markdown(said)) for name, said in _ITEM.findall(content + "\n")]
+        yield table((_TITLES[head], "meaning"), rows)
+
+
+def _sentence(text: str) -> str:
+    """Return a docstring's first paragraph."""
+    return " ".join(re.split(r"\n\s*\n", text)[0].split())
