@@ -16,6 +16,7 @@ from tests.support.project import ROOT
 
 USER_PROGRAM = '''
 """A scheduler's task, checked as its author checks it."""
+from collections.abc import Iterator
 from pathlib import Path
 
 import cdc_pipeline
@@ -42,7 +43,7 @@ class Bronze(CdcComponent):
 
 
 @cdc_assets(config="jobs/crm.yaml", translator=Translator(), op_tags={"team": "crm"})
-def crm(context: dg.AssetExecutionContext, cdc: CdcResource):
+def crm(context: dg.AssetExecutionContext, cdc: CdcResource) -> Iterator[object]:
     yield from cdc.run(context)
 
 
