@@ -502,6 +502,7 @@ class PipelineDocument:
                 check_lake_path(str(config.sink.lake_path))
             except ValueError as error:
                 mistakes.append(Mistake(path="sink.lake_path", message=str(error)))
+            mistakes += _not_folders(config)
         if mistakes or config is None:
             raise self.with_mistakes(mistakes)
         return config
@@ -583,6 +584,18 @@ def list_config_files(jobs_directory: Path) -> list[Path]:
             if file.name != COMPONENT_FILE:
                 found.setdefault(file.stem, file)
     return sorted(found.values())
+
+
+def _not_folders(config: PipelineConfig) -> list[Mistake]:
+    """Return the settings that name a file of this machine where a folder is expected."""
+    folders = {"sink.lake_path": config.sink.lake_path, "store.directory": config.store.directory}
+    if isinstance(config.source, ArchiveSourceConfig):
+        folders["source.directory"] = config.source.directory
+    return [
+        Mistake(path=path, message=f"{folder} is a file; expected a folder")
+        for path, folder in folders.items()
+        if isinstance(folder, Path) and os.path.isfile(folder)
+    ]
 
 
 def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:

@@ -65,6 +65,14 @@ def settings_page() -> str:
 
 def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     """Return a section and those below it, each once under the first path that it has."""
+    seen: set[type[BaseModel]] = set()
+    for where, one in _sections(model, path):
+        if one not in seen:
+            seen.add(one)
+            yield where, one
+
+
+def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
     for name, field in model.model_fields.items():
         below = _models(field.annotation)
@@ -74,7 +82,7 @@ def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type
         for one in below:
             kind = one.model_fields.get("kind")
             of_kind = get_args(kind.annotation) if kind else ()
-            yield from sections(one, f"{where} ({of_kind[0]})" if len(of_kind) == 1 else where)
+            yield from _sections(one, f"{where} ({of_kind[0]})" if len(of_kind) == 1 else where)
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -103,7 +111,8 @@ def setting(name: str, field: FieldInfo) -> str:
 def meaning(model: type[BaseModel], name: str) -> str:
     """Return what a setting does; "" if nothing says so."""
     field = model.model_fields[name]
-    said = TEXTS.get(model.__name__, {}).get(setting(name, field), "")
+    texts = (TEXTS.get(one.__name__, {}) for one in model.__mro__)
+    said = next((found[key] for found in texts if (key := setting(name, field)) in found), "")
     return said or as_markdown(field.description or "") or _attribute(model, name)
 
 
