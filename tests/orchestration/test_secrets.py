@@ -14,8 +14,8 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import serialize_value
 
 from cdc_pipeline import CdcResource
-from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, read_document
+from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.orchestration import build_definitions, execute_capture, load_source
 from tests.orchestration.failures import failure_of
 from tests.support.fake_capture import FakeCapture, cut, write_config
@@ -131,6 +131,19 @@ def test_what_dagster_does_not_act_by_is_on_the_cursors_page(
     assert definitions.resolve_asset_graph().get(CURSOR).metadata["left_out"].value == said
 
 
+def test_k26_definitions_hold_references_in_place_of_secrets(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K26: what Dagster keeps in memory and may show is the name of the variable."""
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    document = read_document(live(project.jobs))
+    outlined, resolved = document.outline(), document.outline().resolved()
+    for config, password in ((outlined, "${DB_PASSWORD}"), (resolved, SECRET)):
+        assert isinstance(config.source, LiveSourceConfig)
+        assert config.source.password.get_secret_value() == password
+        assert SECRET not in repr(config)
+
+
 def test_a_variable_that_is_set_later_is_seen_by_the_next_run(
     project: Project, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,21 +215,16 @@ def test_a_resources_variables_are_for_captures_loads_and_checks(
     assert (capture.passwords, loads) == ([SECRET], [SECRET])
 
 
-@pytest.mark.parametrize("resource", ["process", "EnvVar", "text"])
+@pytest.mark.parametrize("resource", ["process", "EnvVar"])
 def test_k26_no_secret_is_in_a_page_an_event_a_run_or_a_repr(
     project: Project, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, resource: str
 ) -> None:
     """K26: what Dagster's pages are made of, and all that an instance keeps of runs."""
     live(project.jobs, host="${DB_HOST}")
     monkeypatch.setenv("DB_HOST", "db.invalid")
-    name = {"process": "DB_PASSWORD", "EnvVar": "SALES_PASSWORD", "text": "OTHER"}[resource]
-    monkeypatch.setenv(name, SECRET)
-    given: dict[str, Any] = {
-        "process": {},
-        "EnvVar": {"DB_PASSWORD": dg.EnvVar("SALES_PASSWORD")},
-        "text": {"DB_PASSWORD": SECRET},
-    }
-    cdc = CdcResource(environment=given[resource])
+    monkeypatch.setenv({"process": "DB_PASSWORD", "EnvVar": "SALES_PASSWORD"}[resource], SECRET)
+    given = {"DB_PASSWORD": dg.EnvVar("SALES_PASSWORD")} if resource == "EnvVar" else {}
+    cdc = CdcResource(environment=given)
     capture = Given()
     definitions = build_definitions(project.jobs, resource=cdc, capture=capture)
     (shop,) = [one for one in definitions.assets or () if isinstance(one, dg.AssetsDefinition)][:1]
@@ -243,13 +251,28 @@ def _fails(config: PipelineConfig, **_given: Any) -> Any:
     raise CdcError(f"the server refuses {config!r}")
 
 
-def test_a_resource_that_is_given_to_dagster_masks_its_variables() -> None:
-    """Dagster stores what is given as a text, and its pages show stars."""
-    snap = RepositorySnap.from_def(
-        dg.Definitions(
-            resources={"cdc": CdcResource(environment={"A": "text", "B": dg.EnvVar("REAL")})}
-        ).get_repository_def()
+def test_k26_dagster_shows_the_names_of_a_resources_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """K26: what the launchpad begins with, and what a page of the resource shows."""
+    monkeypatch.setenv("REAL", SECRET)
+    cdc = CdcResource(environment={"A": dg.EnvVar("REAL"), "B": "${OTHER}"})
+    (shown,) = (
+        RepositorySnap.from_def(
+            dg.Definitions(resources={"cdc": cdc}).get_repository_def()
+        ).resources
+        or ()
     )
-    (resource,) = snap.resources or ()
-    (field,) = resource.config_field_snaps
-    assert (field.name, field.is_secret) == ("environment", True)
+    assert json.loads(str(shown.configured_values["environment"])) == {
+        "A": "${REAL}",
+        "B": "${OTHER}",
+    }
+    assert (cdc.variables()["A"], "B" in cdc.variables()) == (SECRET, False)
+
+
+@pytest.mark.parametrize("value", [SECRET, "", "$NAME", 7, "a ${NAME}"])
+def test_k26_a_resource_takes_no_value(value: Any) -> None:
+    """K26: Dagster would store it, and show it on the resource's page."""
+    with pytest.raises(ConfigError, match=r'write environment={"A": EnvVar\("NAME"\)}') as caught:
+        CdcResource(environment={"A": value})
+    assert str(value) == "" or str(value) not in str(caught.value)
