@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -213,6 +213,7 @@ def test_a_cron_from_the_environment_is_shown_as_it_is_written(
 _WORDS = st.text("aZ9_.-/ :@+%~\n\u00e9", max_size=8)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     owner=st.one_of(
         _WORDS,
