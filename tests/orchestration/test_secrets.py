@@ -80,6 +80,7 @@ def test_k20_an_unset_variable_fails_the_run_of_its_own_source(
     assert f" in {file}" in text
     assert "line 9, column " in text
     assert "the environment variable NOT_SET is not set: export it first" in text
+    assert "next      export NOT_SET where the program starts" in text
     run = execute_capture(load_source(project.jobs, "shop"), instance=instance)
     assert isinstance(run.error, CdcError)
     assert str(run.error) == text
