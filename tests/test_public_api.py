@@ -17,6 +17,7 @@ from tools.pages.python_page import SECTIONS
 
 USER_PROGRAM = '''
 """A scheduler's task, checked as its author checks it."""
+from collections.abc import Iterator
 from pathlib import Path
 
 import cdc_pipeline
@@ -43,7 +44,7 @@ class Bronze(CdcComponent):
 
 
 @cdc_assets(config="jobs/crm.yaml", translator=Translator(), op_tags={"team": "crm"})
-def crm(context: dg.AssetExecutionContext, cdc: CdcResource):
+def crm(context: dg.AssetExecutionContext, cdc: CdcResource) -> Iterator[object]:
     yield from cdc.run(context)
 
 

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from cdc_pipeline.config.accepted import accepted, names_of, one_of
 from cdc_pipeline.config.target_config import Section
@@ -56,12 +56,14 @@ class Mistake(Section):
     """One mistake in a file: where, what, and the right form.
 
     `line` and `column` begin at 1; they are None if the mistake is about the file as a whole.
+    `unset_variable` is the variable of the environment whose absence is the mistake.
     """
 
     path: str
     message: str
     line: int | None = None
     column: int | None = None
+    unset_variable: str = Field(default="", exclude=True)
 
     def __str__(self) -> str:
         at = "" if self.line is None else f"line {self.line}, column {self.column}: "
@@ -81,11 +83,19 @@ class ConfigMistakes(ConfigError):
     def __init__(self, file: Path, mistakes: list[Mistake]) -> None:
         listing = "\n".join(f"  {mistake}" for mistake in mistakes)
         count = f"{len(mistakes)} mistake" + ("s" if len(mistakes) != 1 else "")
-        super().__init__(
-            f"{count} in {file}:\n{listing}", next_step=f"correct the file and run `{_check(file)}`"
-        )
+        super().__init__(f"{count} in {file}:\n{listing}", next_step=_next_step(file, mistakes))
         self.file = file
         self.mistakes = mistakes
+
+
+def _next_step(file: Path, mistakes: list[Mistake]) -> str:
+    unset = dict.fromkeys(mistake.unset_variable for mistake in mistakes)
+    if unset and all(unset):
+        return (
+            f"export {' and '.join(unset)} where the program starts (Dagster also reads a file "
+            ".env), and start it again"
+        )
+    return f"correct the file and run `{_check(file)}`"
 
 
 def _check(file: Path) -> str:
@@ -100,9 +110,7 @@ def _check(file: Path) -> str:
 def located(mistakes: Iterable[Mistake], text: YamlText) -> list[Mistake]:
     """Return the mistakes with their places in the file, in the order of its lines."""
     found = [
-        mistake
-        if mistake.line is not None
-        else _at(mistake.path, mistake.message, text.place_of(mistake.path))
+        mistake if mistake.line is not None else _placed(mistake, text.place_of(mistake.path))
         for mistake in mistakes
     ]
     return sorted(found, key=lambda one: (one.line or 0, one.column or 0))
@@ -130,9 +138,13 @@ def wrong_settings(
 
 
 def _at(path: str, message: str, place: Place | None) -> Mistake:
+    return _placed(Mistake(path=path, message=message), place)
+
+
+def _placed(mistake: Mistake, place: Place | None) -> Mistake:
     if place is None:
-        return Mistake(path=path, message=message)
-    return Mistake(path=path, message=message, line=place.line, column=place.column)
+        return mistake
+    return mistake.model_copy(update={"line": place.line, "column": place.column})
 
 
 class _Setting:

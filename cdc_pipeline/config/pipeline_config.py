@@ -519,7 +519,7 @@ class PipelineDocument:
                 found = wrong_settings(error, PipelineConfig, self.text, known=known)
                 if references.keep and references.drop_unset(content, found):
                     continue
-                mistakes += map(references.without_values, found)
+                mistakes += map(references.without_values, references.without_unset(found))
                 mistakes += references.unset_mistakes()
                 return None
 

@@ -80,6 +80,12 @@ class References:
         """Return a mistake for each variable that is unset, though an outline has kept it."""
         return [self._unset(path, name) for path, name in self.unset.items()]
 
+    def without_unset(self, found: list[Mistake]) -> list[Mistake]:
+        """Return the mistakes without those of settings that an unset variable is part of: what is
+        wrong with them is known when it is set."""
+        unset = [f"{one.path}." for one in self.mistakes if one.unset_variable]
+        return [one for one in found if not any(path.startswith(f"{one.path}.") for path in unset)]
+
     def without_values(self, mistake: Mistake) -> Mistake:
         """Return a mistake whose text has references in place of variables' values (K26)."""
         message = mistake.message
@@ -139,7 +145,7 @@ class References:
         names = (one.names.get(name) for one in self._environments if isinstance(one, Variables))
         called = next(filter(None, names), name)
         message = f"the environment variable {called} is not set: export it first"
-        return Mistake(path=".".join(path), message=message)
+        return Mistake(path=".".join(path), message=message, unset_variable=called)
 
 
 def _removed(content: Any, path: Path) -> bool:

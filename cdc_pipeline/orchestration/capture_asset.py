@@ -39,7 +39,7 @@ from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.observers import current_listener
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.run_config import CaptureRunConfig
-from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
 from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
@@ -237,6 +237,7 @@ def _run(
     listener = current_listener()
     listener.report = listener.error = None
     tag_process(context.instance, context.run)
+    _tag_source(context, config.name)
 
     def waits(holder: str) -> None:
         context.log.info(f"waiting for the source's lock: {holder}")
@@ -278,6 +279,16 @@ def _run(
         _tell_skipped(context, cursors)
     listener.report = report
     context.log.info(f"{report.outcome}: {report.reason}")
+
+
+def _tag_source(context: dg.AssetExecutionContext, source: str) -> None:
+    """Tag a run that Dagster started for assets of this source alone, as *Materialize* and
+    automation do, like one of the source's job: `maintenance.run_retention` finds runs by the
+    tag."""
+    selected = context.run.asset_selection
+    is_ours = selected is not None and selected <= context.assets_def.keys
+    if is_ours and SOURCE_TAG not in context.run.tags:
+        context.instance.add_run_tags(context.run.run_id, {SOURCE_TAG: source})
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore) -> None:

@@ -1,20 +1,22 @@
 """The resource that an asset's body captures with: ``yield from cdc.run(context)``.
 
 Rules:
-- Variables are looked up when a run resolves its pipeline, and `EnvVar` with them. A value is in no
-  representation of the resource, and Dagster's pages mask it.
+- It holds names of variables and no value, so that Dagster's pages, run configurations and events
+  cannot have one. `EnvVar` becomes a reference such as ``${NAME}``, as in a pipeline's file.
+- Variables are looked up when a run resolves its pipeline.
 """
 
 # No postponed annotations in this module: Dagster looks at the annotations of a body, which `run`
 # is by default, and refuses them as text.
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
-from cdc_pipeline.config.references import Variables
+from cdc_pipeline.config.references import VARIABLE, Variables
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration.capture_asset import current_step
 
@@ -24,11 +26,14 @@ class CdcResource(dg.ConfigurableResource[Any]):
 
     environment: dict[str, str] = Field(
         default_factory=dict,
-        repr=False,
-        json_schema_extra={"dagster__is_secret": True},
-        description="Variables of the pipelines' YAML, such as passwords; they come before those "
-        "of the process. Give a secret as EnvVar: Dagster stores what is given as a text.",
+        description="Variable of the pipelines' YAML -> the process's variable that has its value, "
+        "as EnvVar or ${NAME}. They come before the process's variables of the same name.",
     )
+
+    def __init__(self, *, environment: Mapping[str, str] | None = None, **more: Any) -> None:
+        # Not a validator: Dagster puts an EnvVar back after validation.
+        named = {name: _reference(name, given) for name, given in (environment or {}).items()}
+        super().__init__(environment=named, **more)
 
     def run(self, context: dg.AssetExecutionContext) -> Iterator[Any]:  # noqa: ARG002
         """Capture what the run selects. Events are logged as they happen; nothing is yielded.
@@ -48,16 +53,27 @@ class CdcResource(dg.ConfigurableResource[Any]):
 
     def variables(self) -> Variables:
         """Return the variables, each looked up when it is asked for."""
-        given = self.environment
-        return Variables(
-            {name: partial(_value, value) for name, value in given.items()},
-            names={
-                name: value.env_var_name
-                for name, value in given.items()
-                if isinstance(value, dg.EnvVar)
-            },
+        names = {
+            name: found[1]
+            for name, given in self.environment.items()
+            if (found := VARIABLE.fullmatch(given))
+        }
+        lookups = {name: partial(os.environ.get, of) for name, of in names.items()}
+        return Variables(lookups, names=names)
+
+
+def _reference(name: str, given: object) -> str:
+    """Return the reference to the variable that has the value of the variable `name`.
+
+    Raises:
+        ConfigError: it is no variable, but perhaps the value itself.
+    """
+    text = f"${{{given.env_var_name}}}" if isinstance(given, dg.EnvVar) else given
+    if not isinstance(text, str) or not VARIABLE.fullmatch(text):
+        raise ConfigError(
+            f"CdcResource cannot take a value for {name}: Dagster would store and show it",
+            expected="the name of the process's variable that has it",
+            got="something else",
+            next_step=f'write environment={{"{name}": EnvVar("NAME")}}',
         )
-
-
-def _value(value: str) -> str | None:
-    return value.get_value() if isinstance(value, dg.EnvVar) else value
+    return text

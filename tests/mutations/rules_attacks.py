@@ -11,6 +11,7 @@ from tests.mutations.runner import Mutation
 
 # -- K20: text is data -----------------------------------------------------------------------------
 _NAMES: Final = "orchestration/test_names.py::"
+_SECRETS: Final = "orchestration/test_secrets.py::"
 _PAIRS: Final = "pipeline/targets/test_table_names.py::"
 _TERMINAL: Final = "cli/test_terminal.py::"
 _TEXT: Final = "sink/test_text_is_data.py::"
@@ -54,6 +55,22 @@ _K20: Final[tuple[Mutation, ...]] = (
         "        if loading is not None:\n            raise\n",
         "        raise\n",
         _NAMES + "test_k20_a_broken_source_names_its_error_and_the_others_load",
+    ),
+    Mutation(
+        "K20",
+        "an unset variable is missed by the run that needs it",
+        "config/references.py",
+        "        if value is None and self.keep:\n",
+        "        if False:\n",
+        _SECRETS + "test_k20_an_unset_variable_fails_the_run_of_its_own_source",
+    ),
+    Mutation(
+        "K20",
+        "a reference is no name of a table",
+        "config/references.py",
+        "item for index, item in enumerate(items) if (*path, str(index)) not in self.unset",
+        "item for item in items",
+        _SECRETS + "test_k20_any_setting_may_be_a_variable_that_is_unset",
     ),
     Mutation(
         "K20",
@@ -445,6 +462,22 @@ _K26: Final[tuple[Mutation, ...]] = (
         "if _OF_START.fullmatch(name) and is_secret(name, text):",
         "if False:",
         _JVM + "test_k26_a_secret_that_only_arguments_can_carry_is_refused",
+    ),
+    Mutation(
+        "K26",
+        "definitions hold references in place of secrets",
+        "config/references.py",
+        "if self.keep and path[-1] in _SECRETS_OF_RUNS:",
+        "if False:",
+        _SECRETS + "test_k26_definitions_hold_references_in_place_of_secrets",
+    ),
+    Mutation(
+        "K26",
+        "Dagster's resource takes names of variables, and no value",
+        "orchestration/resource.py",
+        "if not isinstance(text, str) or not VARIABLE.fullmatch(text):",
+        "if not isinstance(text, str):",
+        _SECRETS + "test_k26_a_resource_takes_no_value",
     ),
     Mutation(
         "K26",

@@ -8,11 +8,13 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from hypothesis import given
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cdc_pipeline import CdcTranslator, build_definitions
+from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.dagster_config import AssetSettings, DagsterConfig
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, PipelineConfig
 from cdc_pipeline.orchestration.definitions import load_checked
@@ -210,9 +212,22 @@ def test_a_cron_from_the_environment_is_shown_as_it_is_written(
     assert "not-to-be-shown" not in str(caught.value)
 
 
+@pytest.mark.parametrize("delta", ["30 min", "2 h"])
+def test_the_command_line_has_dagster_check_a_deadline(
+    project: Project, monkeypatch: pytest.MonkeyPatch, delta: str
+) -> None:
+    freshness = f"{{deadline_cron: '0 * * * *', lower_bound_delta: {delta}}}"
+    write_config(project.jobs, "shop", extra=f"dagster: {{freshness: {freshness}}}\n")
+    monkeypatch.chdir(project.root)
+    done = CliRunner().invoke(cli, ["validate", "shop"])
+    assert ("lower_bound_delta: is longer than" in done.output) is (delta == "2 h")
+    assert done.exit_code == (2 if delta == "2 h" else 0)
+
+
 _WORDS = st.text("aZ9_.-/ :@+%~\n\u00e9", max_size=8)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     owner=st.one_of(
         _WORDS,

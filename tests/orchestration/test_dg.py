@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.project import ROOT
+from tests.package.environments import build_wheel
 
 Dg = Callable[..., str]
 PROJECT = """\
@@ -46,9 +46,7 @@ def defs() -> dg.Definitions:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package as its wheel installs it."""
     made = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(made)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = made.glob("*.whl")
+    wheel = build_wheel(made)
     site = made / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)

@@ -14,8 +14,8 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster_shared.serdes import serialize_value
 
 from cdc_pipeline import CdcResource
-from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, read_document
+from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.orchestration import build_definitions, execute_capture, load_source
 from tests.orchestration.failures import failure_of
 from tests.support.fake_capture import FakeCapture, cut, write_config
@@ -80,6 +80,7 @@ def test_k20_an_unset_variable_fails_the_run_of_its_own_source(
     assert f" in {file}" in text
     assert "line 9, column " in text
     assert "the environment variable NOT_SET is not set: export it first" in text
+    assert "next      export NOT_SET where the program starts" in text
     run = execute_capture(load_source(project.jobs, "shop"), instance=instance)
     assert isinstance(run.error, CdcError)
     assert str(run.error) == text
@@ -90,7 +91,7 @@ def test_k20_an_unset_variable_fails_the_run_of_its_own_source(
     [
         ("source.directory", "${NOT_SET}/journals"),
         ("source.kind", "${NOT_SET}"),
-        ("tables.include", "${NOT_SET}.*"),
+        ("tables.include", "${NOT_SET}.orders"),
         ("sink.lake_path", "${NOT_SET}"),
         ("sink.lake_path", "s3://${NOT_SET}/lake"),
         ("sink.mode", "${NOT_SET}"),
@@ -129,6 +130,19 @@ def test_what_dagster_does_not_act_by_is_on_the_cursors_page(
     said = "schedule.cron: the environment variable SHOP_CRON is not set: export it first"
     assert said in caplog.text
     assert definitions.resolve_asset_graph().get(CURSOR).metadata["left_out"].value == said
+
+
+def test_k26_definitions_hold_references_in_place_of_secrets(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K26: what Dagster keeps in memory and may show is the name of the variable."""
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    document = read_document(live(project.jobs))
+    outlined, resolved = document.outline(), document.outline().resolved()
+    for config, password in ((outlined, "${DB_PASSWORD}"), (resolved, SECRET)):
+        assert isinstance(config.source, LiveSourceConfig)
+        assert config.source.password.get_secret_value() == password
+        assert SECRET not in repr(config)
 
 
 def test_a_variable_that_is_set_later_is_seen_by_the_next_run(
@@ -202,21 +216,16 @@ def test_a_resources_variables_are_for_captures_loads_and_checks(
     assert (capture.passwords, loads) == ([SECRET], [SECRET])
 
 
-@pytest.mark.parametrize("resource", ["process", "EnvVar", "text"])
+@pytest.mark.parametrize("resource", ["process", "EnvVar"])
 def test_k26_no_secret_is_in_a_page_an_event_a_run_or_a_repr(
     project: Project, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, resource: str
 ) -> None:
     """K26: what Dagster's pages are made of, and all that an instance keeps of runs."""
     live(project.jobs, host="${DB_HOST}")
     monkeypatch.setenv("DB_HOST", "db.invalid")
-    name = {"process": "DB_PASSWORD", "EnvVar": "SALES_PASSWORD", "text": "OTHER"}[resource]
-    monkeypatch.setenv(name, SECRET)
-    given: dict[str, Any] = {
-        "process": {},
-        "EnvVar": {"DB_PASSWORD": dg.EnvVar("SALES_PASSWORD")},
-        "text": {"DB_PASSWORD": SECRET},
-    }
-    cdc = CdcResource(environment=given[resource])
+    monkeypatch.setenv({"process": "DB_PASSWORD", "EnvVar": "SALES_PASSWORD"}[resource], SECRET)
+    given = {"DB_PASSWORD": dg.EnvVar("SALES_PASSWORD")} if resource == "EnvVar" else {}
+    cdc = CdcResource(environment=given)
     capture = Given()
     definitions = build_definitions(project.jobs, resource=cdc, capture=capture)
     (shop,) = [one for one in definitions.assets or () if isinstance(one, dg.AssetsDefinition)][:1]
@@ -243,13 +252,28 @@ def _fails(config: PipelineConfig, **_given: Any) -> Any:
     raise CdcError(f"the server refuses {config!r}")
 
 
-def test_a_resource_that_is_given_to_dagster_masks_its_variables() -> None:
-    """Dagster stores what is given as a text, and its pages show stars."""
-    snap = RepositorySnap.from_def(
-        dg.Definitions(
-            resources={"cdc": CdcResource(environment={"A": "text", "B": dg.EnvVar("REAL")})}
-        ).get_repository_def()
+def test_k26_dagster_shows_the_names_of_a_resources_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """K26: what the launchpad begins with, and what a page of the resource shows."""
+    monkeypatch.setenv("REAL", SECRET)
+    cdc = CdcResource(environment={"A": dg.EnvVar("REAL"), "B": "${OTHER}"})
+    (shown,) = (
+        RepositorySnap.from_def(
+            dg.Definitions(resources={"cdc": cdc}).get_repository_def()
+        ).resources
+        or ()
     )
-    (resource,) = snap.resources or ()
-    (field,) = resource.config_field_snaps
-    assert (field.name, field.is_secret) == ("environment", True)
+    assert json.loads(str(shown.configured_values["environment"])) == {
+        "A": "${REAL}",
+        "B": "${OTHER}",
+    }
+    assert (cdc.variables()["A"], "B" in cdc.variables()) == (SECRET, False)
+
+
+@pytest.mark.parametrize("value", [SECRET, "", "$NAME", 7, "a ${NAME}"])
+def test_k26_a_resource_takes_no_value(value: Any) -> None:
+    """K26: Dagster would store it, and show it on the resource's page."""
+    with pytest.raises(ConfigError, match=r'write environment={"A": EnvVar\("NAME"\)}') as caught:
+        CdcResource(environment={"A": value})
+    assert str(value) == "" or str(value) not in str(caught.value)

@@ -21,6 +21,42 @@ from tests.package.environments import Environment, build_wheel, follow_a_server
 from tests.servers import Server
 from tests.support.project import ROOT
 
+# What a project of the Dagster family uses of the package.
+_FAMILY = """
+from pathlib import Path
+import dagster as dg
+from cdc_pipeline import CdcComponent, CdcResource, CdcTranslator, build_definitions, cdc_assets
+
+for name in ("shop", "crm"):
+    Path("family").mkdir(exist_ok=True)
+    Path(f"family/{name}.yaml").write_text(
+        "source: {kind: live, host: db.invalid, user: cdc, password: '${PASSWORD}'}\\n"
+        f"tables: {{include: [{name}.a]}}\\n"
+        "sink: {lake_path: lake}\\n"
+        "schedule: {cron: '@daily'}\\n"
+        "dagster:\\n"
+        "  owners: [team:data]\\n"
+        "  freshness: {deadline_cron: '0 8 * * *', lower_bound_delta: 1 h}\\n"
+        "  automation: {on_cron: '0 6 * * *'}\\n"
+        "  cursor: {freshness: {fail_window: 2 h}, automation: eager}\\n"
+    )
+cdc = CdcResource(environment={"PASSWORD": dg.EnvVar("OTHER")})
+
+
+@cdc_assets(config="family/crm.yaml", translator=CdcTranslator())
+def crm(context: dg.AssetExecutionContext, cdc: CdcResource):
+    yield from cdc.run(context)
+
+
+Path("family/crm.yaml").rename("family/crm.txt")
+definitions = dg.Definitions.merge(
+    build_definitions("family", resource=cdc),
+    dg.Definitions(assets=[crm], resources={"cdc": cdc}),
+)
+dg.Definitions.validate_loadable(definitions)
+assert issubclass(CdcComponent, dg.Component)
+print(sorted(spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()))
+"""
 _RANGE = re.compile(r"^(?P<name>[a-z0-9-]+)>=(?P<lowest>[0-9.]+)(?:,<[0-9.]+)?$")
 _LOCKED = re.compile(r"^([a-z0-9._-]+)(?:\[[^]]*\])?==([0-9.]+)", re.MULTILINE)
 
@@ -72,6 +108,8 @@ def test_the_package_works_at_both_ends(end: str, tmp_path: Path, mysql_server: 
     project = environment.working / "cdc_demo"
     validate = ("definitions", "validate", "-w", "workspace.yaml")
     environment.run("dagster", *validate, cwd=project)
+    keys = environment.python(_FAMILY)
+    assert all(f"'{key}'" in keys for key in ("shop/shop/a", "shop/cursor", "crm/crm/a")), keys
     moved = environment.run(
         "cdc-pipeline", "run", "shop", "--cursor", "lake", "--json", cwd=project
     )
