@@ -91,6 +91,9 @@ class ProgressObserver(Bars, RunObserver):
     def merging(self) -> None:
         self._progress.update(self._task, description="merging")
 
+    def merged(self, tables: int, of: int) -> None:
+        self._progress.update(self._task, description=f"merged {tables:,} of {of:,} tables")
+
     def published(self, cut: Cut) -> None:
         self._progress.update(self._task, description="reading")
         interval = cut.interval
