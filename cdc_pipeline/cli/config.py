@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from cdc_pipeline.cli.groups import CommandGroup
 from cdc_pipeline.cli.output import emit_json
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.text.printable import printable_lines
 
 
-@click.group("config")
+@click.group("config", cls=CommandGroup)
 def command() -> None:
     """Show the JSON Schema of the configuration files, or the settings of a source.
 
@@ -35,7 +36,7 @@ def schema(settings: Settings) -> None:  # noqa: ARG001
 
 
 @command.command("show")
-@click.argument("source")
+@source_argument()
 @with_json
 def show(settings: Settings, *, source: str) -> None:
     """Show all settings of SOURCE as they are in force, as YAML.

@@ -42,7 +42,7 @@ class Bars:
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not self._console.is_terminal or self._console.quiet,
         )
 
     def __enter__(self) -> Self:

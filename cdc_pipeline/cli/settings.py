@@ -23,12 +23,16 @@ class Settings:
 
     Attributes:
         cursor: where cursors are kept (see `source_access`).
+        quiet: no progress and no notes.
+        no_color: no colors, whatever the terminal can show.
     """
 
     jobs_directory: Path = field(default_factory=lambda: Path("jobs"))
     debug: bool = False
     as_json: bool = False
     cursor: Literal["dagster", "lake"] = "dagster"
+    quiet: bool = False
+    no_color: bool = False
 
     def source_names(self) -> list[str]:
         """Return the names of all sources, sorted.
@@ -89,6 +93,26 @@ class Settings:
         from cdc_pipeline.config.pipeline_config import load_config
 
         return load_config(self.file_of(source))
+
+
+def current_settings() -> Settings:
+    """Return the settings of the command that runs; the defaults outside of one."""
+    context = click.get_current_context(silent=True)
+    return (None if context is None else context.find_object(Settings)) or Settings()
+
+
+def _complete_source(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the sources whose name begins as typed; the group's own options count."""
+    settings = Settings(jobs_directory=ctx.find_root().params.get("jobs_directory") or Path("jobs"))
+    try:
+        return [name for name in settings.source_names() if name.startswith(incomplete)]
+    except (ConfigError, OSError):
+        return []
+
+
+def source_argument(name: str = "source", **settings: Any) -> Callable[[Any], Any]:
+    """Return the decorator for a command's argument SOURCE, which shells complete."""
+    return click.argument(name, shell_complete=_complete_source, **settings)
 
 
 def with_json(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, results, styled
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import check_dagster
 from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command("validate")
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@source_argument("sources", nargs=-1, metavar="[SOURCE]...")
 @with_json
 def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
     """Check the configuration of SOURCE, or of every source.
