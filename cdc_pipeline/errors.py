@@ -43,6 +43,7 @@ class CdcError(Exception):
 
     retryable: bool = False
     needs_reload: bool = False
+    setting_word: str = "setting"  # what `setting` is, before its name
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class CdcError(Exception):
         if self.table is not None:
             where.append(f"table {self.table}")
         if self.setting is not None:
-            where.append(f"setting {self.setting}")
+            where.append(f"{self.setting_word} {self.setting}")
         parts = {
             "where": ", ".join(where) or None,
             "expected": self.expected,
@@ -305,6 +306,8 @@ class MissingGrantError(SourceError):
 
     Fix: Execute the GRANT statement that `next` contains, as an administrator.
     """
+
+    setting_word = "privilege"
 
 
 class JournalMissingError(SourceError):

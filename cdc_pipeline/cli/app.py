@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
     "maintain": "Compact and vacuum a source's tables when it pays off.",
+    "init": "Make a new project that runs: a pipeline, Dagster's files, a README.",
     "demo": "Run the embedded demo and verify its tables.",
     "binlog": "Show the contents of journals: a summary or every change.",
 }
@@ -153,8 +154,10 @@ class _ToStandardError(logging.Handler):
     """Writes what the package logs for people to the standard error of the moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        from cdc_pipeline.cli.output import show_log_line
+
         if record.levelno >= logging.WARNING or not current_settings().quiet:
-            click.echo(record.getMessage(), err=True)
+            show_log_line(record.getMessage())
 
 
 def _show_log() -> None:

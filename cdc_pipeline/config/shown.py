@@ -18,7 +18,6 @@ from typing import Any, Final, Literal
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from cdc_pipeline.config.dagster_config import AutomationConfig
 from cdc_pipeline.config.descriptions import setting
 from cdc_pipeline.config.pipeline_config import load_config, read_document
 from cdc_pipeline.config.spark_config import is_secret
@@ -115,7 +114,7 @@ def _items(section: BaseModel) -> Iterator[tuple[str, Any]]:
 def _shown(
     path: tuple[str | int, ...], value: Any, written: Any, *, is_hidden: bool = False
 ) -> Iterator[ShownSetting]:
-    if isinstance(value, Mask | AutomationConfig):  # written in forms of their own
+    if isinstance(value, Mask):  # written in forms of their own
         for below, one in _forms(value):
             yield ShownSetting((*path, *below), _plain(one), _origin(written))
         return
@@ -143,7 +142,7 @@ def _shown(
     yield ShownSetting(path, HIDDEN if is_hidden else _plain(value), _origin(written))
 
 
-def _forms(value: Mask | AutomationConfig) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _forms(value: Mask) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Return the plain values of what is written in a form of its own, with their paths in it."""
     form = value.as_written()
     if not isinstance(form, dict):

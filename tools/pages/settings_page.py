@@ -39,7 +39,14 @@ _TEXTS = {
     type(None): "",
 }
 # Alternatives that are written in place; their settings' texts explain them.
-_IN_PLACE = {"start", "bound", "masks"}
+_IN_PLACE = {"start", "bound", "masks", "automation"}
+
+# Sections that stand under another path.
+_ELSEWHERE = {
+    ("TargetRule", "schema_changes"),
+    ("AssetRule", "freshness"),
+    ("AssetSettings", "freshness"),
+}
 
 
 def settings_page() -> str:
@@ -52,16 +59,24 @@ def settings_page() -> str:
 
 def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     """Return a section and those below it, each once under the first path that it has."""
+    seen: set[type[BaseModel]] = set()
+    for where, one in _sections(model, path):
+        if one not in seen:
+            seen.add(one)
+            yield where, one
+
+
+def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
     for name, field in model.model_fields.items():
         below = models_of(field.annotation)
         where = f"{path}.{field.alias or name}".lstrip(".")
-        if name in _IN_PLACE or (model.__name__ == "TargetRule" and name == "schema_changes"):
+        if name in _IN_PLACE or (model.__name__, name) in _ELSEWHERE:
             continue
         for one in below:
             kind = one.model_fields.get("kind")
             of_kind = get_args(kind.annotation) if kind else ()
-            yield from sections(one, f"{where} ({of_kind[0]})" if len(of_kind) == 1 else where)
+            yield from _sections(one, f"{where} ({of_kind[0]})" if len(of_kind) == 1 else where)
 
 
 def _section(model: type[BaseModel]) -> Iterator[str]:
@@ -106,7 +121,9 @@ def _type(annotation: Any) -> str:
 
 def _inline(model: type[BaseModel]) -> str:
     """Return a small section as it is written in place, any other as the word."""
-    if model.__name__.endswith(("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig")):
+    if model.__name__.endswith(
+        ("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig", "OnCronConfig")
+    ):
         return code("{" + ", ".join(f"{name}: ..." for name in model.model_fields) + "}")
     return "section"
 

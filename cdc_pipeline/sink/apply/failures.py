@@ -35,7 +35,8 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
     """Return the error for a target from `error`, which was raised while a batch was applied to
     it."""
     if isinstance(error, CdcError):
-        error.table = error.table or table
+        if not isinstance(error, RuntimeSetupError):  # that concerns the machine, not the table
+            error.table = error.table or table
         return error
     text = f"{type(error).__name__}: {error}"
     full = _MACHINE.search(text)
