@@ -78,7 +78,7 @@ class RenamedOption(click.Option):
             f"{new} {translated if translated else 'instead'}"
         )
         if self.multiple:
-            value = (*(value or ()), translated)
+            value = (*(value if isinstance(value, tuple | list) else ()), translated)
         else:
             value = translated
         return value, ParameterSource.COMMANDLINE
