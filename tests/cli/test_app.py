@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import pty
@@ -18,6 +19,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
+from cdc_pipeline.cli.progress import ProgressObserver
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import Project
 
@@ -133,6 +135,28 @@ def test_colors_are_for_terminals_that_want_them(shop: Project) -> None:
     assert COLOR.search(_on_a_terminal("status"))
     assert not COLOR.search(_on_a_terminal("--no-color", "status"))
     assert not COLOR.search(_on_a_terminal("status", NO_COLOR="1"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_counts_the_merged_tables_beside_the_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    with ProgressObserver(stream) as progress:
+        progress.merging()
+        progress.merged(2, 5)
+        progress._progress.refresh()
+    assert re.search(r"merged 2 of 5 tables.*0:00:0\d", stream.getvalue())
+    plain = io.StringIO()
+    with ProgressObserver(plain) as progress:
+        progress.merged(2, 5)
+    assert plain.getvalue() == "", "without a terminal"
 
 
 # -- completion ------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, RuntimeSetupError
 from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.telemetry import lineage
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -138,6 +140,39 @@ def test_events_name_the_tables_their_columns_and_what_failed(
     text = files[1].read_text()
     assert "topsecret" not in text
     assert config.source.password.get_secret_value() not in text  # type: ignore[union-attr]
+
+
+class Heard(RunObserver):
+    """Notes what it hears of a capture's batches and its end."""
+
+    def __init__(self) -> None:
+        self.merges: list[tuple[int, int]] = []
+        self.ends: list[object] = []
+
+    def merged(self, tables: int, of: int) -> None:
+        self.merges.append((tables, of))
+
+    def ended(self, report: CaptureReport) -> None:
+        self.ends.append(report)
+
+    def failed(self, error: BaseException) -> None:
+        self.ends.append(error)
+
+
+def test_an_observer_hears_each_merged_table_and_the_end(
+    config: PipelineConfig, mysql_server: Server, mysql_database: str
+) -> None:
+    for table in ("a", "b"):
+        mysql_server.execute(f"CREATE TABLE {mysql_database}.{table} (id INT PRIMARY KEY)")
+        mysql_server.execute(f"INSERT INTO {mysql_database}.{table} VALUES (1)")
+    cursors, heard = MemoryCursorStore(), Heard()
+    report = capture(config, cursors=cursors, observer=heard)
+    assert (2, 2) in heard.merges
+    assert heard.ends == [report]
+    lost = config.model_copy(update={"source": _wrong_flavor(config)})
+    with pytest.raises(CdcError) as error:
+        capture(lost, cursors=cursors, observer=heard)
+    assert heard.ends[1:] == [error.value]
 
 
 def test_a_capture_that_has_to_wait_writes_nothing(
