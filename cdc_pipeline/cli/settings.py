@@ -115,15 +115,24 @@ def source_argument(name: str = "source", **settings: Any) -> Callable[[Any], An
     return click.argument(name, shell_complete=_complete_source, **settings)
 
 
+def _set_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Settings).as_json = value
+
+
 def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command: add ``--json`` and pass the settings as the first argument."""
 
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+    @click.option(
+        "--json",
+        is_flag=True,
+        is_eager=True,  # before another option can be wrong, which is then told as JSON
+        expose_value=False,
+        callback=_set_json,
+        help="One JSON document on standard output.",
+    )
     @click.pass_context
     @functools.wraps(function)
     def wrapped(context: click.Context, *args: Any, **kwargs: Any) -> Any:
-        settings = context.ensure_object(Settings)
-        settings.as_json = kwargs.pop("as_json")
-        return function(settings, *args, **kwargs)
+        return function(context.ensure_object(Settings), *args, **kwargs)
 
     return wrapped

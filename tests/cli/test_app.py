@@ -202,3 +202,7 @@ def test_json_is_one_document_for_an_error_too(shop: Project) -> None:
     done = _run("cuts", "show", "shop", "77", "--json")
     assert done.exit_code == 1
     assert json.loads(done.stdout)["code"]
+    for command in ("run", "plan"):
+        wrong = _run(command, "shop", "--until", "soon", "--json")
+        assert wrong.exit_code == 2
+        assert json.loads(wrong.stdout)["setting"] == "until"
