@@ -12,7 +12,8 @@ from cdc_pipeline.text.printable import printable_lines
 
 @click.group("config", cls=CommandGroup)
 def command() -> None:
-    """Show the JSON Schema of the configuration files, or the settings of a source.
+    """Show the JSON Schema of the configuration files, or the settings of a source. Each command
+    takes --json.
 
     Exit codes: 0 shown; 2 wrong usage or configuration.
     """
