@@ -1,6 +1,5 @@
-"""Hooks of mkdocs: show ARCHITECTURE.md and CHANGELOG.md, which lie at the top, as pages of the
-site.
-"""
+"""Hooks of mkdocs: show the documents that lie at the top, such as ARCHITECTURE.md, as pages of the
+site."""
 
 from __future__ import annotations
 
@@ -16,7 +15,10 @@ if TYPE_CHECKING:
 
 TOP = Path(__file__).parents[2]
 # A file at the top, and its page.
-SHOWN = {f"{name}.md": f"inside/{name.lower()}.md" for name in ("ARCHITECTURE", "CHANGELOG")}
+SHOWN = {
+    f"{name}.md": f"inside/{name.lower()}.md"
+    for name in ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")
+}
 _LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
