@@ -7,13 +7,15 @@ import importlib
 import logging
 import os
 import sys
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import click
+from click.shell_completion import CompletionItem
 
-from cdc_pipeline.cli.settings import Settings
+from cdc_pipeline.cli.groups import CommandGroup
+from cdc_pipeline.cli.ranges import old_names
+from cdc_pipeline.cli.settings import Settings, current_settings
 from cdc_pipeline.collector import leave_to_exit
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.version import __version__
@@ -45,7 +47,7 @@ COMMANDS: Final = {
 }
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(CommandGroup):
     """Knows its commands by name; `--help` loads none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -58,15 +60,14 @@ class _LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in COMMANDS:
-            close = get_close_matches(name, COMMANDS, n=1)
-            meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(COMMANDS)}"
-            ctx.fail(f"no such command {name!r}; {meant}")
-        return super().resolve_command(ctx, args)
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands by their names, without loading them."""
+        commands = [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -75,6 +76,10 @@ class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            old = old_names(error.ctx.command) if error.ctx is not None else set()
+            near = [one for one in error.possibilities or () if one not in old]
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except BrokenPipeError:
@@ -120,14 +125,25 @@ class _LazyGroup(click.Group):
     show_envvar=True,
     help="Where cursors are kept; with `lake`, commands need no Dagster.",
 )
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes; errors are shown.")
+@click.option(
+    "--no-color", is_flag=True, help="No colors; NO_COLOR in the environment does the same."
+)
 @click.option("--debug", is_flag=True, help="Show tracebacks and the logs of Dagster and Spark.")
 @click.version_option(__version__, package_name="cdc-pipeline", prog_name="cdc-pipeline")
 @click.pass_context
 def cli(
-    ctx: click.Context, jobs_directory: Path, cursor: Literal["dagster", "lake"], debug: bool
+    ctx: click.Context,
+    jobs_directory: Path,
+    cursor: Literal["dagster", "lake"],
+    quiet: bool,
+    no_color: bool,
+    debug: bool,
 ) -> None:
     """MySQL and MariaDB tables kept as Delta Lake tables by bounded capture runs."""
-    ctx.obj = Settings(jobs_directory=jobs_directory, debug=debug, cursor=cursor)
+    ctx.obj = Settings(
+        jobs_directory=jobs_directory, debug=debug, cursor=cursor, quiet=quiet, no_color=no_color
+    )
     _show_log()
     home = Path("dagster_home").resolve()
     if not os.environ.get("DAGSTER_HOME") and home.is_dir():
@@ -140,7 +156,8 @@ class _ToStandardError(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from cdc_pipeline.cli.output import show_log_line
 
-        show_log_line(record.getMessage())
+        if record.levelno >= logging.WARNING or not current_settings().quiet:
+            show_log_line(record.getMessage())
 
 
 def _show_log() -> None:

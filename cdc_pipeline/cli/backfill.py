@@ -9,7 +9,7 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, table
 from cdc_pipeline.cli.ranges import POSITION, RenamedOption
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command("backfill")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--table",
     "tables",

@@ -420,25 +420,21 @@ def _note_rest(inspection: Inspection) -> None:
     """Print what else a reader must know about the output."""
     log = inspection.log
     if log.filter.moved_from is not None:
-        click.echo(
+        note(
             "note: no transaction begins at the given position; it was moved to "
             f"{log.filter.moved_from}",
-            err=True,
         )
     if log.counts.abandoned:
-        click.echo(
+        note(
             f"note: not shown: {log.counts.abandoned} transactions that their "
             "journal left unfinished",
-            err=True,
         )
     if log.counts.unfinished:
-        click.echo(
+        note(
             f"note: not shown: the transaction at {log.counts.unfinished}, which has not ended",
-            err=True,
         )
     if log.counts.shown_too_early:
-        click.echo(
+        note(
             f"note: {log.counts.shown_too_early} large transactions were shown before they "
             "were rolled back (op statement, kind rollback) or left unfinished",
-            err=True,
         )

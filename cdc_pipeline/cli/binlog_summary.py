@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.cli.output import count_of, notes, results, table
+from cdc_pipeline.cli.output import count_of, errors, results, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +84,7 @@ def _described(info: JournalInfo) -> str:
 
 
 def _show_error(error: dict[str, object]) -> None:
-    console = notes()
+    console = errors()
     console.print("The counts end at this error:", style="bold red")
     for name, value in error.items():
         if name != "retryable":

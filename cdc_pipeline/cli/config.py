@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import click
 
+from cdc_pipeline.cli.groups import CommandGroup
 from cdc_pipeline.cli.output import emit_json
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.text.printable import printable_lines
 
 
-@click.group("config")
+@click.group("config", cls=CommandGroup)
 def command() -> None:
-    """Show the JSON Schema of the configuration files, or the settings of a source.
+    """Show the JSON Schema of the configuration files, or the settings of a source. Each command
+    takes --json.
 
     Exit codes: 0 shown; 2 wrong usage or configuration.
     """
@@ -35,7 +37,7 @@ def schema(settings: Settings) -> None:  # noqa: ARG001
 
 
 @command.command("show")
-@click.argument("source")
+@source_argument()
 @with_json
 def show(settings: Settings, *, source: str) -> None:
     """Show all settings of SOURCE as they are in force, as YAML.

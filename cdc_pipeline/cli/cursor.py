@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from cdc_pipeline.cli.confirm import confirm, operator
+from cdc_pipeline.cli.groups import CommandGroup
 from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.ranges import POSITION, RenamedOption, joined_place
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.position.cursor import CursorEntry, CursorPlace, CursorStore
 
 
-@click.group("cursor")
+@click.group("cursor", cls=CommandGroup)
 def command() -> None:
     """Show a source's cursor, or move it. Each command takes --json.
 
@@ -34,7 +35,7 @@ def command() -> None:
 
 
 @command.command("show")
-@click.argument("source")
+@source_argument()
 @with_json
 def show(settings: Settings, *, source: str) -> None:
     """Show the cursor of SOURCE, the last cut, whether they agree, and what the next run would do
@@ -57,7 +58,7 @@ def show(settings: Settings, *, source: str) -> None:
 
 
 @command.command("history")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -89,7 +90,7 @@ def _from_old(given: dict[str, str]) -> str:
 
 
 @command.command("set")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--from",
     "begin",
@@ -141,7 +142,7 @@ def set_cursor(
 
 
 @command.command("rebuild")
-@click.argument("source")
+@source_argument()
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_json
 def rebuild(settings: Settings, *, source: str, yes: bool) -> None:

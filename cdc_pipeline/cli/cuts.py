@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cdc_pipeline.cli.groups import CommandGroup
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.ranges import RenamedOption
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.text.printable import printable
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _AS_OF = "A cut's number, a time with a zone, or a GTID set; default: the newest cut."
 
 
-@click.group("cuts")
+@click.group("cuts", cls=CommandGroup)
 def command() -> None:
     """List the cuts of a source, show one, print views that read it, or copy it. Each command takes
     --json.
@@ -32,7 +33,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -80,7 +81,7 @@ def list_(settings: Settings, *, source: str, limit: int) -> None:
 
 
 @command.command("show")
-@click.argument("source")
+@source_argument()
 @click.argument("cut", metavar="[CUT]", required=False)
 @with_json
 def show(settings: Settings, *, source: str, cut: str | None) -> None:
@@ -96,7 +97,7 @@ def show(settings: Settings, *, source: str, cut: str | None) -> None:
 
 
 @command.command("sql")
-@click.argument("source")
+@source_argument()
 @click.option("--as-of", metavar="CUT", help=_AS_OF)
 @click.option(
     "--schema",
@@ -127,7 +128,7 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
 
 
 @command.command("materialize")
-@click.argument("source")
+@source_argument()
 @click.argument("cut")
 @click.option(
     "--into",

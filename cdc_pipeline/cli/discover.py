@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, results, table
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 
 if TYPE_CHECKING:
     from cdc_pipeline.pipeline.operate.discover import DiscoveredTable, Discovery
@@ -16,7 +16,7 @@ _SIGNS: Final = {"captured": "yes", "refused": "no: ", "left_out": "no: "}
 
 
 @click.command("discover")
-@click.argument("source")
+@source_argument()
 @with_json
 def command(settings: Settings, *, source: str) -> None:
     """List the tables of SOURCE's server that its account can see: key, estimated rows and size,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, styled
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import check_dagster, open_source
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Every(click.ParamType[float]):
 
 
 @click.command("doctor")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--spark",
     "with_spark",
@@ -101,7 +101,7 @@ def command(
     with quiet_streams(quiet=not settings.debug) as stream:
         status = (
             notes(stream).status(f"examining {source} ...")
-            if stream.isatty() and not settings.as_json
+            if stream.isatty() and not settings.as_json and not settings.quiet
             else None
         )
         if status is not None:

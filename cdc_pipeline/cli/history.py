@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, listed, notes, results, table
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import check_dagster
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("history")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--limit",
     type=click.IntRange(min=1),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
+from cdc_pipeline.cli.settings import current_settings
 from cdc_pipeline.errors import LABEL_WIDTH, CdcError
 from cdc_pipeline.text.printable import printable, printable_lines
 from cdc_pipeline.text.server_messages import said_by
@@ -45,8 +46,9 @@ def json_escaped(line: str) -> str:
 
 
 def note(text: str) -> None:
-    """Write one printable line to standard error."""
-    click.echo(printable(text), err=True)
+    """Write one printable line to standard error, unless the user wants none."""
+    if not current_settings().quiet:
+        click.echo(printable(text), err=True)
 
 
 _log_printer: Callable[[str], None] | None = None
@@ -71,14 +73,32 @@ def results() -> Console:
     from cdc_pipeline.cli.terminal import PlainConsole
 
     # Without a terminal, lines are not folded at a terminal's width.
-    return PlainConsole(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_IN_FILES)
+    return PlainConsole(
+        file=sys.stdout,
+        width=None if sys.stdout.isatty() else _WIDTH_IN_FILES,
+        no_color=_no_color(),
+    )
 
 
 def notes(stream: TextIO | None = None) -> Console:
-    """Return the console for progress, notes and errors."""
+    """Return the console for progress and notes, which is silent if the user wants none."""
     from cdc_pipeline.cli.terminal import PlainConsole
 
-    return PlainConsole(file=stream or sys.stderr)
+    return PlainConsole(
+        file=stream or sys.stderr, no_color=_no_color(), quiet=current_settings().quiet
+    )
+
+
+def errors() -> Console:
+    """Return the console for errors."""
+    from cdc_pipeline.cli.terminal import PlainConsole
+
+    return PlainConsole(file=sys.stderr, no_color=_no_color())
+
+
+def _no_color() -> bool | None:
+    """Return True without colors; None lets NO_COLOR and the terminal decide."""
+    return True if current_settings().no_color else None
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
@@ -203,7 +223,7 @@ def show_error(error: BaseException, *, as_json: bool) -> None:
     if as_json:
         emit_json(error_document(error))
         return
-    console = notes()
+    console = errors()
     width = console.width if console.is_terminal else None
     sentence = error.what if isinstance(error, CdcError) else said_by(error)
     first, *more = folded(f"Error: {sentence}", width=width)

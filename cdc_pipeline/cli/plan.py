@@ -18,7 +18,7 @@ from cdc_pipeline.cli.output import (
     xa_line,
 )
 from cdc_pipeline.cli.ranges import with_bound
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command("plan")
-@click.argument("source")
+@source_argument()
 @with_bound
 @with_json
 def command(settings: Settings, *, source: str, bound: Bound | None) -> None:

@@ -42,7 +42,7 @@ class Bars:
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not self._console.is_terminal or self._console.quiet,
         )
 
     def __enter__(self) -> Self:
@@ -95,6 +95,9 @@ class ProgressObserver(Bars, RunObserver):
 
     def merging(self) -> None:
         self._progress.update(self._task, description="merging")
+
+    def merged(self, tables: int, of: int) -> None:
+        self._progress.update(self._task, description=f"merged {tables:,} of {of:,} tables")
 
     def published(self, cut: Cut) -> None:
         self._progress.update(self._task, description="reading")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cdc_pipeline.cli.confirm import confirm, operator
+from cdc_pipeline.cli.groups import CommandGroup
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.pipeline.operate.quarantine_replay import SettleResult
 
 
-@click.group("quarantine")
+@click.group("quarantine", cls=CommandGroup)
 def command() -> None:
     """Show rows that could not be applied, replay them, or discard them. Each command takes --json.
 
@@ -27,7 +28,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only of this source table."
 )
@@ -58,7 +59,7 @@ def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: 
 
 
 @command.command("show")
-@click.argument("source")
+@source_argument()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @with_json
 def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
@@ -89,7 +90,7 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @command.command("replay")
-@click.argument("source")
+@source_argument()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_tables
 @click.option(
@@ -130,7 +131,7 @@ def replay(
 
 
 @command.command("discard")
-@click.argument("source")
+@source_argument()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_tables
 @_reason

@@ -43,13 +43,13 @@ class RenamedOption(click.Option):
         **settings: Any,
     ) -> None:
         super().__init__(*arguments, **settings)
-        self._old_names = old_names
+        self.old_names = old_names
         self._from_old = from_old or _only_value
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Make the parser take the old names too."""
         super().add_to_parser(parser, ctx)
-        for name, takes_value in self._old_names.items():
+        for name, takes_value in self.old_names.items():
             parser.add_option(
                 obj=self,
                 opts=[name],
@@ -63,7 +63,7 @@ class RenamedOption(click.Option):
         self, ctx: click.Context, opts: Mapping[str, Any]
     ) -> tuple[Any, ParameterSource]:
         """Return the value, from the old names if one of them was given."""
-        given = {name: str(opts[name]) for name in self._old_names if opts.get(name) is not None}
+        given = {name: str(opts[name]) for name in self.old_names if opts.get(name) is not None}
         value, source = super().consume_value(ctx, opts)
         if not given:
             return value, source
@@ -78,10 +78,16 @@ class RenamedOption(click.Option):
             f"{new} {translated if translated else 'instead'}"
         )
         if self.multiple:
-            value = (*(value or ()), translated)
+            value = (*(value if isinstance(value, tuple | list) else ()), translated)
         else:
             value = translated
         return value, ParameterSource.COMMANDLINE
+
+
+def old_names(command: click.Command) -> set[str]:
+    """Return the old names of a command's options."""
+    renamed = (one for one in command.params if isinstance(one, RenamedOption))
+    return {name for one in renamed for name in one.old_names}
 
 
 def _only_value(given: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ import click
 
 from cdc_pipeline.cli.confirm import confirm, operator
 from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("reset")
-@click.argument("source")
+@source_argument()
 @click.argument("tables", nargs=-1, required=True, metavar="SCHEMA.TABLE...")
 @click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

@@ -8,7 +8,7 @@ import click
 
 from cdc_pipeline.cli.output import emit_json, error_document, quiet_streams, show_error
 from cdc_pipeline.cli.ranges import with_bound
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import LakeAccess, check_dagster, log_level
 from cdc_pipeline.errors import ConfigError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--table",
     "tables",

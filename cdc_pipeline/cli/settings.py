@@ -23,12 +23,16 @@ class Settings:
 
     Attributes:
         cursor: where cursors are kept (see `source_access`).
+        quiet: no progress and no notes.
+        no_color: no colors, whatever the terminal can show.
     """
 
     jobs_directory: Path = field(default_factory=lambda: Path("jobs"))
     debug: bool = False
     as_json: bool = False
     cursor: Literal["dagster", "lake"] = "dagster"
+    quiet: bool = False
+    no_color: bool = False
 
     def source_names(self) -> list[str]:
         """Return the names of all sources, sorted.
@@ -91,15 +95,44 @@ class Settings:
         return load_config(self.file_of(source))
 
 
+def current_settings() -> Settings:
+    """Return the settings of the command that runs; the defaults outside of one."""
+    context = click.get_current_context(silent=True)
+    return (None if context is None else context.find_object(Settings)) or Settings()
+
+
+def _complete_source(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the sources whose name begins as typed; the group's own options count."""
+    settings = Settings(jobs_directory=ctx.find_root().params.get("jobs_directory") or Path("jobs"))
+    try:
+        return [name for name in settings.source_names() if name.startswith(incomplete)]
+    except (ConfigError, OSError):
+        return []
+
+
+def source_argument(name: str = "source", **settings: Any) -> Callable[[Any], Any]:
+    """Return the decorator for a command's argument SOURCE, which shells complete."""
+    return click.argument(name, shell_complete=_complete_source, **settings)
+
+
+def _set_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Settings).as_json = value
+
+
 def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command: add ``--json`` and pass the settings as the first argument."""
 
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+    @click.option(
+        "--json",
+        is_flag=True,
+        is_eager=True,  # before another option can be wrong, which is then told as JSON
+        expose_value=False,
+        callback=_set_json,
+        help="One JSON document on standard output.",
+    )
     @click.pass_context
     @functools.wraps(function)
     def wrapped(context: click.Context, *args: Any, **kwargs: Any) -> Any:
-        settings = context.ensure_object(Settings)
-        settings.as_json = kwargs.pop("as_json")
-        return function(settings, *args, **kwargs)
+        return function(context.ensure_object(Settings), *args, **kwargs)
 
     return wrapped

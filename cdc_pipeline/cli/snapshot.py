@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, styled, table
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("snapshot")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--table",
     "tables",

@@ -23,7 +23,7 @@ from cdc_pipeline.cli.output import (
     xa_line,
 )
 from cdc_pipeline.cli.report import rescued_text
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command("status")
-@click.argument("source", required=False)
+@source_argument(required=False)
 @click.option(
     "--cursor",
     "with_cursor",

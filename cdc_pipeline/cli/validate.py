@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, results, styled
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import check_dagster
 from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command("validate")
-@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@source_argument("sources", nargs=-1, metavar="[SOURCE]...")
 @with_json
 def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
     """Check the configuration of SOURCE, or of every source.
@@ -40,7 +40,7 @@ def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
     if not names:
         raise settings.no_source_yet()
     found = {source: _mistakes(settings, source) for source in names}
-    for source, mistakes in _shared_targets(settings).items():
+    for source, mistakes in _shared(settings).items():
         if not found.get(source, True):
             found[source] = read_document(settings.file_of(source)).with_mistakes(mistakes).mistakes
     if settings.as_json:
@@ -85,13 +85,28 @@ def _is_plain(path: str, value: str) -> bool:
     return is_plain_cron(value) if path.endswith("cron") else is_plain_zone(value)
 
 
-def _shared_targets(settings: Settings) -> dict[str, list[Mistake]]:
-    """Return targets that two sources of one lake share, as a mistake of each; skip files with
-    other mistakes."""
+def _shared(settings: Settings) -> dict[str, list[Mistake]]:
+    """Return what two sources write and only one may, as a mistake of each; skip files with other
+    mistakes."""
     configs = {}
     for source in settings.source_names():
         with suppress(ConfigMistakes):
             configs[source] = load_config(settings.file_of(source))
+    found = _shared_targets(configs)
+    files: dict[Path, list[str]] = {}
+    for source, config in configs.items():
+        if config.metrics is not None:
+            files.setdefault(config.metrics, []).append(source)
+    for file, sources in files.items():
+        for source in sources if len(sources) > 1 else ():
+            others = ", ".join(other for other in sources if other != source)
+            message = f"{file} is also written by {others}: give each source a file of its own"
+            found.setdefault(source, []).append(Mistake(path="metrics", message=message))
+    return found
+
+
+def _shared_targets(configs: Mapping[str, PipelineConfig]) -> dict[str, list[Mistake]]:
+    """Return targets that two sources of one lake share, as a mistake of each."""
     lakes = Counter(str(config.sink.lake_path) for config in configs.values())
     keepers: dict[tuple[str, str], list[str]] = {}
     for source, config in configs.items():

@@ -10,7 +10,7 @@ import click
 
 from cdc_pipeline.cli.confirm import confirm, operator
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _KIND_TEXTS: Final = {
 
 
 @click.command("verify")
-@click.argument("source")
+@source_argument()
 @click.option(
     "--table",
     "tables",
@@ -141,7 +141,11 @@ def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyR
                 f"waiting for the runs that hold this source: {', '.join(held)}"
             ),
         )
-        status = console.status("") if console.is_terminal and not settings.as_json else None
+        status = (
+            console.status("")
+            if console.is_terminal and not console.quiet and not settings.as_json
+            else None
+        )
         if status is None:
             return verify(config, runs=runs, options=options)
         with status:

@@ -40,7 +40,9 @@ def meaning(model: type[BaseModel], name: str) -> str:
         name: of the model's field.
     """
     field = model.model_fields[name]
-    said = texts().get(model.__name__, {}).get(setting(name, field), "")
+    key = setting(name, field)
+    of_model = (texts().get(one.__name__, {}) for one in model.__mro__)
+    said = next((found[key] for found in of_model if key in found), "")
     return said or _single(field.description or "") or _attribute(model, name)
 
 

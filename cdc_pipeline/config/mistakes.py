@@ -28,7 +28,7 @@ WHOLE_FILE: Final = "(file)"
 COMPONENT_FILE: Final = "defs.yaml"
 _SHOWN_CHARACTERS: Final = 60
 # Sections whose values may be secrets, whatever the names in them are.
-_SECRET_SECTIONS: Final = {"masks", "settings"}
+_SECRET_SECTIONS: Final = {"masks", "settings", "transport"}
 # Settings of earlier versions, by their path in the file: why they are gone, and what to do.
 _REMOVED_SETTINGS: Final = {
     "store.fsync": "was removed, because the store's files are scratch and a run after a "

@@ -39,6 +39,7 @@ from cdc_pipeline.config.mistakes import (
 )
 from cdc_pipeline.config.mistakes import ConfigMistakes as ConfigMistakes
 from cdc_pipeline.config.mistakes import Mistake as Mistake
+from cdc_pipeline.config.openlineage_config import OpenLineageConfig
 from cdc_pipeline.config.references import References
 from cdc_pipeline.config.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
 from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
@@ -318,6 +319,8 @@ class PipelineConfig(Section):
     schedule: ScheduleConfig | None = None
     maintenance: MaintenanceConfig | None = None
     dagster: DagsterConfig = DagsterConfig()
+    metrics: Path | None = None
+    openlineage: OpenLineageConfig | None = None
 
     # Of an outline: what it was read from, whether a variable of its lake is unset, and what is
     # left out of it.
@@ -618,4 +621,7 @@ def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
     if not isinstance(lake, LakeUri):
         sink = sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
     store = config.store.model_copy(update={"directory": absolute(config.store.directory)})
-    return config.model_copy(update={"source": source, "sink": sink, "store": store})
+    metrics = absolute(config.metrics)
+    return config.model_copy(
+        update={"source": source, "sink": sink, "store": store, "metrics": metrics}
+    )

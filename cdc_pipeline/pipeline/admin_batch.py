@@ -146,7 +146,7 @@ class AdminBatch:
     def finish(self, record: BatchRecord) -> Cut:
         """Merge and publish the batch, which is recorded, and return its cut."""
         self._observer.merging()
-        cut = self.sink.finish(record)
+        cut = self.sink.finish(record, on_merged=self._observer.merged)
         return publish(cut, sink=self.sink, cursors=self._cursors, observer=self._observer)
 
 

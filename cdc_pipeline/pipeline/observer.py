@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdc_pipeline.lake.loads import LoadState, Progress
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.report import CapturePlan, CaptureReport
 
 
 class RunObserver:
@@ -21,8 +21,17 @@ class RunObserver:
     def merging(self) -> None:
         """Hear that a batch is recorded and its tables are merged next."""
 
+    def merged(self, tables: int, of: int) -> None:
+        """Hear how many tables of the batch are merged, of those that it changes."""
+
     def published(self, cut: Cut) -> None:
         """Hear that a batch's cut was written; its cursor comes next."""
+
+    def ended(self, report: CaptureReport) -> None:
+        """Hear that the capture has succeeded."""
+
+    def failed(self, error: BaseException) -> None:
+        """Hear that the capture has failed, whatever it published before."""
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:
         """Hear that a load begins, or resumes."""
@@ -59,7 +68,22 @@ class RelayObserver(RunObserver):
         for observer in self._observers:
             observer.merging()
 
+    def merged(self, tables: int, of: int) -> None:
+        """See `RunObserver`."""
+        for observer in self._observers:
+            observer.merged(tables, of)
+
     def published(self, cut: Cut) -> None:
         """See `RunObserver`."""
         for observer in self._observers:
             observer.published(cut)
+
+    def ended(self, report: CaptureReport) -> None:
+        """See `RunObserver`."""
+        for observer in self._observers:
+            observer.ended(report)
+
+    def failed(self, error: BaseException) -> None:
+        """See `RunObserver`."""
+        for observer in self._observers:
+            observer.failed(error)

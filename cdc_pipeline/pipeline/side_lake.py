@@ -121,6 +121,8 @@ def beside(
             ),
             "schedule": None,
             "maintenance": None,
+            "metrics": None,
+            "openlineage": None,
             **update,
         }
     )

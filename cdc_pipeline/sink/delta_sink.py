@@ -38,7 +38,7 @@ from cdc_pipeline.sink.lake_sink import LakeSink
 from cdc_pipeline.sink.maintain.log_cleanup import remove_old_log_files
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.probe import probe_delta, probe_lake
-from cdc_pipeline.sink.protocol import Applied, RowsWithin, TableVersion
+from cdc_pipeline.sink.protocol import Applied, OnMerged, RowsWithin, TableVersion
 from cdc_pipeline.sink.replace.content import content_of, forget
 from cdc_pipeline.sink.spark.catalog import check_answers, register
 from cdc_pipeline.sink.spark.journal_tasks import run_tasks
@@ -104,6 +104,7 @@ class _DeltaTables:
         *,
         without: Mapping[str, CdcError],
         check_lock: Callable[[], None],
+        on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Applied:
         """Merge the targets that lack the batch, several at a time."""
         logs: dict[str, TableLog] = {}
@@ -146,7 +147,8 @@ class _DeltaTables:
                 ): t
                 for t in open_targets
             }
-            for done in as_completed(running):
+            for count, done in enumerate(as_completed(running), 1):
+                on_merged(count, len(running))
                 table, failure = running[done].table, done.exception()
                 if isinstance(failure, Exception):
                     failures[table] = failure_of(failure, table=table, batch_number=number)

@@ -40,7 +40,7 @@ from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import CursorState, OpenXa
 from cdc_pipeline.sink.apply.failures import is_of_the_machine
 from cdc_pipeline.sink.next_cut import next_cut
-from cdc_pipeline.sink.protocol import RowsWithin, Tables
+from cdc_pipeline.sink.protocol import OnMerged, RowsWithin, Tables
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
 _RECORDS_KEPT: Final = 1000
@@ -213,6 +213,7 @@ class LakeSink:
         *,
         recovered: bool = False,
         given_up: Mapping[str, CdcError] | None = None,
+        on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Cut:
         """Merge the targets of a recorded batch and publish its cut; completed steps are not
         repeated. A target that fails is suspended in the cut (K4).
@@ -221,6 +222,7 @@ class LakeSink:
             record: the batch.
             recovered: the batch is resumed: a failure that should have passed by now suspends too.
             given_up: targets that are suspended without a try, each with its cause.
+            on_merged: called after each table with the number of merged ones, and of all.
 
         Raises:
             LockError: the sink is not locked.
@@ -235,7 +237,9 @@ class LakeSink:
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
-        applied = self._tables.apply(record, without=failing, check_lock=self._check_locked)
+        applied = self._tables.apply(
+            record, without=failing, check_lock=self._check_locked, on_merged=on_merged
+        )
         failures = applied.failures | self._tables.make_durable(record, previous, applied.there)
         reach("before_cut")
         self._check_locked()

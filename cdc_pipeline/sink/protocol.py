@@ -49,6 +49,9 @@ from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, Recorde
 from cdc_pipeline.position.cursor import CursorState, OpenXa
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
+# Called with the number of merged tables, and of all that a batch changes.
+OnMerged = Callable[[int, int], None]
+
 
 class RowsWithin(NamedTuple):
     """Rows of a table within a range of the order of all changes.
@@ -148,6 +151,7 @@ class Sink(Protocol):
         *,
         recovered: bool = False,
         given_up: Mapping[str, CdcError] | None = None,
+        on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Cut:
         """Apply a recorded batch and publish its cut.
 
@@ -155,6 +159,7 @@ class Sink(Protocol):
             record: the batch.
             recovered: the batch is resumed: a failure that may pass suspends too.
             given_up: targets that are suspended without a try, each with its cause.
+            on_merged: called after each table with the number of merged ones, and of all.
         """
 
     def content_of(
@@ -243,9 +248,11 @@ class Tables(Protocol):
         *,
         without: Mapping[str, CdcError],
         check_lock: Callable[[], None],
+        on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Applied:
         """Bring the targets of a batch, except some, to the state after it; never do a step
-        twice. `check_lock` is called where a step follows that acts (K16)."""
+        twice. `check_lock` is called where a step follows that acts (K16), `on_merged` after each
+        target."""
 
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]

@@ -103,6 +103,16 @@ def test_k16_validate_names_a_target_that_two_sources_keep(project: Project) -> 
         assert "target of again" in result.stdout
 
 
+def test_validate_names_a_file_of_metrics_that_two_sources_write(project: Project) -> None:
+    for source, file in (("shop", "m.prom"), ("crm", "../jobs/m.prom"), ("fine", "own.prom")):
+        write_config(project.jobs, source, include=(f"{source}.t",), extra=f"metrics: {file}\n")
+    result = _run("--jobs", project.jobs, "validate")
+    assert result.exit_code == 2
+    assert result.stdout.count("give each source a file of its own") == 2
+    assert "m.prom is also written by crm" in result.stdout
+    assert _run("--jobs", project.jobs, "validate", "fine").exit_code == 0
+
+
 def test_validate_of_one_source_leaves_the_others_alone(project: Project) -> None:
     write_config(project.jobs, "shop", extra="colour: blue\n")
     write_config(project.jobs, "good")

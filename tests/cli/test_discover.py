@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
 from tests.servers import Server
-from tests.support.project import Project
+from tests.support.project import ROOT, Project
 from tests.support.told import COMMANDS, Told
 
+JOURNALS = ROOT / "cdc_pipeline" / "demo" / "shop" / "journals"
 TABLES = (
     "CREATE TABLE {db}.orders (id BIGINT UNSIGNED PRIMARY KEY, at TIME, price DECIMAL(50,2), "
     "note TEXT, kind ENUM('a','b'), small INT UNSIGNED, made DATETIME)",
@@ -111,8 +112,9 @@ def test_what_a_person_reads(told: Told, project: Project, mysql_server: Server)
 
 def test_an_archive_has_no_catalog(project: Project) -> None:
     (project.jobs / "shop.yaml").write_text(
-        "source: {kind: archive, directory: journals}\nsink: {lake_path: ../lake}\n"
+        f"source: {{kind: archive, directory: {JOURNALS}}}\nsink: {{lake_path: ../lake}}\n"
     )
-    done = CliRunner().invoke(cli, ["discover", "shop"])
+    done = CliRunner().invoke(cli, ["--jobs", str(project.jobs), "discover", "shop"])
     assert done.exit_code == 2
-    assert "cdc-pipeline binlog" in done.stderr
+    assert f"`cdc-pipeline binlog {JOURNALS}`" in done.stderr
+    assert "shop.orders" in CliRunner().invoke(cli, ["binlog", str(JOURNALS)]).stdout

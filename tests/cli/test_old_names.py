@@ -96,10 +96,10 @@ def test_an_old_flag_is_a_value_of_the_new_option() -> None:
         from_old=joined_place("--journal", "--offset"),
     )
     def command(begin: str | None) -> None:
-        click.echo(begin)
+        click.echo(repr(begin))
 
     runner = CliRunner()
     assert runner.invoke(command, []).stdout == "None\n"
-    assert runner.invoke(command, ["--journal", "b.1", "--offset", "9"]).stdout == "b.1:9\n"
+    assert runner.invoke(command, ["--journal", "b.1", "--offset", "9"]).stdout == "'b.1:9'\n"
     assert runner.invoke(command, ["--offset", "9"]).exit_code == 2
     assert runner.invoke(command, ["--journal", "b.1", "--from", "b.2"]).exit_code == 2

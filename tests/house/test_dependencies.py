@@ -13,6 +13,7 @@ MODULES = {
     "pyyaml": "yaml",
     "delta-spark": "delta",
     "numba": "numba llvmlite",
+    "openlineage-python": "openlineage",
 }
 
 
@@ -28,10 +29,13 @@ def _imported(file: Path) -> set[str]:
 
 def test_what_the_package_imports_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    # Dagster is an extra; its room alone imports it (`test_fence.py`). Object stores are others.
+    # Dagster is an extra; its room alone imports it (`test_fence.py`). Object stores and the client
+    # of OpenLineage are others.
     extras = project["optional-dependencies"]
     assert extras["s3"] == extras["azure"] == extras["gcs"]
-    listed = project["dependencies"] + extras["dagster"] + extras["s3"]
+    listed = project["dependencies"] + [
+        line for name in ("dagster", "s3", "openlineage") for line in extras[name]
+    ]
     names = [re.split(r"[<>=!~ \[]", line)[0].lower() for line in listed]
     declared = {
         module for name in names for module in MODULES.get(name, name.replace("-", "_")).split()

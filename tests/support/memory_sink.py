@@ -55,7 +55,7 @@ from cdc_pipeline.sink.modes.mode_columns import (
     TS_COLUMN,
 )
 from cdc_pipeline.sink.modes.rescue import with_rescued_column
-from cdc_pipeline.sink.protocol import Applied, RowsWithin, TableVersion
+from cdc_pipeline.sink.protocol import Applied, OnMerged, RowsWithin, TableVersion
 from tests.support.memory_modes import Row, applied
 from tests.support.spark_expressions import NotInMemoryError, as_type, evaluated
 
@@ -226,6 +226,7 @@ class MemoryTables:
         *,
         without: Mapping[str, CdcError],
         check_lock: Callable[[], None],
+        on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Applied:
         there: dict[str, TableVersion] = {}
         failures: dict[str, CdcError] = {}

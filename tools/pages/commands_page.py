@@ -14,8 +14,22 @@ from tools.pages.markdown import as_markdown, code, made_from, table
 INTRO = """\
 # Commands
 
-Every command with its arguments and options, as `--help` shows them. Exit codes, unless a command
-says otherwise: 0 done, 1 failed, 2 wrong usage or configuration.
+Every command with its arguments and options, as `--help` shows them.
+
+- **Exit codes**: 0 done, 1 failed, 2 wrong usage or configuration. Commands that have others say
+  so; those of a group hold for each of its commands.
+- **Output**: results go to standard output, progress, notes and errors to standard error. With
+  `--json`, standard output holds exactly one JSON document, even for an error.
+- **Ranges** have one form everywhere: `--from` and `--until` take a journal with or without an
+  offset (`binlog.000007:4`), a time with a zone (`2026-01-31T08:00:00Z`), or a GTID.
+- **Completion** of commands, options and the names of sources: add the line of your shell to its
+  configuration.
+
+```sh
+eval "$(_CDC_PIPELINE_COMPLETE=bash_source cdc-pipeline)"     # ~/.bashrc
+eval "$(_CDC_PIPELINE_COMPLETE=zsh_source cdc-pipeline)"      # ~/.zshrc
+_CDC_PIPELINE_COMPLETE=fish_source cdc-pipeline | source      # ~/.config/fish/config.fish
+```
 """
 
 

@@ -24,7 +24,7 @@ from functools import partial
 
 from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.errors import ConfigError, LockError, PositionError
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.pipeline.capture.catch_up import catch_up, catch_up_selected
@@ -47,6 +47,7 @@ from cdc_pipeline.pipeline.publish import cursor_metadata, empty_interval, start
 from cdc_pipeline.pipeline.report import CaptureReport, ParallelReport
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.pipeline.telemetry import watched
 from cdc_pipeline.pipeline.wiring import build_dump_errors, build_sink, build_source
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
@@ -97,8 +98,40 @@ def capture(
             setting="bound",
             next_step="omit the bound, or start a run of the whole source",
         )
+    observer = watched(config, observer, run_id=run_id)
+    try:
+        report = _capture(
+            config,
+            cursors=cursors,
+            bound=bound,
+            observer=observer,
+            run_id=run_id,
+            tables=tables,
+            sink=sink,
+            parallel=parallel,
+        )
+    except LockError:
+        raise  # it waits for another run, and has not begun
+    except BaseException as error:
+        observer.failed(error)
+        raise
+    observer.ended(report)
+    return report
+
+
+def _capture(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    bound: Bound | None,
+    observer: RunObserver,
+    run_id: str,
+    tables: Sequence[str] | None,
+    sink: Sink | None,
+    parallel: Parallel | None,
+) -> CaptureReport:
+    """Do what `capture` does, with an observer of everything but the end."""
     started = (time.monotonic(), time.process_time())
-    observer = observer or RunObserver()
     sink = sink or build_sink(config)
     dump_errors = build_dump_errors(config)
     dumped, acked = DumpedPosition(), AckedPositions({MAIN_CONSUMER: cursors})

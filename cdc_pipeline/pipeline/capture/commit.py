@@ -199,7 +199,7 @@ class Committer:
             )
             record = batch.record(head.starting_at(start))
             context.observer.merging()
-            cut = context.sink.finish(record)
+            cut = context.sink.finish(record, on_merged=context.observer.merged)
             targets.committed(cut)
             self.done.add(cut)
             self.cursor = cut.cursor

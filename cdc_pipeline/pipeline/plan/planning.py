@@ -147,7 +147,7 @@ def resolve(
             end_offset=end.offset,
             end_reason=end_reason,
             limit="" if limit is None else limit.text,
-            bytes_between=_bytes_between(
+            bytes_between=bytes_between(
                 {info.journal: info.size_bytes for info in journals}, start, end
             ),
             journals=tuple(info.journal for info in journals),
@@ -212,7 +212,12 @@ def _within(journal: str, start: Position, end: Position) -> bool:
     return start.order[0] <= number <= end.order[0]
 
 
-def _bytes_between(sizes: dict[str, int], start: Position, end: Position) -> int:
+def bytes_between(sizes: dict[str, int], start: Position, end: Position) -> int:
+    """Return the bytes of the log from start to end.
+
+    Args:
+        sizes: of the journals from the first to the last, by name.
+    """
     total = sum(size for journal, size in sizes.items() if journal != end.journal)
     return max(0, total + end.offset - start.offset)
 

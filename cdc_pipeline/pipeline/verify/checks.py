@@ -21,6 +21,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import TableNotInCutError
 from cdc_pipeline.pipeline.report import needed_position
+from cdc_pipeline.pipeline.telemetry.measures import retention_of
 from cdc_pipeline.pipeline.verify.report import Intervals, TableVerified
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import CursorState
@@ -28,7 +29,6 @@ from cdc_pipeline.sink.delta.row_count import row_count
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.verify.checks import duplicate_keys, history_intervals
-from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 
 CheckName = Literal[
     "count", "checksum", "key_uniqueness", "interval_continuity", "lag", "retention", "readable"
@@ -245,42 +245,35 @@ def check_retention(
     if needed is None or not isinstance(config.source, LiveSourceConfig):
         text = "nothing was captured yet" if needed is None else "an archive is purged by its owner"
         return CheckResult(check="retention", passed=None, text=text)
-    with (
-        closing(build_source(config)) as source,
-        closing(ServerConnection(config.source)) as server,
-    ):
-        journals = [info.journal for info in source.journals()]
-        if needed.journal not in journals:
-            text = (
-                f"{needed.consumer} needs {needed}, but the source begins with "
-                f"{journals[0] if journals else 'none'}"
-            )
-            return CheckResult(check="retention", passed=False, text=text, values={"headroom_s": 0})
-        behind = journals.index(needed.journal)
-        following = journals[behind + 1 : behind + 2]
-        ended_s = source.journal_created_s(following[0]) if following else int(time.time())
-        try:
-            kept_s = int(server.value("SELECT @@GLOBAL.binlog_expire_logs_seconds"))
-        except StatementError:
-            text = (
-                "the server does not show how long it keeps its journals "
-                "(binlog_expire_logs_seconds)"
-            )
-            return CheckResult(check="retention", passed=None, text=text)
-    values: dict[str, int | float | str] = {"journals_before": behind, "kept_s": kept_s}
-    if not kept_s:
+    with closing(build_source(config)) as source:
+        found = retention_of(source, config.source, needed)
+    if found.journals_before is None:
+        text = (
+            f"{needed.consumer} needs {needed}, but the source begins with "
+            f"{found.oldest_journal or 'none'}"
+        )
+        return CheckResult(check="retention", passed=False, text=text, values={"headroom_s": 0})
+    if found.kept_s is None:
+        text = (
+            "the server does not show how long it keeps its journals (binlog_expire_logs_seconds)"
+        )
+        return CheckResult(check="retention", passed=None, text=text)
+    values: dict[str, int | float | str] = {
+        "journals_before": found.journals_before,
+        "kept_s": found.kept_s,
+    }
+    if found.headroom_s is None:
         text = f"{needed.consumer} needs {needed}; the source purges nothing by itself"
         return CheckResult(check="retention", passed=True, text=text, values=values)
-    headroom_s = kept_s - max(0, int(time.time()) - ended_s)
     text = (
         f"{needed.consumer} needs {needed}, which the source may purge in "
-        f"{headroom_s / 3600:,.1f} hours"
+        f"{found.headroom_s / 3600:,.1f} hours"
     )
     return CheckResult(
         check="retention",
-        passed=headroom_s >= headroom_min_s,
+        passed=found.headroom_s >= headroom_min_s,
         text=text,
-        values=values | {"headroom_s": headroom_s},
+        values=values | {"headroom_s": found.headroom_s},
     )
 
 

@@ -233,8 +233,9 @@ class Play:
         self._command("validate", codes=fine, as_json=True)
         # what it finds of this machine
         self._command("doctor", SOURCE, codes=(0, 1, 2), as_json=True)
-        for command in ("plan", "status"):
+        for command in ("plan", "history", "discover"):
             self._command(command, SOURCE, codes=fine, as_json=True)
+        self._command("status", SOURCE, codes=(0, 1), as_json=True)  # 1: a table is suspended
         for group, commands in {
             "cursor": ("show", "history"),
             "cuts": ("list", "show"),

@@ -69,6 +69,9 @@ def _play(server: Server, folder: Path, seed: int, *, mode: str, store: str) -> 
             assert play.command("run", "shop") == 0
             for arguments in (
                 ["status"],
+                ["history"],
+                ["discover"],
+                ["config", "show"],
                 ["cuts", "list"],
                 ["cuts", "show"],
                 ["cursor", "show"],

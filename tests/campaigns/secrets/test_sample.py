@@ -28,7 +28,9 @@ def test_k26_nothing_that_a_play_leaves_or_prints_gives_a_secret_away(
         assert play.command("run", "shop") == 1, "a target stops at the default of a masked column"
         play.refuse_rows()
         play.log_a_statement()
-        assert play.command("status", "shop", "--json") == 0
+        assert play.command("status", "shop", "--json") == 1, "a table is suspended"
+        for command in (["config", "show"], ["discover"], ["history"]):
+            assert play.command(*command, "shop", "--json") == 0
     assert play.judge().findings == []
 
 

@@ -181,7 +181,9 @@ def test_k28_rows_that_were_not_captured_suspend_the_name_until_it_is_loaded() -
     assert model.held["d.b"] == Held((1,))  # what the name held before went on with its table
     error = model.stopped["d.a"]
     assert isinstance(error, ContentUnknownError)
-    assert error.next_step == "load the table: `cdc-pipeline snapshot bank --table d.a`"
+    assert (
+        error.next_step == "take a snapshot of the table: `cdc-pipeline snapshot bank --table d.a`"
+    )
     model.load("d.a")
     assert (model.held["d.a"], model.stopped) == (Held((2,)), {})
 

@@ -306,7 +306,7 @@ class _Reading:
         self._save_schemas(state, results, source_time_us=record.source_time_us)
         batch.put(record)
         context.observer.merging()
-        cut = context.sink.finish(record)
+        cut = context.sink.finish(record, on_merged=context.observer.merged)
         publish(
             cut,
             sink=context.sink,

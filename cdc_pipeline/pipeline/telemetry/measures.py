@@ -1,0 +1,107 @@
+"""How far a lake is behind its source, and how soon the source may purge what is still needed."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.pipeline.plan.planning import bytes_between
+from cdc_pipeline.pipeline.plan.starting import choose
+from cdc_pipeline.pipeline.report import NeededPosition, needed_position
+from cdc_pipeline.pipeline.wiring import build_source
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.protocol import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Where the lake stands beside its source. None is unknown, or has no meaning.
+
+    Attributes:
+        lag_s: 0 at the end of the log, else the age of the last applied transaction, in seconds;
+            None for an archive, which is as old as its journals.
+        unread_bytes: of the log after the cursor.
+        headroom_s: seconds until the source may purge what is needed; None if it purges nothing.
+    """
+
+    lag_s: float | None = None
+    unread_bytes: int | None = None
+    headroom_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a server still has of what is needed.
+
+    Attributes:
+        oldest_journal: "" if it lists none.
+        journals_before: the number of older journals; None if the needed one is gone.
+        kept_s: how long a journal is kept after its end, 0 for ever; None if that is not shown.
+        headroom_s: seconds until the needed journal may be purged; None if never, or unknown.
+    """
+
+    oldest_journal: str
+    journals_before: int | None = None
+    kept_s: int | None = None
+    headroom_s: int | None = None
+
+
+def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int) -> Distance:
+    """Measure a source beside its lake. Queries the server, or reads the archive's folder.
+
+    Args:
+        source_time_us: commit time of the last applied transaction; -1 unknown.
+
+    Raises:
+        SourceError, ServerUnreachableError: the source cannot be read.
+    """
+    config = choose(config).config
+    with closing(build_source(config)) as source:
+        if not source.identity.same_server(cursor.identity):
+            return Distance()
+        end, at = source.end_position(), cursor.position
+        sizes = {
+            info.journal: info.size_bytes
+            for info in source.journals()
+            if info.journal >= at.journal or len(info.journal) > len(at.journal)
+        }
+        unread = bytes_between(sizes, at, end)
+        if not isinstance(config.source, LiveSourceConfig):
+            return Distance(unread_bytes=unread)
+        lag_s: float | None = None
+        if end.order <= at.order or (end.gtid_set and end.gtid_set == cursor.gtid_set):
+            lag_s = 0.0
+        elif source_time_us >= 0:
+            lag_s = max(0.0, time.time() - source_time_us / 1e6)
+        needed = needed_position(cursor)
+        headroom = None
+        if needed is not None:
+            found = retention_of(source, config.source, needed)
+            headroom = 0 if found.journals_before is None else found.headroom_s
+        return Distance(lag_s, unread, headroom)
+
+
+def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPosition) -> Retention:
+    """Return how long a server keeps what is needed: a journal stays for
+    ``binlog_expire_logs_seconds`` after its end.
+
+    Args:
+        source: of the same server.
+    """
+    journals = [info.journal for info in source.journals()]
+    oldest = journals[0] if journals else ""
+    if needed.journal not in journals:
+        return Retention(oldest)
+    behind = journals.index(needed.journal)
+    following = journals[behind + 1 : behind + 2]
+    ended_s = source.journal_created_s(following[0]) if following else int(time.time())
+    with closing(ServerConnection(server)) as connection:
+        try:
+            kept_s = int(connection.value("SELECT @@GLOBAL.binlog_expire_logs_seconds"))
+        except StatementError:
+            return Retention(oldest, behind)
+    headroom_s = kept_s - max(0, int(time.time()) - ended_s) if kept_s else None
+    return Retention(oldest, behind, kept_s, headroom_s)

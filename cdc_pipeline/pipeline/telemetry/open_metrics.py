@@ -1,0 +1,80 @@
+"""The text format of OpenMetrics: metrics in, text out, and the values of such a text again.
+
+Source: OpenMetrics 1.0, "ABNF" and "Text format".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+_ESCAPES: Final = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
+_SAMPLE: Final = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?P<labels>\{.*\}) (?P<value>\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric family.
+
+    Attributes:
+        name: ends with the unit, if there is one; a counter's samples end with ``_total``.
+        help: one sentence.
+        samples: values by their labels (`labelled`).
+    """
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    help: str
+    samples: Mapping[str, float]
+    unit: str = ""
+
+    @property
+    def sample_name(self) -> str:
+        """Return what each sample begins with."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+def labelled(labels: Mapping[str, str]) -> str:
+    """Return labels as the text has them: ``{source="shop"}``."""
+    inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"{{{inside}}}"
+
+
+def as_text(metrics: Iterable[Metric]) -> str:
+    """Return the exposition; metrics without samples are left out."""
+    lines: list[str] = []
+    for metric in metrics:
+        if not metric.samples:
+            continue
+        lines.append(f"# TYPE {metric.name} {metric.kind}")
+        if metric.unit:
+            lines.append(f"# UNIT {metric.name} {metric.unit}")
+        lines.append(f"# HELP {metric.name} {_escaped(metric.help)}")
+        for labels, value in metric.samples.items():
+            lines.append(f"{metric.sample_name}{labels} {_number(value)}")
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def values_of(text: str) -> dict[str, dict[str, float]]:
+    """Return the samples of a text that `as_text` made, by name, then by labels; {} if it is
+    none."""
+    found: dict[str, dict[str, float]] = {}
+    if not text.endswith("# EOF\n"):
+        return found
+    for line in text.splitlines():
+        sample = _SAMPLE.fullmatch(line)
+        if sample is not None:
+            found.setdefault(sample["name"], {})[sample["labels"]] = float(sample["value"])
+    return found
+
+
+def _escaped(text: str) -> str:
+    """Return a text as it stands between quotes; other line ends would end the line too."""
+    one_line = re.sub("[\r\v\f\x1c-\x1e\x85\u2028\u2029]", " ", text)
+    return "".join(_ESCAPES.get(character, character) for character in one_line)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
