@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
     "maintain": "Compact and vacuum a source's tables when it pays off.",
+    "init": "Make a new project that runs: a pipeline, Dagster's files, a README.",
     "demo": "Run the embedded demo and verify its tables.",
     "binlog": "Show the contents of journals: a summary or every change.",
 }
@@ -133,7 +134,9 @@ class _ToStandardError(logging.Handler):
     """Writes what the package logs for people to the standard error of the moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(record.getMessage(), err=True)
+        from cdc_pipeline.cli.output import show_log_line
+
+        show_log_line(record.getMessage())
 
 
 def _show_log() -> None:

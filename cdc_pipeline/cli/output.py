@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from io import TextIOWrapper
@@ -47,6 +47,23 @@ def json_escaped(line: str) -> str:
 def note(text: str) -> None:
     """Write one printable line to standard error."""
     click.echo(printable(text), err=True)
+
+
+_log_printer: Callable[[str], None] | None = None
+
+
+def show_log_line(text: str) -> None:
+    """Write a line of the package's log to standard error, above the progress if one is shown."""
+    if _log_printer is None:
+        click.echo(text, err=True)
+    else:
+        _log_printer(text)
+
+
+def print_log_with(printer: Callable[[str], None] | None) -> None:
+    """Have the lines of the package's log printed by `printer`; None: to standard error again."""
+    global _log_printer
+    _log_printer = printer
 
 
 def results() -> Console:

@@ -44,6 +44,7 @@ _EITHER: Final = {
     "bound": "expected end_of_log, {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, "
     "{transactions: ...}, {bytes: ...} or {seconds: ...}; a time needs a zone, as in "
     "2026-01-31T08:00:00+00:00",
+    "automation": "expected eager, or {on_cron: '0 * * * *'} with or without a timezone",
 }
 _NO_TEXT: Final = {int: "a number", float: "a number", bool: "true or false", type(None): "nothing"}
 

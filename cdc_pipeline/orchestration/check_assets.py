@@ -104,9 +104,10 @@ def _table_checks(
         for check in sorted(context.selected_asset_check_keys):
             wanted.setdefault(check.name, []).append(table_of[check.asset_key])
         keys = {table: key for key, table in table_of.items()}
-        with _as_step_failure(pipeline):
+        config = resolved(pipeline)
+        with _as_step_failure(config):
             for name, table, passed, text, values in _table_results(
-                context, resolved(pipeline), wanted, translator=translator
+                context, config, wanted, translator=translator
             ):
                 yield _result(name, keys[table], passed=passed, text=text, values=values)
 
@@ -211,7 +212,7 @@ def _cursor_checks(
             "lag": lambda: check_lag(config, sink, cursor()),
             "retention": lambda: check_retention(config, cursor()),
         }
-        with _as_step_failure(pipeline):
+        with _as_step_failure(config):
             for name in sorted(check.name for check in context.selected_asset_check_keys):
                 if name == "intervals_join":
                     joined = check_intervals_join(context.instance, key)

@@ -131,12 +131,14 @@ class CdcTranslator:
         given = config.dagster.of_table(table).automation
         if given is None:
             return None
-        if given.kind == "eager":
+        if given == "eager":
             return dg.AutomationCondition.eager()
-        # Tables of the database have no events of their own: nothing must wait for them.
-        return dg.AutomationCondition.on_cron(given.cron, given.timezone).ignore(
-            dg.AssetSelection.tag(ROLE_TAG, "source_table")
-        )
+        # Dagster's own on_cron waits for events of what an asset depends on: a capture is the whole
+        # source, and nothing else writes them.
+        tick: dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
+        tick = dg.AutomationCondition.cron_tick_passed(given.on_cron, given.timezone)
+        label = f"on_cron({given.on_cron}, {given.timezone})"
+        return tick.since_last_handled().with_label(label)
 
     def metadata(self, config: PipelineConfig, table: str | None) -> Mapping[str, Any]:  # noqa: ARG002
         """Return further metadata of an asset's definition."""
@@ -206,6 +208,7 @@ class CdcTranslator:
             metadata={
                 **self.metadata(config, None),
                 "lake": dg.MetadataValue.path(str(config.sink.lake_path)),
+                **_left_out_metadata(config),
             },
             **self._described(config, None),
         )
@@ -259,6 +262,12 @@ def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
     if isinstance(source, LiveSourceConfig):
         return {"server": dg.MetadataValue.text(f"{source.host}:{source.port}")}
     return {"journals": dg.MetadataValue.path(str(source.directory))}
+
+
+def _left_out_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
+    """Return the sections without which Dagster does nothing by itself, if a variable is unset."""
+    mistakes = "\n".join(map(str, config.left_out))
+    return {"left_out": dg.MetadataValue.text(mistakes)} if mistakes else {}
 
 
 def _tags(source: str, role: str) -> dict[str, str]:

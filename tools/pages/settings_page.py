@@ -20,7 +20,6 @@ import yaml
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from cdc_pipeline.config.dagster_config import AutomationConfig
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from tools.pages.markdown import as_markdown, code, made_from, paragraphs, table
 
@@ -48,6 +47,13 @@ TEXTS: dict[str, dict[str, str]] = yaml.safe_load(
 # Alternatives that are written in place; their settings' texts explain them.
 _IN_PLACE = {"start", "bound", "masks", "automation"}
 
+# Sections that stand under another path.
+_ELSEWHERE = {
+    ("TargetRule", "schema_changes"),
+    ("AssetRule", "freshness"),
+    ("AssetSettings", "freshness"),
+}
+
 
 def settings_page() -> str:
     """Return the whole page."""
@@ -71,7 +77,7 @@ def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Bas
     for name, field in model.model_fields.items():
         below = _models(field.annotation)
         where = f"{path}.{field.alias or name}".lstrip(".")
-        if name in _IN_PLACE or (model.__name__ == "TargetRule" and name == "schema_changes"):
+        if name in _IN_PLACE or (model.__name__, name) in _ELSEWHERE:
             continue
         for one in below:
             kind = one.model_fields.get("kind")
@@ -153,9 +159,9 @@ def _type(annotation: Any) -> str:
 
 def _inline(model: type[BaseModel]) -> str:
     """Return a small section as it is written in place, any other as the word."""
-    if model is AutomationConfig:
-        return f"{code('eager')} or {code('{on_cron: ..., timezone: ...}')}"
-    if model.__name__.endswith(("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig")):
+    if model.__name__.endswith(
+        ("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig", "OnCronConfig")
+    ):
         return code("{" + ", ".join(f"{name}: ..." for name in model.model_fields) + "}")
     return "section"
 

@@ -447,8 +447,20 @@ def _prefix(folder: str) -> str | None:
     return f"{folder}/" if folder else None
 
 
+_EXTRAS: Final = {"s3a": "s3", "abfss": "azure", "gs": "gcs"}
+
+
 def _open(scheme: str, authority: str, config: StorageConfig, retry_s: float) -> Any:
-    from obstore import store
+    try:
+        from obstore import store
+    except ModuleNotFoundError as error:
+        raise RuntimeSetupError(
+            "the package that reads and writes object stores is not installed",
+            setting="sink.lake_path",
+            expected="the package obstore",
+            got=f"{scheme}://{authority}",
+            next_step=f"pip install 'cdc-pipeline[{_EXTRAS[scheme]}]'",
+        ) from error
 
     kind: Any = {"s3a": store.S3Store, "abfss": store.AzureStore, "gs": store.GCSStore}[scheme]
     options = {"timeout": "30s", "connect_timeout": "5s"}

@@ -46,6 +46,8 @@ from cdc_pipeline.sink.spark.spark_home import find_spark_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
+
 CODE_CACHE_MB: Final = 512  # address space; memory is taken as code is compiled
 # Finished queries, jobs and tasks that Spark keeps for a page that is switched off. A MERGE's plan
 # alone is hundreds of kilobytes of text, and 1,000 of them would be kept.
@@ -144,6 +146,8 @@ class SparkProvider:
         settings = session_settings(
             self._config, warehouse=self._warehouse.name, storage=self._storage
         )
+        if not self._is_guest:
+            _log.info("starting Spark")
         try:
             if self._is_guest:
                 session = _beside(SparkSession.builder.getOrCreate(), settings)
