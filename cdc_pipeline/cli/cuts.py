@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.report import ddl_table
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.text.printable import printable
 
@@ -204,6 +205,9 @@ def _show(cut: Cut) -> None:
             ]
         listed.add_row(name, *counts, "" if held is None else f"suspended at {held.position}")
     out.print(listed)
+    if cut.ddl:
+        out.print()
+        out.print(ddl_table(cut.ddl))
 
 
 def _when(moment: datetime | None) -> str:
