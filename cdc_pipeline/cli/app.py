@@ -22,16 +22,20 @@ from cdc_pipeline.version import __version__
 # when called.
 COMMANDS: Final = {
     "validate": "Check configuration files and show every mistake at once.",
+    "config": "Show the JSON Schema of the configuration, or the settings of a source.",
+    "discover": "List the server's tables, and whether and how each would be captured.",
     "doctor": "Examine server, grants, lake and this machine; show how to fix each finding.",
     "plan": "Show what a run would do, and why, without writing anything.",
     "run": "Capture a source once.",
     "status": "Show the state of sources.",
+    "history": "Show past runs of a source and what each published.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
     "backfill": (
         "Replay old journals for some tables, into a separate lake or to rebuild the tables."
     ),
-    "snapshot": "Load or reload tables from the server's rows.",
+    "snapshot": "Read the server's rows of tables into the lake, for the first time or again.",
+    "reset": "Mark tables as wrong until a new snapshot has replaced them.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
     "maintain": "Compact and vacuum a source's tables when it pays off.",

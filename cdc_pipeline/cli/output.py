@@ -109,7 +109,7 @@ def xa_line(xa: OpenXa) -> str:
 
 
 def load_line(load: LoadStatus) -> str:
-    """Describe an unfinished load on one line: its step and progress."""
+    """Describe an unfinished snapshot on one line: its step and progress."""
     if load.damaged:
         return f"{load.load_id}: {load.damaged}"
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
@@ -155,6 +155,17 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
 def count_of(number: int, noun: str) -> str:
     """``1 table``, ``2,000 tables``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+_DURATIONS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def duration(seconds: float) -> str:
+    """``3 hours``, ``90 minutes``: a duration in the largest unit that it has twice."""
+    for unit_s, name in _DURATIONS:
+        if seconds >= 2 * unit_s or unit_s == 1:
+            return count_of(int(seconds // unit_s), name)
+    raise AssertionError
 
 
 def listed(names: Sequence[str], *, most: int = 20) -> str:

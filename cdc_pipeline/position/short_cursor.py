@@ -98,7 +98,7 @@ def whole_cursor(stored: StoredCursor, at_cut: CursorState) -> CursorState | Non
 def _gtid_added(cursor: CursorState, at_cut: CursorState) -> str:
     """Return what was executed since the cut; "" if that is not shorter, or does not join
     the cut's to the cursor's."""
-    from cdc_pipeline.position.gtid.sets import parse_gtid_set
+    from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
 
     try:
         found: Any = parse_gtid_set(cursor.gtid_set, cursor.flavor)
@@ -110,7 +110,7 @@ def _gtid_added(cursor: CursorState, at_cut: CursorState) -> str:
 
 
 def _joined(at_cut: CursorState, gtid_added: str) -> str | None:
-    from cdc_pipeline.position.gtid.sets import parse_gtid_set
+    from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
 
     try:
         held: Any = parse_gtid_set(at_cut.gtid_set, at_cut.flavor)

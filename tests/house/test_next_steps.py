@@ -33,7 +33,7 @@ TRIED: Final[dict[str, str]] = {
     "orchestration/execute.py::LoadedSource.require_tables": _LISTS,
     "orchestration/execute.py::load_source": _LISTS,
     "pipeline/backfill/lake.py::checked_tables": _LISTS,
-    "pipeline/backfill/range.py::_wrong": _LISTS,
+    "pipeline/range_text.py::not_understood": _LISTS,
     "pipeline/operate/cursor_change.py::_check_unmoved": (
         "cli/test_cursor.py::test_k3_a_cursor_that_moved_since_the_plan_is_not_set"
     ),

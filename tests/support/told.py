@@ -17,6 +17,7 @@ from cdc_pipeline.cli.app import cli
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / "tests" / "golden" / "mistakes"
+COMMANDS: Final = FOLDER.parent / "cli"  # of what commands print when all is well
 _UUID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME: Final = re.compile(
     r"(?!2026-01-31T08:00:00)\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z| UTC)?"
@@ -85,7 +86,7 @@ class Told:
         """Note what is done next, in words."""
         self._lines += [f"then: {step}", ""]
 
-    def check(self, golden: str) -> None:
+    def check(self, golden: str, *, folder: Path = FOLDER) -> None:
         """Compare the transcript with a golden file, or record it."""
         text = "\n".join(line.rstrip() for line in self._lines).rstrip() + "\n"
         for value, name in sorted(self._names, key=lambda one: -len(one[0])):
@@ -93,7 +94,7 @@ class Told:
         text = text.replace(f"{self._root}/", "").replace(str(self._root), "PROJECT")
         text = _TIME.sub("TIME", _UUID.sub("UUID", text))
         text = _JOURNAL.sub("JOURNAL", _PLACE.sub("JOURNAL:OFFSET", text))
-        file = FOLDER / f"{golden}.txt"
+        file = folder / f"{golden}.txt"
         if os.environ.get("CDC_RECORD_GOLDEN"):
             file.write_text(text, encoding="utf-8")
             return

@@ -55,7 +55,7 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
             table=table,
             got=said_by(error),
             next_step="remove the cause (a constraint that was added to the table), or "
-            "reload the table",
+            "take a new snapshot of the table",
         )
     return MergeError(
         f"batch {batch_number} could not be applied",

@@ -60,7 +60,8 @@ class _Cause:
 
 
 _SKIP_GAP: Final = (
-    "read the missing journals from an archive, or reload the tables and start at `latest`; "
+    "read the missing journals from an archive, or take new snapshots of the tables and start at "
+    "`latest`; "
     "keep journals longer with binlog_expire_logs_seconds"
 )
 _BOUNDARY: Final = "start at an offset that SHOW BINLOG EVENTS lists for that journal"
@@ -90,7 +91,7 @@ _STREAM_CAUSES: Final = (
         SourceIdentityError,
         "the start holds transactions that this server never had",
         "check that source.host is the server that the cursor was written for; if its log was "
-        "reset or it was restored, reload the tables",
+        "reset or it was restored, take new snapshots of the tables",
         ("more gtids than", "not in the master's binlog", "diverged"),
     ),
     _Cause(
