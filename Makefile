@@ -127,7 +127,7 @@ readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta
 .PHONY: docs
 docs: setup ## write the generated pages of docs/ again, and build the site into site/
 	@$(BIN)/python -m tools.pages
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: fuzz
 fuzz: setup ## 20,000 damaged journals through the whole decode: an error or rows, nothing else

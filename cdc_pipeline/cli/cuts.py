@@ -9,6 +9,7 @@ import click
 from cdc_pipeline.cli.groups import CommandGroup
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.ranges import RenamedOption
+from cdc_pipeline.cli.report import ddl_table
 from cdc_pipeline.cli.settings import Settings, source_argument, with_json
 from cdc_pipeline.text.printable import printable
 
@@ -208,6 +209,9 @@ def _show(cut: Cut) -> None:
             ]
         listed.add_row(name, *counts, "" if held is None else f"suspended at {held.position}")
     out.print(listed)
+    if cut.ddl:
+        out.print()
+        out.print(ddl_table(cut.ddl))
 
 
 def _when(moment: datetime | None) -> str:

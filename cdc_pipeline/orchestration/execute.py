@@ -90,7 +90,9 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
         or not Path(directory).expanduser().is_dir()
     ):
         raise ConfigError(
-            "Dagster's home directory is unknown",
+            "DAGSTER_HOME does not name Dagster's home directory"
+            if directory
+            else "Dagster's home directory is unknown",
             setting="DAGSTER_HOME",
             expected="the absolute path of an existing directory, or a folder dagster_home in the "
             "working directory",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +73,12 @@ colour: blue
     "yaml-no-section": "just a text\n",
 }
 
+README: Final = (FOLDER / "README.md").read_text(encoding="utf-8")
+_OF_LIBRARIES: Final = (
+    *("Input should", "pydantic", "yaml.scanner", "Traceback", "croniter"),
+    *("GenericError", "<Code>", "java.", "org.apache", "[Errno ", "LakeStateError"),
+)
+
 
 @pytest.fixture
 def jobs(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -91,8 +98,13 @@ def test_a_mistake_in_a_file(name: str, told: Told, jobs: Path) -> None:
 def test_no_library_speaks_in_what_is_told() -> None:
     for file in FOLDER.glob("*.txt"):
         text = file.read_text(encoding="utf-8")
-        for word in ("Input should", "pydantic", "yaml.scanner", "Traceback", "croniter"):
+        for word in _OF_LIBRARIES:
             assert word not in text, f"{file.name}: {word}"
+
+
+def test_every_text_was_judged() -> None:
+    judged = re.findall(r"^\| .+ \| \[([\w-]+)\]\(\1\.txt\) \| .+ \|$", README, re.MULTILINE)
+    assert sorted(judged) == sorted(file.stem for file in FOLDER.glob("*.txt"))
 
 
 def test_a_mistake_stops_every_command_in_the_same_words(told: Told, jobs: Path) -> None:

@@ -49,7 +49,7 @@ class Shop:
 
 @pytest.fixture
 def shop(project: Project, told: Told, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    # `told` forgets where Dagster's home is: the folder is found from here.
+    # `told` makes the project the working directory, where Dagster's home is found.
     return Shop(project)
 
 
@@ -175,6 +175,33 @@ def test_a_mistake_in_the_object_stores_credentials(
     shop.write(lake=lake, sink=_stored(store))
     told.works("plan", "shop")
     told.check("object-store")
+
+
+def test_a_mistake_in_a_tables_rule(told: Told, shop: Shop) -> None:
+    """A key and a filter with columns that the table does not have; a key where there is none."""
+    for rule in (
+        "key: [nope]",
+        "filter: nope > 3",
+        "mode: changelog, key: [a]",
+    ):
+        told.then(f"a rule with {rule}")
+        shop.write(more=f"targets:\n- {{tables: [shop.pair], {rule}}}\n")
+        told.run("run", "shop", exit_code=2)
+    told.check("table-rule")
+
+
+@pytest.mark.spark
+def test_a_mistake_about_a_lake_that_is_anothers(told: Told, shop: Shop) -> None:
+    """Somebody's files lie where a table belongs; what the error names rebuilds the table."""
+    (foreign := shop.project.lake / "shop" / "pair").mkdir(parents=True)
+    (foreign / "report.csv").write_text("1,2\n")
+    shop.write(sink="  spark: {master: 'local[1]'}\n")
+    told.run("run", "shop", exit_code=1)
+    told.then("move the folder away")
+    foreign.rename(shop.project.root / "elsewhere")
+    told.works("backfill", "shop", "--table", "shop.pair", "--rebuild")
+    told.works("run", "shop")
+    told.check("lake-of-another")
 
 
 def test_a_mistake_about_dagsters_home(told: Told, shop: Shop, tmp_path: Path) -> None:

@@ -146,6 +146,19 @@ def test_a_mistake_in_a_pattern(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.mysql
+def test_a_mistake_in_a_masks_column(pipeline: Pipeline) -> None:
+    """A mask of a column that is misspelt would leave its values readable: plan asks the server."""
+    pipeline.grant_all()
+    rule = f"{{tables: [{pipeline.database}.orders], masks: {{%s: {{truncate: 3}}}}}}"
+    pipeline.write(more=f"start: latest\ntargets:\n- {rule % 'noet'}\n")
+    pipeline.told.run("plan", "shop", exit_code=2)
+    pipeline.told.then("correct the column's name")
+    pipeline.write(more=f"start: latest\ntargets:\n- {rule % 'note'}\n")
+    pipeline.told.works("plan", "shop")
+    pipeline.told.check("table-mask")
+
+
+@pytest.mark.mysql
 def test_a_mistake_about_tls(pipeline: Pipeline) -> None:
     pipeline.grant_all()
     for tls in ("{mode: verify}", "{mode: verify, ca_file: absent.pem}", "{mode: verify_ca}"):

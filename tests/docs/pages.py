@@ -36,8 +36,16 @@ _BLOCK = re.compile(
     r"^(?P=indent)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-# Ports that pages name; the server of the test listens on another one.
+# Ports and the server that pages name; the server of the test is on this machine, at another port.
 _PORT = re.compile(r"\b3306\b")
+_HOST = re.compile(r"host: db\.example\b")
+# A step begins with the variables and in the folder that the one before it left.
+_STEP = """\
+[ -f {kept} ] && . {kept} && cd "$PWD"
+set -euo pipefail
+{code}
+export -p > {kept}
+"""
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,7 @@ class PageProject:
     def run(self, step: Step) -> str:
         """Run a step and return what it printed; fails if it is not what the page shows."""
         code = _PORT.sub(str(self._server.port), step.code)
+        code = _HOST.sub(f"host: 127.0.0.1, port: {self._server.port}", code)
         if step.options == ("restart",):
             self._server.restart()
             return ""
@@ -156,8 +165,7 @@ class PageProject:
         if language == "sql":
             code = f"mysql <<'SQL'\n{code}\nSQL"
         kept = shlex.quote(str(self._variables))
-        script = f"[ -f {kept} ] && . {kept}\nset -euo pipefail\n{code}\nexport -p > {kept}\n"
-        return ["bash", "-c", script]
+        return ["bash", "-c", _STEP.format(kept=kept, code=code)]
 
     def _environment(self) -> dict[str, str]:
         environment = {k: v for k, v in os.environ.items() if k != "DAGSTER_HOME"}

@@ -9,7 +9,10 @@ import pytest
 
 from tests.docs.pages import DOCS, missing_line, run_pages, steps
 from tests.servers import Server
+from tests.support.project import ROOT
 
+README = ROOT / "README.md"
+OWN_SERVER = DOCS / "start" / "own-server.md"
 TUTORIAL = [
     DOCS / "tutorial" / f"{name}.md"
     for name in ("first-tables", "changes-and-restarts", "history-and-proof", "user-interface")
@@ -57,9 +60,29 @@ def test_the_how_to_pages_run_as_they_are_written(
     assert run_pages([TUTORIAL[0], *HOW_TO], project, start_server(flavor)) >= 25
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("page", "flavor"),
+    [
+        pytest.param(README, "mysql", marks=pytest.mark.mysql, id="readme"),
+        pytest.param(OWN_SERVER, "mysql", marks=[pytest.mark.mysql, pytest.mark.whole]),
+        pytest.param(OWN_SERVER, "mariadb", marks=pytest.mark.mariadb),
+    ],
+)
+def test_the_first_steps_run_as_they_are_written(
+    page: Path, flavor: str, start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = start_server(flavor)
+    server.execute("CREATE DATABASE sales")
+    server.execute("CREATE TABLE sales.orders (id INT PRIMARY KEY, status VARCHAR(20))")
+    server.execute("INSERT INTO sales.orders VALUES (1, 'new'), (2, 'paid')")
+    (project := tmp_path / "project").mkdir()
+    assert run_pages([page], project, server) >= 2
+
+
 def test_every_page_with_commands_is_run() -> None:
-    with_commands = {page for page in DOCS.rglob("*.md") if steps(page)}
-    assert with_commands == {*TUTORIAL, *HOW_TO}
+    with_commands = {page for page in [README, *DOCS.rglob("*.md")] if steps(page)}
+    assert with_commands == {README, OWN_SERVER, *TUTORIAL, *HOW_TO}
 
 
 def test_steps_are_the_marked_blocks_with_their_output(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ _TIME: Final = re.compile(
 # Journals of a server with few of them: others are what a person has written.
 _JOURNAL: Final = re.compile(r"binlog\.0000\d\d\b(?! and 4)")
 _PLACE: Final = re.compile(r"binlog\.0000\d\d:\d+")
+# The store's folder of a source, named after its lake.
+_STORE: Final = re.compile(r"\bshop-[0-9a-f]{12}\b")
 # Once on a machine, or not: what was compiled, and how far the run was.
 _PROGRESS: Final = re.compile(r"compiling the decoder|\w+: binlog\.\d+:\d+ to ")
 
@@ -92,7 +94,7 @@ class Told:
         for value, name in sorted(self._names, key=lambda one: -len(one[0])):
             text = text.replace(value, name)
         text = text.replace(f"{self._root}/", "").replace(str(self._root), "PROJECT")
-        text = _TIME.sub("TIME", _UUID.sub("UUID", text))
+        text = _TIME.sub("TIME", _UUID.sub("UUID", _STORE.sub("shop-HASH", text)))
         text = _JOURNAL.sub("JOURNAL", _PLACE.sub("JOURNAL:OFFSET", text))
         file = folder / f"{golden}.txt"
         if os.environ.get("CDC_RECORD_GOLDEN"):

@@ -49,7 +49,12 @@ def classes() -> list[type[CdcError]]:
 
 
 def _described(one: type[CdcError]) -> Iterator[str]:
-    yield " ".join(text for text in paragraphs(one) if not text.startswith("Attributes:"))
+    for text in paragraphs(one):
+        label, colon, rest = text.partition(": ")
+        if colon and label in ("Cause", "Fix"):
+            yield f"**{label}:** {rest}"
+        elif label != "Attributes":
+            yield text
     facts = []
     if one.retryable:
         facts.append("retryable")

@@ -131,8 +131,7 @@ def suspended_error(
         offset=held.offset if only else None,
         table=name if only else None,
         got="\n    ".join(
-            f"{name} is suspended at {held.position}: {held.error}: {held.what}"
-            for name, held in listing
+            f"{name} is suspended at {held.position}: {held.what}" for name, held in listing
         ),
         next_step="\n    ".join(
             f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing

@@ -211,7 +211,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
         return ServerUnreachableError(
             f"no connection to {address}: nobody knows this host name",
             setting="source.host",
-            got=said,
+            got=original.strerror or said,
             next_step="correct source.host; `getent hosts NAME` shows whether this machine knows "
             "a name",
         )
@@ -219,7 +219,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
         return ServerUnreachableError(
             f"no connection to {address}: nothing listens there",
             setting="source.host, source.port",
-            got=said,
+            got=original.strerror or said,
             next_step="correct source.host and source.port (3306 is the default), or start the "
             "server; bind_address may keep it from listening on this address",
         )
