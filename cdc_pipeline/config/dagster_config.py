@@ -111,10 +111,17 @@ class AssetRule(AssetSettings):
 
 
 class DagsterConfig(AssetSettings):
-    """Settings of all assets, of some tables, and of the cursor."""
+    """Settings of all assets, of some tables, and of the cursor; and of the runs.
+
+    `fail_on_suspended` fails a run that leaves a table suspended; without it the run succeeds, and
+    the table's check `follows` fails. `observed_tables_max` is the most tables of a source that
+    each run observes, changed or not.
+    """
 
     rules: tuple[AssetRule, ...] = ()
     cursor: AssetSettings = AssetSettings()
+    fail_on_suspended: bool = False
+    observed_tables_max: int = Field(default=25, ge=0)
 
     def of_table(self, table: str | None) -> AssetSettings:
         """Return the settings of a Delta table; of the cursor if `table` is None."""

@@ -10,6 +10,8 @@ Rules:
   when the table changes, selected or not; the command line's definitions do not even have them.
 - Every output is optional: the run logs what it published and yields no output, so no event appears
   twice.
+- A run that leaves tables suspended has done everything else: it succeeds, and their checks
+  `follows` fail. With `dagster.fail_on_suspended`, or if it was to catch them up, it fails.
 - Only errors that an unchanged retry can overcome (`CdcError.retryable`) are retried, at most
   `_RETRIES_MAX` times.
 - If another process holds the source's lock (captures of a load or a verification), the run waits
@@ -31,7 +33,7 @@ from typing import Any, Protocol
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import CdcError, LockError
+from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.failures import unexpected
@@ -44,7 +46,8 @@ from cdc_pipeline.pipeline.bounds import bound_text
 from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
-from cdc_pipeline.position.cursor import CursorStore, StoredCursor
+from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
+from cdc_pipeline.position.short_cursor import whole_cursor
 
 _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
@@ -133,6 +136,7 @@ class CaptureStep:
                 writer=recorder.write_cursor,
                 before=lambda: _cursor_in_lake(pipeline),
             ),
+            recorder=recorder,
             observer=RelayObserver(*observers),
             capture=self.capture,
             retry_wait_s=self.retry_wait_s,
@@ -228,6 +232,7 @@ def _run(
     *,
     run_config: CaptureRunConfig,
     cursors: DagsterCursorStore,
+    recorder: MaterializationRecorder,
     observer: RunObserver,
     capture: Capture | None,
     retry_wait_s: float,
@@ -264,9 +269,18 @@ def _run(
         )
     except CdcError as error:
         listener.error = error
-        raise _failure(
+        failure = _failure(
             error, retry_number=context.op_execution_context.retry_number, wait_s=retry_wait_s
-        ) from error
+        )
+        if not isinstance(error, TargetSuspendedError) or isinstance(failure, dg.RetryRequested):
+            raise failure from error
+        cursor = _cursor_now(config, cursors)
+        if cursor is not None:
+            recorder.ended(cursor)
+        if config.dagster.fail_on_suspended or tables is not None:
+            raise failure from error
+        context.log.error(str(error))
+        return
     except Exception as error:
         listener.error = error
         raise unexpected(error) from None
@@ -276,7 +290,15 @@ def _run(
     finally:
         _tell_skipped(context, cursors)
     listener.report = report
+    if report.cursor is not None:
+        recorder.ended(report.cursor)
     context.log.info(f"{report.outcome}: {report.reason}")
+
+
+def _cursor_now(config: PipelineConfig, cursors: DagsterCursorStore) -> CursorState | None:
+    """Return the cursor as a run has left it; None if it is not that of the newest cut."""
+    stored, cut = cursors.read(), newest_cut(config)
+    return None if stored is None or cut is None else whole_cursor(stored, cut.cursor)
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore) -> None:

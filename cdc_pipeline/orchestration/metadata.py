@@ -106,6 +106,12 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
     return metadata
 
 
+def data_version(table_version: int) -> dict[str, str]:
+    """Return the tag that tells Dagster the version of an asset's data: the Delta table's. It stays
+    the same in events of a run that changed nothing."""
+    return {"dagster/data_version": str(table_version)}
+
+
 def ddl_of(cut: Cut, table: str) -> list[DdlDecision]:
     """Return the decisions on statements of the source tables of target `table` in the cut's
     batch."""
@@ -164,7 +170,7 @@ def cursor_event_metadata(
     if cursor.suspended:
         metadata["suspended_tables"] = dg.MetadataValue.json(
             {
-                table: suspended_entry(table, held)
+                table: suspended_entry(table, held, source=cursor.source)
                 for table, held in sorted(cursor.suspended.items())
             }
         )
@@ -190,12 +196,12 @@ def _first(entries: Mapping[str, object]) -> dict[str, object]:
     return dict(islice(entries.items(), _TABLES_NAMED_MAX))
 
 
-def suspended_entry(table: str, held: Suspension) -> dict[str, str]:
+def suspended_entry(table: str, held: Suspension, *, source: str) -> dict[str, str]:
     """Describe a suspended target for people: cause, position, and how to resolve it."""
     return {
         "cause": f"{held.error}: {held.what}",
         "stands_at": str(held.position),
-        "way_out": way_out(table, held),
+        "way_out": way_out(table, held, source=source),
     }
 
 
