@@ -32,12 +32,13 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
+from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.observers import current_listener
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.run_config import CaptureRunConfig
@@ -164,11 +165,13 @@ def build_assets(
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
     cursor_alone: bool = False,
+    with_snapshot: bool = False,
 ) -> tuple[dg.AssetsDefinition, list[dg.AssetSpec]]:
     """Return the asset whose `body` captures `pipeline`, and the specs of its upstream
     tables.
 
-    With `cursor_alone` the asset captures the same, and its definition has no tables.
+    With `cursor_alone` the asset captures the same, and its definition has no tables. With
+    `with_snapshot` the tables of a live server come from its snapshot asset too (`load_asset.py`).
     """
     cut = None if cursor_alone else newest_cut(pipeline)
     tables = {} if cursor_alone else known_tables(pipeline, cut)
@@ -181,6 +184,13 @@ def build_assets(
         for table, of_it in tables.items()
     ]
     specs.append(translator.cursor_spec(pipeline, list(tables)))
+    upstream = [spec.key for spec in sources]
+    if with_snapshot and tables and isinstance(pipeline.source, LiveSourceConfig):
+        upstream.append(translator.snapshot_key(pipeline.name))
+        specs = [
+            _after_snapshot(spec, pipeline, of_it, translator=translator)
+            for spec, of_it in zip(specs, tables.values(), strict=False)
+        ] + specs[-1:]
     step = CaptureStep(
         pipeline=pipeline,
         translator=translator,
@@ -193,7 +203,7 @@ def build_assets(
     @dg.op(
         name=name or step_name(pipeline.name),
         description=_step_description(pipeline),
-        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
+        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(upstream))},
         out={
             f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))
         },
@@ -211,12 +221,26 @@ def build_assets(
 
     assets = dg.AssetsDefinition(
         node_def=capture_step,
-        keys_by_input_name={f"table_{number}": spec.key for number, spec in enumerate(sources)},
+        keys_by_input_name={f"table_{number}": key for number, key in enumerate(upstream)},
         keys_by_output_name={f"asset_{number}": spec.key for number, spec in enumerate(specs)},
         specs=specs,
         can_subset=True,
     )
     return assets, sources
+
+
+def _after_snapshot(
+    spec: dg.AssetSpec,
+    pipeline: PipelineConfig,
+    sources: Sequence[str],
+    *,
+    translator: CdcTranslator,
+) -> dg.AssetSpec:
+    """Return the spec of a table that comes from its source tables' partitions of the snapshot."""
+    mapping = dg.SpecificPartitionsPartitionMapping([dagster_name(source) for source in sources])
+    return spec.merge_attributes(
+        deps=[dg.AssetDep(translator.snapshot_key(pipeline.name), partition_mapping=mapping)]
+    )
 
 
 def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:

@@ -161,6 +161,7 @@ def build_source(
             body=cdc.run,
             translator=translator,
             cursor_alone=loading is not None,
+            with_snapshot=True,
             **runtime,
         )
         if loading is not None:

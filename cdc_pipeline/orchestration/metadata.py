@@ -19,15 +19,11 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from cdc_pipeline.config.modes import Mode
-from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.lake.records import Cut, DdlDecision, Interval
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.orchestration.shortened import shortened
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.short_cursor import short_document
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
-from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
 
 Metadata = dict[str, dg.MetadataValue]
 
@@ -35,41 +31,6 @@ CURSOR_ENTRY = "cursor"
 _TABLES_NAMED_MAX = 20
 # Entries of the capture that repeat the cut's own entries in another form.
 _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows", "ddl"})
-
-
-# What the pipeline adds to each table's own columns.
-_CDC_DESCRIPTIONS = {
-    OP_COLUMN: "last operation on the row: insert or update",
-    SEQ_COLUMN: (
-        "position of that change in the order of all changes of the source: the higher, the later"
-    ),
-    TS_COLUMN: "when that change was committed at the source",
-    RESCUED_COLUMN: "the server's text of values that their columns cannot hold, by column",
-}
-
-
-def column_schema(
-    columns: Sequence[TargetColumn],
-    *,
-    key: Sequence[str] = (),
-    mode: Mode = "mirror",
-    rescues: bool = False,
-) -> dg.TableSchema:
-    """Return all columns of the Delta table: the source's, then the pipeline's. Key columns are
-    never null."""
-    descriptions = dict.fromkeys(key, "part of the key") | _CDC_DESCRIPTIONS
-    columns = (*columns, RESCUED) if rescues else columns
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                name=column.name,
-                type=column.delta_type,
-                description=descriptions.get(column.name),
-                constraints=dg.TableColumnConstraints(nullable=column.name not in key),
-            )
-            for column in (*columns, *SINK_MODES[mode].own_columns(tuple(columns), tuple(key)))
-        ]
-    )
 
 
 def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | None) -> Metadata:
@@ -92,15 +53,6 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         metadata["rescued"] = dg.MetadataValue.json(of_table.rescued)
     if row_count is not None:
         metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
-    if of_table.spec.columns:
-        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
-            column_schema(
-                of_table.spec.columns,
-                key=of_table.spec.key,
-                mode=of_table.spec.mode,
-                rescues=of_table.rescues,
-            )
-        )
     if cut.cursor.targets[table].partial:
         metadata["partial"] = dg.MetadataValue.bool(True)
     return metadata

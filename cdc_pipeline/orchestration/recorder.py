@@ -13,18 +13,20 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE
+from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
 from cdc_pipeline.orchestration.follows import follows_evaluation, follows_key
 from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
+from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.signs import events_of, sign_of
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.observer import RunObserver
@@ -34,6 +36,7 @@ from cdc_pipeline.position.cursor import CursorState, Suspension
 # Counts the rows of a table at a Delta version, if that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]
 
+LOADED_NOTE = "loaded"  # of a table whose rows a load has replaced
 _TABLES_NAMED_MAX = 20
 
 
@@ -70,6 +73,8 @@ class MaterializationRecorder(RunObserver):
         self._plan: CapturePlan | None = None
         self._planned_at_s = 0.0
         self._materialized: set[dg.AssetKey] = set()
+        self._at_source: dict[str, Mapping[str, SourceColumn]] = {}
+        self._described = -1  # the batch whose tables are in it
         self._follows: dict[str, bool] = {}  # results of this run, by table
 
     def planned(self, plan: CapturePlan) -> None:
@@ -86,6 +91,7 @@ class MaterializationRecorder(RunObserver):
     def published(self, cut: Cut) -> None:
         """Log the tables that the batch changed."""
         self._cut = cut
+        self._log_loaded(cut)
         for table in sorted(cut.tables):
             if changed_by(cut, table):
                 self._log_table(cut, table)
@@ -153,10 +159,42 @@ class MaterializationRecorder(RunObserver):
         self._materialized.add(event.asset_key)
         self._context.log_event(event)
 
+    def _log_loaded(self, cut: Cut) -> None:
+        """Log the source tables whose rows a load has put into the cut: partitions of the snapshot
+        asset, which only live servers have."""
+        if not isinstance(self._config.source, LiveSourceConfig):
+            return
+        loaded = sorted({note.table for note in cut.notes if note.kind == LOADED_NOTE})
+        for table in (name for name in loaded if name in cut.tables):
+            version = cut.tables[table].table_version
+            rows = self._count(table, version)
+            metadata: dict[str, dg.MetadataValue] = {
+                "target": dg.MetadataValue.text(table),
+                "cut": dg.MetadataValue.text(str(cut.batch_number)),
+                "delta_version": dg.MetadataValue.text(str(version)),
+            }
+            if rows is not None:
+                metadata["rows"] = dg.MetadataValue.int(rows)
+            for source in cut.cursor.targets[table].source_names:
+                self._context.log_event(
+                    dg.AssetMaterialization(
+                        self._translator.snapshot_key(self._config.name),
+                        partition=dagster_name(source),
+                        description=f"loaded by cut {cut.batch_number}",
+                        metadata=metadata,
+                    )
+                )
+
     def _log_missing_tables(self, cut: Cut) -> None:
-        for table in sorted(cut.tables):
-            if changed_by(cut, table) and self._last_batch(table) < cut.batch_number:
-                self._log_table(cut, table)
+        missing = [
+            table
+            for table in sorted(cut.tables)
+            if changed_by(cut, table) and self._last_batch(table) < cut.batch_number
+        ]
+        if missing:
+            self._log_loaded(cut)
+        for table in missing:
+            self._log_table(cut, table)
 
     def _last_batch(self, table: str) -> int:
         key = self._translator.table_key(self._config.name, table)
@@ -176,6 +214,21 @@ class MaterializationRecorder(RunObserver):
             self._context.log.warning(f"the rows of {table} are not counted: {error}")
             return None
 
+    def _columns_at_source(self, cut: Cut) -> SourceColumns:
+        """Return what the server says of the columns of the cut's changed tables: asked once for
+        each table, and again after a statement."""
+        if self._described != cut.batch_number:
+            self._described = cut.batch_number
+            changed = [table for table in cut.tables if changed_by(cut, table)]
+            asked = {
+                source
+                for table in changed
+                for source in cut.cursor.targets[table].source_names
+                if source not in self._at_source or ddl_of(cut, table)
+            }
+            self._at_source |= read_source_columns(self._config, sorted(asked))
+        return self._at_source
+
     def _log_table(self, cut: Cut, table: str) -> None:
         version = cut.tables[table].table_version
         statements = "; ".join(
@@ -185,9 +238,14 @@ class MaterializationRecorder(RunObserver):
             dg.AssetMaterialization(
                 asset_key=self._translator.table_key(self._config.name, table),
                 description=f"batch {cut.batch_number}" + (f": {statements}" if statements else ""),
-                metadata=self._translator.table_event_metadata(
-                    self._config, cut, table, self._count(table, version)
-                ),
+                metadata={
+                    **self._translator.column_metadata(
+                        self._config, cut, table, self._columns_at_source(cut)
+                    ),
+                    **self._translator.table_event_metadata(
+                        self._config, cut, table, self._count(table, version)
+                    ),
+                },
                 tags=data_version(version),
             )
         )

@@ -22,9 +22,14 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.orchestration.columns import (
+    SourceColumns,
+    column_origins,
+    column_schema,
+    described_columns,
+)
 from cdc_pipeline.orchestration.metadata import (
     Metadata,
-    column_schema,
     cursor_event_metadata,
     table_event_metadata,
 )
@@ -131,11 +136,16 @@ class CdcTranslator:
         given = config.dagster.of_table(table).automation
         if given is None:
             return None
-        if given.kind == "eager":
-            return dg.AutomationCondition.eager()
-        # Tables of the database have no events of their own: nothing must wait for them.
-        return dg.AutomationCondition.on_cron(given.cron, given.timezone).ignore(
+        condition = (
+            dg.AutomationCondition.eager()
+            if given.kind == "eager"
+            else dg.AutomationCondition.on_cron(given.cron, given.timezone)
+        )
+        # Captures themselves observe the tables of the database, and loads bring their tables up to
+        # date: nothing waits for either, or starts because of it.
+        return condition.ignore(
             dg.AssetSelection.tag(ROLE_TAG, "source_table")
+            | dg.AssetSelection.tag(ROLE_TAG, "snapshot")
         )
 
     def metadata(self, config: PipelineConfig, table: str | None) -> Mapping[str, Any]:  # noqa: ARG002
@@ -240,6 +250,36 @@ class CdcTranslator:
         return table_event_metadata(
             cut, table, path=self.table_path(config, table), row_count=row_count
         )
+
+    def column_metadata(
+        self, config: PipelineConfig, cut: Cut, table: str, at_source: SourceColumns
+    ) -> Metadata:
+        """Return the columns of a table after the batch of `cut`, and the columns of source tables
+        that each one comes from. `at_source` is what the server says of those."""
+        of_table = cut.tables[table]
+        spec = of_table.spec
+        if not spec.columns:
+            return {}
+        schema = column_schema(
+            spec.columns,
+            key=spec.key,
+            mode=spec.mode,
+            rescues=of_table.rescues,
+            described=described_columns(table, spec, at_source),
+        )
+        lineage = dg.TableColumnLineage(
+            deps_by_column={
+                name: [
+                    dg.TableColumnDep(self.source_table_key(config.name, source), column)
+                    for source, column in origins
+                ]
+                for name, origins in column_origins(table, spec).items()
+            }
+        )
+        return {
+            "dagster/column_schema": dg.MetadataValue.table_schema(schema),
+            "dagster/column_lineage": dg.MetadataValue.column_lineage(lineage),
+        }
 
     def cursor_event_metadata(
         self, cursor: CursorState, cut: Cut | None, given: dict[str, object]
