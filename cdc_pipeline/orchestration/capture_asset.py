@@ -93,7 +93,9 @@ def _step_description(config: PipelineConfig) -> str:
         "- `bound_time`: before the first transaction committed after this time\n"
         "- `bound_transactions`, `bound_bytes`, `bound_seconds`: at the end of the "
         "transaction that reaches this amount\n"
-        "- `bound_end_of_log: true`: at the end of the log when the run is planned"
+        "- `bound_end_of_log: true`: at the end of the log when the run is planned\n\n"
+        "`only_tables` catches suspended tables up and does nothing else. `unused_examples` shows "
+        "how each field is written, and is ignored."
     )
 
 

@@ -320,7 +320,8 @@ def _job_description(config: PipelineConfig) -> str:
         f"A run stops {bound_text(config.bound)}. To stop one run elsewhere, give its step "
         f"`{step_name(config.name)}` another bound in the launchpad: `bound_journal` with "
         "`bound_offset`, `bound_gtid`, `bound_time`, `bound_transactions`, `bound_bytes`, "
-        "`bound_seconds`, or `bound_end_of_log`."
+        "`bound_seconds`, or `bound_end_of_log`; `unused_examples` there shows how each is "
+        "written. `only_tables` catches suspended tables up and does nothing else."
     )
 
 
