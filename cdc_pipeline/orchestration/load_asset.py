@@ -27,6 +27,7 @@ from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.failures import resolved, unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.load_observer import LoadRecorder
+from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
@@ -199,11 +200,11 @@ def _run(
 
 
 def _metadata(target: str, loaded: LoadedTarget) -> dict[str, Any]:
-    """The figures of one target's load; numbers under their own names are plotted."""
+    """The figures of one target's load."""
     figures = loaded.model_dump(exclude={"sources", "low", "high"})
     return {
         "target": target,
-        **figures,
+        **{name: shown(name, value) for name, value in figures.items()},
         "rows_stand_for": str(loaded.low),
         "read_until": str(loaded.high),
     }

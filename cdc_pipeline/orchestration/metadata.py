@@ -2,7 +2,8 @@
 
 Rules:
 - Entries are ordered by interest to a reader: Dagster keeps that order.
-- Each figure worth following over time is a number in its own entry, so that Dagster plots it.
+- Dagster plots every number. So what a person would plot is a number in its own entry (rows, bytes,
+  seconds); other numbers, such as versions, are texts (`is_plotted`).
 - The cursor is stored under `cursor`, and the recorder adds that entry; the other entries of its
   event are for people. Together they do not grow with the number of tables (K25): what does not fit
   is shortened, because the cut has all of it.
@@ -10,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -28,6 +30,7 @@ from cdc_pipeline.position.short_cursor import short_document
 Metadata = dict[str, dg.MetadataValue]
 
 CURSOR_ENTRY = "cursor"
+_PLOTTED = re.compile(r"(^|_)(rows|bytes|seconds|s|percent)(_|$)")
 _TABLES_NAMED_MAX = 20
 # Entries of the capture that repeat the cut's own entries in another form.
 _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows", "ddl"})
@@ -42,8 +45,8 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         "rows_inserted": dg.MetadataValue.int(of_table.rows_inserted),
         "rows_updated": dg.MetadataValue.int(of_table.rows_updated),
         "rows_deleted": dg.MetadataValue.int(of_table.rows_deleted),
-        "delta_version": dg.MetadataValue.int(of_table.table_version),
-        "batch_number": dg.MetadataValue.int(cut.batch_number),
+        "delta_version": dg.MetadataValue.text(str(of_table.table_version)),
+        "batch_number": dg.MetadataValue.text(str(cut.batch_number)),
         "dagster/uri": dg.MetadataValue.url(path.as_uri()),
         "path": dg.MetadataValue.path(str(path)),
         **_source_time(cut),
@@ -99,8 +102,8 @@ def cursor_event_metadata(
     if interval is not None:
         metadata |= _interval_metadata(interval)
     metadata["server"] = dg.MetadataValue.text(str(cursor.identity))
-    metadata["batch_number"] = dg.MetadataValue.int(cursor.batch_number)
-    metadata["open_xa"] = dg.MetadataValue.int(len(cursor.open_xa))
+    metadata["batch_number"] = dg.MetadataValue.text(str(cursor.batch_number))
+    metadata["open_xa"] = dg.MetadataValue.text(str(len(cursor.open_xa)))
     if cut is not None:
         metadata |= _cut_metadata(cut)
     for name, value in given.items():
@@ -108,7 +111,7 @@ def cursor_event_metadata(
             name in metadata or name == CURSOR_ENTRY or (cut is not None and name in _SAID_BY_CUT)
         )
         if value is not None and not said:
-            metadata[name] = _plain_value(value)
+            metadata[name] = shown(name, value)
     if cut is not None and cut.quarantine:
         metadata["quarantine_rows"] = dg.MetadataValue.int(
             sum(count.rows for count in cut.quarantine.values())
@@ -129,7 +132,7 @@ def cursor_event_metadata(
     metadata["delta_versions"] = dg.MetadataValue.json(
         _first({table: state.table_version for table, state in sorted(cursor.targets.items())})
     )
-    metadata["tables_total"] = dg.MetadataValue.int(len(cursor.targets))
+    metadata["tables_total"] = dg.MetadataValue.text(str(len(cursor.targets)))
     return shortened(metadata)
 
 
@@ -155,6 +158,19 @@ def suspended_entry(table: str, held: Suspension, *, source: str) -> dict[str, s
         "stands_at": str(held.position),
         "way_out": way_out(table, held, source=source),
     }
+
+
+def is_plotted(name: str) -> bool:
+    """Return whether a person would plot the number of this name."""
+    return _PLOTTED.search(name) is not None
+
+
+def shown(name: str, value: object) -> dg.MetadataValue:
+    """Return the metadata value that shows a plain Python or pydantic value best under its name."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and not is_plotted(name):
+        return dg.MetadataValue.text(str(value))
+    return _plain_value(value)
 
 
 def _plain_value(value: object) -> dg.MetadataValue:
@@ -195,18 +211,18 @@ def _interval_metadata(interval: Interval) -> Metadata:
         exclude={"start_journal", "start_offset", "end_journal", "end_offset"}
     )
     return {"interval": dg.MetadataValue.text(text)} | {
-        name: _plain_value(count) for name, count in counts.items()
+        name: shown(name, count) for name, count in counts.items()
     }
 
 
 def _cut_metadata(cut: Cut) -> Metadata:
     changed = [table for name, table in cut.tables.items() if changed_by(cut, name)]
     metadata: Metadata = {
-        "cut": dg.MetadataValue.int(cut.batch_number),
+        "cut": dg.MetadataValue.text(str(cut.batch_number)),
         "rows_inserted": dg.MetadataValue.int(sum(table.rows_inserted for table in changed)),
         "rows_updated": dg.MetadataValue.int(sum(table.rows_updated for table in changed)),
         "rows_deleted": dg.MetadataValue.int(sum(table.rows_deleted for table in changed)),
-        "tables_changed": dg.MetadataValue.int(len(changed)),
+        "tables_changed": dg.MetadataValue.text(str(len(changed))),
         **_source_time(cut),
     }
     if cut.source_time_us >= 0:

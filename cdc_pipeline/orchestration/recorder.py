@@ -203,7 +203,8 @@ class MaterializationRecorder(RunObserver):
         value = (
             materialization.metadata.get("batch_number") if materialization is not None else None
         )
-        return value.value or 0 if isinstance(value, dg.IntMetadataValue) else 0
+        # A text; a number in events of earlier versions.
+        return 0 if value is None else int(str(value.value))
 
     def _count(self, table: str, version: int) -> int | None:
         """Return the table's row count. An unreadable log does not fail the run here: the batch is

@@ -150,7 +150,7 @@ def events_of(
         key,
         description=f"batch {cursor.batch_number}, unchanged, {described}",
         metadata=metadata
-        | {"batch_number": dg.MetadataValue.int(cursor.batch_number)}
+        | {"batch_number": dg.MetadataValue.text(str(cursor.batch_number))}
         | cursor_entry(cursor, at_cut=newest_cut(config)),
     )
 
@@ -158,6 +158,6 @@ def events_of(
 def _state_of(target: TargetState) -> Metadata:
     """Return which batch the table is at."""
     return {
-        "delta_version": dg.MetadataValue.int(target.table_version),
-        "batch_number": dg.MetadataValue.int(target.applied_batch),
+        "delta_version": dg.MetadataValue.text(str(target.table_version)),
+        "batch_number": dg.MetadataValue.text(str(target.applied_batch)),
     }
