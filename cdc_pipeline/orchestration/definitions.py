@@ -43,8 +43,11 @@ from cdc_pipeline.orchestration.capture_asset import (
     step_name,
 )
 from cdc_pipeline.orchestration.check_assets import build_checks
+from cdc_pipeline.orchestration.check_job import build_check_job
+from cdc_pipeline.orchestration.growth_sensor import build_growth_sensor
 from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
+from cdc_pipeline.orchestration.plan_job import build_plan_job
 from cdc_pipeline.orchestration.recorder import RowCounter
 from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
@@ -232,11 +235,18 @@ def _of_source(
     upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
     jobs += [upkeep] if upkeep is not None else []
     schedules += [upkeep_schedule] if upkeep_schedule is not None else []
+    checks = build_checks(config, translator=translator)
+    check_job, check_schedule = build_check_job(config, checks)
+    jobs += [build_plan_job(config, translator=translator)]
+    jobs += [check_job] if check_job is not None else []
+    schedules += [check_schedule] if check_schedule is not None else []
+    sensor = build_growth_sensor(config, translator=translator)
     return dg.Definitions(
         assets=assets,
-        asset_checks=build_checks(config, translator=translator),
+        asset_checks=checks,
         jobs=jobs,
         schedules=schedules,
+        sensors=[sensor] if sensor is not None else [],
     )
 
 
@@ -296,9 +306,13 @@ def _checked(load: Callable[[], PipelineConfig], file: Path) -> PipelineConfig:
         config = load()
         schedules = {
             f"{section}.{name}": value
-            for section in ("schedule", "maintenance")
+            for section, settings in (
+                ("schedule", config.schedule),
+                ("maintenance", config.maintenance),
+                ("dagster.checks", config.dagster.checks),
+            )
             for name in ("cron", "timezone")
-            if (value := getattr(getattr(config, section), name, None)) is not None
+            if (value := getattr(settings, name, None)) is not None
         }
     except ConfigMistakes as error:
         if not file.is_file():
