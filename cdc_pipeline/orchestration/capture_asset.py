@@ -38,7 +38,6 @@ from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
-from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.observers import current_listener
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.run_config import CaptureRunConfig
@@ -188,11 +187,10 @@ def build_assets(
     specs.append(translator.cursor_spec(pipeline, list(tables)))
     upstream = [spec.key for spec in sources]
     if with_snapshot and tables and isinstance(pipeline.source, LiveSourceConfig):
-        upstream.append(translator.snapshot_key(pipeline.name))
-        specs = [
-            _after_snapshot(spec, pipeline, of_it, translator=translator)
-            for spec, of_it in zip(specs, tables.values(), strict=False)
-        ] + specs[-1:]
+        snapshot_key = translator.snapshot_key(pipeline.name)
+        upstream.append(snapshot_key)
+        *of_tables, of_cursor = specs
+        specs = [*(_after_snapshot(spec, snapshot_key) for spec in of_tables), of_cursor]
     step = CaptureStep(
         pipeline=pipeline,
         translator=translator,
@@ -231,18 +229,14 @@ def build_assets(
     return assets, sources
 
 
-def _after_snapshot(
-    spec: dg.AssetSpec,
-    pipeline: PipelineConfig,
-    sources: Sequence[str],
-    *,
-    translator: CdcTranslator,
-) -> dg.AssetSpec:
-    """Return the spec of a table that comes from its source tables' partitions of the snapshot."""
-    mapping = dg.SpecificPartitionsPartitionMapping([dagster_name(source) for source in sources])
-    return spec.merge_attributes(
-        deps=[dg.AssetDep(translator.snapshot_key(pipeline.name), partition_mapping=mapping)]
-    )
+def _after_snapshot(spec: dg.AssetSpec, snapshot_key: dg.AssetKey) -> dg.AssetSpec:
+    """Return the spec of a table that comes from the snapshot as well.
+
+    A capture needs none of its partitions, so it maps to none: otherwise Dagster would call each
+    table out of date as soon as another one is loaded. (One step has one mapping for all tables.)
+    """
+    mapping = dg.SpecificPartitionsPartitionMapping([])
+    return spec.merge_attributes(deps=[dg.AssetDep(snapshot_key, partition_mapping=mapping)])
 
 
 def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:

@@ -31,20 +31,24 @@ SNAPSHOT = dg.AssetKey(["shop", "snapshot"])
 CURSOR = dg.AssetKey(["shop", "cursor"])
 
 
-def _live(project: Project, extra: str = "") -> None:
-    file = write_config(project.jobs, "shop", extra=extra)
+def _live(
+    project: Project, extra: str = "", *, include: tuple[str, ...] = ("shop.orders",)
+) -> None:
+    file = write_config(project.jobs, "shop", include=include, extra=extra)
     text = file.read_text().replace("kind: archive\n  directory: journals", LIVE)
     file.write_text(text)
 
 
 def test_the_lineage_of_a_live_source_runs_through_its_snapshot(project: Project) -> None:
-    _live(project)
-    graph = build_definitions(project.jobs).resolve_asset_graph()
-    assert graph.get(SNAPSHOT).parent_keys == {SOURCE_ORDERS}
+    _live(project, include=("shop.orders", "shop.items"))
+    definitions = build_definitions(project.jobs)
+    dg.Definitions.validate_loadable(definitions)
+    graph = definitions.resolve_asset_graph()
+    items = dg.AssetKey(["shop", "shop", "items"])
+    sources = {dg.AssetKey(["shop", "source", "shop", table]) for table in ("orders", "items")}
+    assert graph.get(SNAPSHOT).parent_keys == sources
     assert graph.get(ORDERS).parent_keys == {SOURCE_ORDERS, SNAPSHOT}
-    assert graph.get(CURSOR).parent_keys == {ORDERS}
-    mapping = graph.get_partition_mapping(ORDERS, SNAPSHOT)
-    assert mapping == dg.SpecificPartitionsPartitionMapping(["shop.orders"])
+    assert graph.get(CURSOR).parent_keys == {ORDERS, items}
 
 
 def test_automation_does_not_wait_for_tables_of_the_database_or_loads(project: Project) -> None:
