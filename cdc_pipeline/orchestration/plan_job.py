@@ -80,7 +80,8 @@ def _lines(plan: CapturePlan) -> Iterator[str]:
     yield f"| because | {_cell('; '.join(plan.start_reasons))} |"
     yield f"| to | {_cell(f'{plan.end_journal}:{plan.end_offset}')} |"
     yield f"| because | {_cell(plan.limit or plan.end_reason)} |"
-    yield f"| unread | {plan.bytes_between:,} bytes in {len(plan.journals):,} journals |"
+    journals = f"{len(plan.journals):,} journal{'' if len(plan.journals) == 1 else 's'}"
+    yield f"| unread | {plan.bytes_between:,} bytes in {journals} |"
     if plan.oldest_needed is not None:
         needed = f"{plan.oldest_needed}, by {plan.oldest_needed.consumer}"
         yield f"| needed from | {_cell(needed)} |"

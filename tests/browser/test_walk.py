@@ -16,8 +16,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import yaml
 from playwright.sync_api import Browser, Page, expect
 
+from cdc_pipeline.demo import SHOP_DIRECTORY
 from tests.browser.conftest import PAGE_DEADLINE_S
 from tests.browser.dagit import LOCATION, Dagit, copy_project
 
@@ -29,6 +31,10 @@ WIDTH, HEIGHT = 1280, 800
 JOB_PAGE = f"/locations/{LOCATION}/jobs/shop_capture"
 Picture = Callable[[Page, str], None]
 
+_RENAMED = """([from, to]) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(from, to);
+}"""
 _CHECKS = """
 query Checks($key: AssetKeyInput!) {
   assetNodeOrError(assetKey: $key) {
@@ -66,6 +72,12 @@ class Walked:
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
     project = copy_project(tmp_path_factory.mktemp("walk") / "project")
+    journals = project / "journals"
+    shutil.copytree(SHOP_DIRECTORY / "journals", journals)
+    job = project / "jobs" / "shop.yaml"
+    shop = yaml.safe_load(job.read_text(encoding="utf-8"))
+    shop["source"]["directory"] = str(journals)
+    job.write_text(yaml.safe_dump(shop), encoding="utf-8")
     with Dagit(project) as started:
 
         def capture(**config: object) -> str:
@@ -87,13 +99,15 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.fixture
-def picture() -> Picture:
-    """Draw a page into the documentation's folder of pictures, if that is wanted."""
+def picture(walked: Walked) -> Picture:
+    """Draw a page into the documentation's folder of pictures, if that is wanted: with a folder's
+    name that says nothing of the machine."""
     folder = os.environ.get("PICTURES")
 
     def draw(page: Page, name: str) -> None:
         if folder:
             page.mouse.move(0, 0)
+            page.evaluate(_RENAMED, [str(walked.dagit.project), "/srv/shop"])
             page.screenshot(path=Path(folder) / f"{name}.png", animations="disabled")
 
     return draw
@@ -109,9 +123,12 @@ def _follows(dagit: Dagit, table: str) -> dict[str, object]:
 def test_the_lineage_is_drawn_from_the_source_to_the_cursor(
     walked: Walked, page: Page, picture: Picture
 ) -> None:
+    # Large enough for Dagster to draw what each asset is and how it is.
+    page.set_viewport_size({"width": 1600, "height": 950})
     groups = quote(",".join(f"global@global:{group}" for group in ("shop", "shop_source")))
     page.goto(f"{walked.dagit.url}/asset-groups?expanded={groups}")
     expect(page.locator("svg path[marker-end]")).to_have_count(10)
+    expect(page.locator("foreignObject", has_text="Delta Lake")).to_have_count(5)
     expect(page.locator("foreignObject", has_text="cursor")).to_have_count(1)
     picture(page, "lineage")
 
@@ -138,6 +155,11 @@ def test_a_table_page_shows_what_happened_to_it(
     page.goto(f"{walked.dagit.url}/assets/shop/shop/orders")
     expect(page.get_by_text("rows_inserted").first).to_be_visible()
     picture(page, "table")
+    page.get_by_text("Plots", exact=True).first.click()
+    expect(page.get_by_text("rows_inserted").first).to_be_visible()
+    page.get_by_text("Plots", exact=True).first.scroll_into_view_if_needed()
+    assert page.get_by_text("batch_number").count() == 0, "nobody would plot it"
+    picture(page, "plots")
     page.goto(f"{walked.dagit.url}/assets/shop/shop/orders?view=events")
     expect(page.get_by_text("checked_up_to").first).to_be_visible()
     picture(page, "events")
@@ -170,6 +192,7 @@ def test_the_launchpad_begins_with_an_example_of_every_field(
     expect(page.get_by_text("No errors")).to_be_visible()
     expect(page.get_by_text("unused_examples")).to_be_visible()
     expect(page.get_by_text("bound_transactions")).to_be_visible()
+    expect(page.get_by_role("button", name="Launch Run")).to_be_enabled()
     picture(page, "launchpad")
 
 
