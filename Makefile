@@ -67,6 +67,20 @@ cluster-test: setup ## a Spark cluster, an S3 server and PostgreSQL as processes
 	@$(BIN)/python -m tests.cluster.install
 	@CLUSTER_SWEEP=1 REAL_STORE=1 $(BIN)/python -m pytest tests/cluster tests/lake/storage $(PYTEST_ARGS)
 
+.PHONY: wheel-test
+wheel-test: setup ## the built wheel in an empty environment, as a new user: demo, init, a real server, without and with Dagster
+	@$(BIN)/python -m tests.servers.install mysql
+	@$(BIN)/python -m pytest tests/package/test_wheel.py $(PYTEST_ARGS)
+
+.PHONY: ends-test
+ends-test: setup ## the same with the lowest versions of all dependencies that pyproject.toml accepts, and with the highest
+	@$(BIN)/python -m tests.servers.install mysql
+	@ENDS_TEST=1 $(BIN)/python -m pytest tests/package/test_ends.py $(PYTEST_ARGS)
+
+.PHONY: airflow-test
+airflow-test: setup ## the example DAG in a real Airflow, in an environment of its own
+	@AIRFLOW_TEST=1 $(BIN)/python -m pytest tests/package/test_airflow.py $(PYTEST_ARGS)
+
 .PHONY: torture
 torture: setup ## every type and event at its edges, on both real servers
 	@$(BIN)/python -m tests.servers.install
@@ -101,6 +115,11 @@ torture-load: setup ## loads under constant writes and DDL, killed at random: TO
 torture-secrets: setup ## passwords, salts, masked values and literals through every command and failure, then searched for: SEED=1
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.secrets --seed $(SEED) $(TORTURE_ARGS)
+
+.PHONY: torture-network
+torture-network: setup ## connections to both servers that break, stall or trickle at each byte: SEED=1, TORTURE_ARGS="--cases 200"
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.campaigns.network --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-names
 torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, load_config
+    from cdc_pipeline.orchestration.component import CdcComponent
+    from cdc_pipeline.orchestration.decorator import cdc_assets
     from cdc_pipeline.orchestration.definitions import build_definitions
+    from cdc_pipeline.orchestration.resource import CdcResource
     from cdc_pipeline.orchestration.translator import CdcTranslator
     from cdc_pipeline.pipeline.bounds import bound_of
     from cdc_pipeline.pipeline.observer import RunObserver
@@ -27,21 +30,27 @@ if TYPE_CHECKING:
     from cdc_pipeline.sink.read.read import DataFrame, SparkSession
 
 __all__ = [
+    "CdcComponent",
+    "CdcResource",
     "CdcTranslator",
     "bound_of",
     "build_definitions",
     "capture",
+    "cdc_assets",
     "cuts",
     "load_config",
     "read",
 ]
 
 # Public name -> the module that has it, below cdc_pipeline. Loaded when first used. Those of
-# `orchestration` need the extra [dagster].
+# `orchestration` need the extra [dagster]. `dg` finds CdcComponent through `__dir__`.
 _LAZY = {
+    "CdcComponent": "orchestration.component",
+    "CdcResource": "orchestration.resource",
     "CdcTranslator": "orchestration.translator",
     "bound_of": "pipeline.bounds",
     "build_definitions": "orchestration.definitions",
+    "cdc_assets": "orchestration.decorator",
     "load_config": "config.pipeline_config",
 }
 

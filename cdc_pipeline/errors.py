@@ -5,8 +5,8 @@ Rules:
   table, setting), what was expected, what was found instead, and what to do next.
 - `retryable` is a property of the class: True if the same run, started again unchanged, can
   succeed. Only for suspended targets does it depend on the causes.
-- `needs_reload` is one as well: True if reading the log again cannot help and only a load of the
-  table can.
+- `needs_reload` is one as well: True if reading the log again cannot help and only a snapshot of
+  the table can.
 - Messages never contain secrets: no passwords, no connection strings, no row values of masked
   columns.
 - The docstring of each class says what it means in its first paragraph, then why it happens in one
@@ -43,6 +43,7 @@ class CdcError(Exception):
 
     retryable: bool = False
     needs_reload: bool = False
+    setting_word: str = "setting"  # what `setting` is, before its name
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class CdcError(Exception):
         if self.table is not None:
             where.append(f"table {self.table}")
         if self.setting is not None:
-            where.append(f"setting {self.setting}")
+            where.append(f"{self.setting_word} {self.setting}")
         parts = {
             "where": ", ".join(where) or None,
             "expected": self.expected,
@@ -131,7 +132,7 @@ class ErrorReference:
         name: of the class, and its `parent`.
         meaning, cause, fix: sentences; Markdown with single backticks for code.
         retryable: whether the same run can succeed if it is started again.
-        needs_reload: whether only a load of the table helps.
+        needs_reload: whether only a snapshot of the table helps.
     """
 
     code: str
@@ -216,8 +217,8 @@ class RuntimeSetupError(CdcError):
 class LockError(CdcError):
     """Another process holds the lock of this source: each source has one writer at a time (K16).
 
-    Cause: Another run, load or verification of the source is at work, on this machine or another
-    one.
+    Cause: Another run, snapshot or verification of the source is at work, on this machine or
+    another one.
 
     Fix: Wait until it has ended and run again; nothing was changed.
     """
@@ -263,7 +264,7 @@ class TableReadError(SourceError):
 
     Cause: SELECT is not granted, the table is damaged, or a value cannot be read.
 
-    Fix: Grant SELECT, or repair what `got` names; then load again.
+    Fix: Grant SELECT, or repair what `got` names; then take the snapshot again.
     """
 
 
@@ -272,7 +273,7 @@ class TableReadInterruptedError(TableReadError):
 
     Cause: Somebody killed the query, or it waited for a lock longer than the server permits.
 
-    Fix: Run again; a load continues where it was.
+    Fix: Run again; a snapshot continues where it was.
     """
 
     retryable = True
@@ -306,6 +307,8 @@ class MissingGrantError(SourceError):
     Fix: Execute the GRANT statement that `next` contains, as an administrator.
     """
 
+    setting_word = "privilege"
+
 
 class JournalMissingError(SourceError):
     """A journal that must be read does not exist: it was purged or deleted, or never existed.
@@ -313,8 +316,8 @@ class JournalMissingError(SourceError):
     Cause: The server keeps its journals for a shorter time than passed since the last run, or a
     journal was misspelt.
 
-    Fix: Read the journal from an archive (`source.archive_directory`), or load the tables again;
-    keep journals longer.
+    Fix: Read the journal from an archive (`source.archive_directory`), or take new snapshots of the
+    tables; keep journals longer.
     """
 
 
@@ -432,7 +435,7 @@ class IncompleteRowsError(UnsupportedEventError):
 
     Cause: `binlog_row_image` is not FULL.
 
-    Fix: SET GLOBAL binlog_row_image = 'FULL', then load the table again.
+    Fix: SET GLOBAL binlog_row_image = 'FULL', then take a new snapshot of the table.
     """
 
 
@@ -529,7 +532,8 @@ class UnknownXaError(TransactionError):
 
     Cause: The transaction was prepared before the position that the pipeline started at.
 
-    Fix: Start earlier, load its tables again, or accept its loss by name (`accept.unknown_xa`).
+    Fix: Start earlier, take new snapshots of its tables, or accept its loss by name
+    (`accept.unknown_xa`).
     """
 
 
@@ -538,7 +542,7 @@ class SchemaError(CdcError):
 
     Cause: A DDL was not seen, or the table is not what it was.
 
-    Fix: Do what `next` says; a load of the table always helps.
+    Fix: Do what `next` says; a new snapshot of the table always helps.
     """
 
 
@@ -547,7 +551,8 @@ class MetadataMissingError(SchemaError):
 
     Cause: The server's default is MINIMAL, and the columns at that place of the log are not known.
 
-    Fix: SET PERSIST binlog_row_metadata = 'FULL' (MariaDB: SET GLOBAL), then load the table.
+    Fix: SET PERSIST binlog_row_metadata = 'FULL' (MariaDB: SET GLOBAL), then take a new snapshot of
+    the table.
     """
 
 
@@ -587,7 +592,7 @@ class OverlapUndecidedError(SchemaError):
     Cause: After a switch of servers without GTIDs the logs share transactions that cannot be told
     apart.
 
-    Fix: Accept them by name (`accept.overlap`), or load the table again.
+    Fix: Accept them by name (`accept.overlap`), or take a new snapshot of the table.
 
     Attributes:
         targets: names of those targets.
@@ -685,7 +690,7 @@ class TargetRefusedError(MergeError):
 
     Cause: The table in the lake was changed by others, or a rule does not fit its columns.
 
-    Fix: Correct the rule, or load the table again.
+    Fix: Correct the rule, or take a new snapshot of the table.
     """
 
     retryable = False
@@ -763,9 +768,9 @@ class TargetSuspendedError(SinkError):
 
 
 class LoadError(CdcError):
-    """Tables cannot be loaded, or not by the load in progress (K17).
+    """Snapshots of tables cannot be taken, or not by the one in progress (K17).
 
-    Cause: Another load of the table is unfinished, or what it needs is gone.
+    Cause: Another snapshot of the table is unfinished, or what it needs is gone.
 
     Fix: Continue it or start again, as `next` says.
     """

@@ -38,7 +38,8 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "before_cursor": "The cut; the cursor comes next.",
         "before_ack": "The cursor; the store still retains what it covers.",
         # A load or a rebuild, around batches of the main lake and of the side lake.
-        "load_begun": "The load's own file: its tables, and the place of the log where it begins.",
+        "load_begun": "The snapshot's own file: its tables, and the place of the log where it "
+        "begins.",
         "load_created": "The side lake's empty tables.",
         "load_view_part": "A part of a table that is read in one view; not counted as read yet.",
         "load_chunks": "A batch of rows in the side lake, and the progress up to it.",

@@ -19,7 +19,8 @@ USER_PROGRAM = '''
 from pathlib import Path
 
 import cdc_pipeline
-from cdc_pipeline import CdcTranslator, build_definitions
+import dagster as dg
+from cdc_pipeline import CdcComponent, CdcResource, CdcTranslator, build_definitions, cdc_assets
 
 config = cdc_pipeline.load_config("jobs/shop.yaml")
 bound = cdc_pipeline.bound_of(transactions=100)
@@ -34,7 +35,23 @@ class Translator(CdcTranslator):
         return f"cdc_{source}"
 
 
-defs = build_definitions("jobs", translator=Translator())
+class Bronze(CdcComponent):
+    @property
+    def translator(self) -> CdcTranslator:
+        return Translator()
+
+
+@cdc_assets(config="jobs/crm.yaml", translator=Translator(), op_tags={"team": "crm"})
+def crm(context: dg.AssetExecutionContext, cdc: CdcResource):
+    yield from cdc.run(context)
+
+
+cdc = CdcResource(environment={"SHOP_PASSWORD": dg.EnvVar("SALES_PASSWORD")})
+defs = dg.Definitions.merge(
+    build_definitions("jobs", translator=Translator(), resource=cdc),
+    dg.Definitions(assets=[crm], resources={"cdc": cdc}),
+)
+group: str = Bronze(path="jobs").environment  # error
 wrong: str = again.batches  # error
 cdc_pipeline.capture(config, tables="shop", cursor="lake")  # error
 '''
@@ -59,7 +76,9 @@ def test_importing_loads_no_room() -> None:
     assert done.stdout.strip() == "['cdc_pipeline.version']"
 
 
-@pytest.mark.parametrize("name", ["build_definitions", "CdcTranslator"])
+@pytest.mark.parametrize(
+    "name", ["build_definitions", "cdc_assets", "CdcComponent", "CdcResource", "CdcTranslator"]
+)
 def test_without_dagster_its_names_say_what_to_install(name: str) -> None:
     script = f"import sys; sys.modules['dagster'] = None\nfrom cdc_pipeline import {name}"
     done = subprocess.run(

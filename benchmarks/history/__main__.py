@@ -129,7 +129,7 @@ def _cpu_of(look_up: Callable[[Project], object], project: Project) -> float:
 def _idle(project: Project) -> tuple[str, ...]:
     """Return a run whose end is where the cursor is."""
     place = project.cli("cursor", "show", SOURCE)[1]["cursor"]
-    end = ("--until-journal", place["journal"], "--until-offset", str(place["offset"]))
+    end = ("--until", f"{place['journal']}:{place['offset']}")
     return ("run", SOURCE, *end)
 
 

@@ -172,7 +172,8 @@ STOP_REASONS: Final[dict[EventType, str]] = {
         "rows events of MySQL 5.1 before its release; the journal cannot be read"
     ),
     _T.INCIDENT: (
-        "the server lost events here (see its error log); reload the tables and start "
+        "the server lost events here (see its error log); take new snapshots of the tables and "
+        "start "
         "after the incident"
     ),
     _T.MARIADB_START_ENCRYPTION: (

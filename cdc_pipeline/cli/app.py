@@ -22,19 +22,24 @@ from cdc_pipeline.version import __version__
 # when called.
 COMMANDS: Final = {
     "validate": "Check configuration files and show every mistake at once.",
+    "config": "Show the JSON Schema of the configuration, or the settings of a source.",
+    "discover": "List the server's tables, and whether and how each would be captured.",
     "doctor": "Examine server, grants, lake and this machine; show how to fix each finding.",
     "plan": "Show what a run would do, and why, without writing anything.",
     "run": "Capture a source once.",
     "status": "Show the state of sources.",
+    "history": "Show past runs of a source and what each published.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
     "backfill": (
         "Replay old journals for some tables, into a separate lake or to rebuild the tables."
     ),
-    "snapshot": "Load or reload tables from the server's rows.",
+    "snapshot": "Read the server's rows of tables into the lake, for the first time or again.",
+    "reset": "Mark tables as wrong until a new snapshot has replaced them.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
     "maintain": "Compact and vacuum a source's tables when it pays off.",
+    "init": "Make a new project that runs: a pipeline, Dagster's files, a README.",
     "demo": "Run the embedded demo and verify its tables.",
     "binlog": "Show the contents of journals: a summary or every change.",
 }
@@ -133,7 +138,9 @@ class _ToStandardError(logging.Handler):
     """Writes what the package logs for people to the standard error of the moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(record.getMessage(), err=True)
+        from cdc_pipeline.cli.output import show_log_line
+
+        show_log_line(record.getMessage())
 
 
 def _show_log() -> None:

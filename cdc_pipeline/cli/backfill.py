@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, table
+from cdc_pipeline.cli.ranges import POSITION, RenamedOption
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.cli.source_access import open_source
 
@@ -48,15 +49,15 @@ if TYPE_CHECKING:
 @click.option(
     "--from",
     "begin",
-    default="",
-    metavar="POSITION",
+    metavar=POSITION,
     help="Where to begin; default: the oldest journal.",
 )
 @click.option(
-    "--to",
+    "--until",
     "end",
-    default="",
-    metavar="POSITION",
+    cls=RenamedOption,
+    old_names={"--to": True},
+    metavar=POSITION,
     help="Where to end; default: the current end of the log.",
 )
 @click.option(
@@ -84,8 +85,8 @@ def command(
     into: str | None,
     is_rebuild: bool,
     is_gap: bool,
-    begin: str,
-    end: str,
+    begin: str | None,
+    end: str | None,
     archive: Path | None,
     parallel: bool,
     restart: bool,
@@ -93,7 +94,7 @@ def command(
     """Replay a range of SOURCE's journals for some tables.
 
     A POSITION is a journal with or without an offset (binlog.000007:4), a GTID, or a time with a
-    zone. A GTID set of --from counts as executed; the GTID of --to is the last transaction.
+    zone. A GTID set of --from counts as executed; the GTID of --until is the last transaction.
 
     With --into the rows go into a separate lake; neither the cursor nor the lake of SOURCE is
     touched. With --rebuild the tables of SOURCE's lake are rebuilt from their CREATE TABLE on,
@@ -107,15 +108,17 @@ def command(
     if (into is not None) + is_rebuild + is_gap != 1:
         raise click.UsageError("give exactly one of --into PATH, --rebuild and --gap")
     if is_gap and (len(tables) != 1 or not begin or not end or parallel):
-        raise click.UsageError("--gap needs one --table, --from and --to, and excludes --parallel")
+        raise click.UsageError(
+            "--gap needs one --table, --from and --until, and excludes --parallel"
+        )
     if is_rebuild and end:
-        raise click.UsageError("--to cannot be used with --rebuild, which ends at the cursor")
+        raise click.UsageError("--until cannot be used with --rebuild, which ends at the cursor")
     if restart and not is_rebuild:
         raise click.UsageError(
             "--restart works only with --rebuild; to backfill another range, give another --into"
         )
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
-    from cdc_pipeline.pipeline.backfill.range import end_of, start_of
+    from cdc_pipeline.pipeline.range_text import end_of, start_of
 
     first, last = start_of(begin), end_of(end)
     from cdc_pipeline.cli.progress import ProgressObserver

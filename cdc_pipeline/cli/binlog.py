@@ -6,14 +6,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
 from cdc_pipeline.cli.output import emit_json, note
+from cdc_pipeline.cli.ranges import POSITION, RenamedOption
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.text.printable import printable
@@ -21,12 +22,14 @@ from cdc_pipeline.text.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cdc_pipeline.config.pipeline_config import PositionConfig
     from cdc_pipeline.pipeline.inspect.inputs import FileChunk
     from cdc_pipeline.pipeline.inspect.inspect import Inspection
     from cdc_pipeline.pipeline.inspect.selection import JournalPosition, Selection
 
 _OPERATIONS: Final = ("insert", "update", "delete", "statement")
 _STDIN: Final = Path("-")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _EPILOG: Final = """\b
 Exit codes:
@@ -39,7 +42,7 @@ Examples:
   cdc-pipeline binlog /var/lib/mysql
   cdc-pipeline binlog --format jsonl --table 'shop.*' --op delete binlog.000007
   zstdcat binlog.000007.zst | cdc-pipeline binlog --format jsonl - | jq .after
-  cdc-pipeline binlog --format jsonl --follow --from-position binlog.000007:4 /var/lib/mysql
+  cdc-pipeline binlog --format jsonl --follow --from binlog.000007:4 /var/lib/mysql
 """
 
 
@@ -55,36 +58,80 @@ def _paths(
     return paths
 
 
-def _time_us(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Convert ISO 8601 with a zone to microseconds since 1970."""
-    if value is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise click.BadParameter(
-            f"{value!r} is not a time with a zone, such as 2026-01-31T08:00:00Z", context, parameter
+def _begins(values: tuple[str, ...]) -> dict[str, Any]:
+    """Return the conditions of ``--from``, each as the selection takes it.
+
+    Raises:
+        ConfigError: one of them cannot be understood.
+    """
+    from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
+    from cdc_pipeline.pipeline.range_text import not_understood, start_of
+
+    found: dict[str, Any] = {}
+    for text in values:
+        start = start_of(text)
+        if isinstance(start, PositionConfig):
+            found["from_position"] = _journal_position(start)
+        elif isinstance(start, TimeConfig):
+            found["from_us"] = _microseconds(start.time)
+        elif isinstance(start, GtidConfig):
+            found["exclude_gtids"] = start.gtid_set
+        elif start == "latest":
+            raise not_understood(text, "from", expected="a place in these journals")
+    return _one_of_each(found, values, "--from")
+
+
+def _ends(values: tuple[str, ...]) -> dict[str, Any]:
+    """Return the conditions of ``--until``, each as the selection takes it.
+
+    Raises:
+        ConfigError: one of them cannot be understood.
+    """
+    from cdc_pipeline.config.pipeline_config import PositionConfig, TimeBoundConfig
+    from cdc_pipeline.pipeline.range_text import end_of, not_understood
+
+    found: dict[str, Any] = {}
+    for text in values:
+        end = end_of(text)
+        if isinstance(end, PositionConfig):
+            found["to_position"] = _journal_position(end)
+        elif isinstance(end, TimeBoundConfig):
+            found["to_us"] = _microseconds(end.time) + 1
+        elif end != "end_of_log":
+            raise not_understood(
+                text, "until", expected="a position or a time; a set of transactions is for --gtid"
+            )
+    return _one_of_each(found, values, "--until")
+
+
+def _one_of_each(found: dict[str, Any], values: tuple[str, ...], option: str) -> dict[str, Any]:
+    if len(found) < len([one for one in values if one not in ("earliest", "end_of_log")]):
+        raise click.UsageError(f"{option} was given twice for the same kind of position")
+    return found
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _journal_position(place: PositionConfig) -> JournalPosition:
+    from cdc_pipeline.binlog.seq import journal_number
+    from cdc_pipeline.pipeline.inspect.selection import JournalPosition
+
+    return JournalPosition(journal_number(place.journal), place.offset)
+
+
+def _from_old(given: dict[str, str]) -> str:
+    """Return the position that an option's old names mean; the old end left out its own time."""
+    if len(given) > 1:
+        raise click.UsageError(
+            f"{' and '.join(given)}: give the new option twice, for a time and for a position"
         )
-    return round(moment.timestamp() * 1_000_000)
-
-
-def _journal_position(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> JournalPosition | None:
-    """JOURNAL:OFFSET."""
-    if value is None:
-        return None
-    from cdc_pipeline.errors import BinlogError
-    from cdc_pipeline.pipeline.inspect.selection import journal_position
-
-    try:
-        return journal_position(value)
-    except (BinlogError, ValueError):
-        raise click.BadParameter(
-            f"{value!r} is not a position, such as binlog.000007:1234", context, parameter
-        ) from None
+    ((name, text),) = given.items()
+    if name == "--to-time":
+        with suppress(ValueError):
+            return (datetime.fromisoformat(text) - timedelta(microseconds=1)).isoformat()
+    return text
 
 
 def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -153,25 +200,26 @@ def _operations(
     help="With jsonl: the SQL text behind each change, if the log holds it.",
 )  # fmt: skip
 @click.option(
-    "--from-time",
-    "from_us",
-    metavar="TIME",
-    callback=_time_us,
-    help="Committed at or after this time.",
+    "--from",
+    "begins",
+    cls=RenamedOption,
+    old_names={"--from-time": True, "--from-position": True},
+    from_old=_from_old,
+    multiple=True,
+    metavar=POSITION,
+    help="Transactions that begin at JOURNAL:OFFSET or later; or are committed at or after a time; "
+    "or are not in a GTID set. Can be given more than once: all must hold.",
 )
 @click.option(
-    "--to-time", "to_us", metavar="TIME", callback=_time_us, help="Committed before this time."
-)
-@click.option(
-    "--from-position", "from_position", metavar="JOURNAL:OFFSET", callback=_journal_position,
-    help="Transactions that begin here or later.",
-)  # fmt: skip
-@click.option(
-    "--to-position",
-    "to_position",
-    metavar="JOURNAL:OFFSET",
-    callback=_journal_position,
-    help="Transactions that begin before this position.",
+    "--until",
+    "ends",
+    cls=RenamedOption,
+    old_names={"--to-time": True, "--to-position": True},
+    from_old=_from_old,
+    multiple=True,
+    metavar=POSITION,
+    help="Transactions that begin before JOURNAL:OFFSET; or are committed at or before a time. Can "
+    "be given more than once: both must hold.",
 )
 @click.option(
     "--gtid",
@@ -222,14 +270,20 @@ def command(
     charset: str,
     follow: bool,
     poll_s: float,
-    **transactions: Any,
+    begins: tuple[str, ...],
+    ends: tuple[str, ...],
+    gtids: str,
+    exclude_gtids: str,
 ) -> None:
     """Show the contents of journals: files, directories of them, or standard input (-).
 
-    All conditions must hold. Times are commit times at the source, in ISO 8601 with a zone. If a
-    journal cannot be read to its end, everything before the error is shown.
+    A POSITION is a journal with or without an offset (binlog.000007:4), a GTID set, or a time with
+    a zone: the commit time at the source. All conditions must hold. If a journal cannot be read to
+    its end, everything before the error is shown.
     """
     _check_usage(settings, paths, form, output, follow)
+    if exclude_gtids and "exclude_gtids" in _begins(begins):
+        raise click.UsageError("--exclude-gtid and a GTID set of --from exclude each other")
     if annotations and form != "jsonl":
         raise click.UsageError("--annotations needs --format jsonl")
     from cdc_pipeline.pipeline.inspect.inspect import Inspection
@@ -238,7 +292,8 @@ def command(
     selection = Selection(
         tables=tables,
         operations=operations if statements else operations - {"statement"},
-        **transactions,
+        gtids=gtids,
+        **{"exclude_gtids": exclude_gtids, **_begins(begins), **_ends(ends)},
     )
     inspection = Inspection(selection, unknown_charset=charset, annotations=annotations)
     inspection.bare_tables.on_new = _note_bare

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from cdc_pipeline.cli.confirm import confirm, operator
 from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.ranges import POSITION, RenamedOption, joined_place
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config.pipeline_config import PipelineConfig, Start
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.pipeline.operate.cursor_change import CursorChange
     from cdc_pipeline.pipeline.operate.cursor_view import CursorView
     from cdc_pipeline.position.cursor import CursorEntry, CursorPlace, CursorStore
@@ -80,18 +81,33 @@ def history(settings: Settings, *, source: str, limit: int) -> None:
 # -- set, rebuild ----------------------------------------------------------------------------------
 
 
+def _from_old(given: dict[str, str]) -> str:
+    flags = [name for name in ("--earliest", "--latest") if name in given]
+    if flags and len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other")
+    return flags[0][2:] if flags else joined_place("--journal", "--offset")(given)
+
+
 @command.command("set")
 @click.argument("source")
-@click.option("--journal", metavar="JOURNAL", help="Continue in this journal, at --offset.")
 @click.option(
-    "--offset",
-    type=click.IntRange(min=4),
-    metavar="BYTES",
-    help="Must lie between two transactions; default 4.",
+    "--from",
+    "begin",
+    cls=RenamedOption,
+    old_names={
+        "--journal": True,
+        "--offset": True,
+        "--gtid-set": True,
+        "--earliest": False,
+        "--latest": False,
+    },
+    from_old=_from_old,
+    required=True,
+    metavar=POSITION,
+    help="Continue at JOURNAL:OFFSET, which lies between two transactions; after the transactions "
+    "of a GTID set; at the first transaction committed at or after a time with a zone; at the "
+    "earliest journal; or at the latest end of the log.",
 )
-@click.option("--gtid-set", metavar="SET", help="Continue after this set of transactions.")
-@click.option("--earliest", is_flag=True, help="Continue at the beginning of the oldest journal.")
-@click.option("--latest", is_flag=True, help="Continue at the end of the log.")
 @click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_json
@@ -99,11 +115,7 @@ def set_cursor(
     settings: Settings,
     *,
     source: str,
-    journal: str | None,
-    offset: int | None,
-    gtid_set: str | None,
-    earliest: bool,
-    latest: bool,
+    begin: str,
     reason: str,
     yes: bool,
 ) -> None:
@@ -113,12 +125,14 @@ def set_cursor(
     recorded, and every table is labelled partial. The position is checked against the source, the
     consequences are shown, and you confirm the move.
     """
-    to = _place_of(journal, offset, gtid_set, earliest=earliest, latest=latest)
     config = settings.config_of(source)
     from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
+    from cdc_pipeline.pipeline.range_text import start_of
+
+    to = start_of(begin)
 
     def plan(cursors: CursorStore) -> CursorChange:
-        return plan_set(config, cursors=cursors, to=to, who=_operator(), why=reason)
+        return plan_set(config, cursors=cursors, to=to, who=operator(), why=reason)
 
     def work(cursors: CursorStore, change: CursorChange, run_id: str) -> None:
         apply_set(config, cursors=cursors, change=change, run_id=run_id)
@@ -141,7 +155,7 @@ def rebuild(settings: Settings, *, source: str, yes: bool) -> None:
     from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
 
     def plan(cursors: CursorStore) -> CursorChange:
-        return plan_rebuild(config, cursors=cursors, who=_operator())
+        return plan_rebuild(config, cursors=cursors, who=operator())
 
     def work(cursors: CursorStore, change: CursorChange, _run_id: str) -> None:
         apply_rebuild(config, cursors=cursors, change=change)
@@ -166,7 +180,12 @@ def _change(
         if not settings.as_json:
             _show_change(change)
         if kind == "set" or change.direction == "back":
-            _confirm(settings, change, yes=yes)
+            confirm(
+                settings,
+                "Move the cursor?",
+                refusal=f"moving the cursor of {change.source} needs confirmation",
+                yes=yes,
+            )
         with quiet_streams(quiet=not settings.debug) as stream:
             waiting = notes(stream)
             runs = access.runs(
@@ -182,56 +201,6 @@ def _change(
 
             run_id = runs.change(applied)
     _report(settings, change, run_id=run_id)
-
-
-def _confirm(settings: Settings, change: CursorChange, *, yes: bool) -> None:
-    if yes:
-        return
-    if settings.as_json or not is_interactive():
-        raise click.UsageError(
-            f"moving the cursor of {change.source} needs confirmation, and there is no "
-            "terminal: give --yes to do it. Nothing was changed."
-        )
-    click.confirm("Move the cursor?", abort=True, err=True)
-
-
-def is_interactive() -> bool:
-    """Return whether a person can answer a question."""
-    return sys.stdin.isatty()
-
-
-def _place_of(
-    journal: str | None, offset: int | None, gtid_set: str | None, *, earliest: bool, latest: bool
-) -> Start:
-    if (journal is not None) + (gtid_set is not None) + earliest + latest != 1:
-        raise click.UsageError(
-            "give exactly one of --journal (with --offset), --gtid-set, --earliest and --latest"
-        )
-    if offset is not None and journal is None:
-        raise click.UsageError("--offset needs --journal")
-    from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
-
-    if journal is not None:
-        return PositionConfig(journal=journal, offset=4 if offset is None else offset)
-    if gtid_set is not None:
-        if not gtid_set.strip():
-            raise click.UsageError(
-                "--gtid-set is empty; use --earliest to start before all transactions"
-            )
-        return GtidConfig(gtid_set=gtid_set)
-    return "earliest" if earliest else "latest"
-
-
-def _operator() -> str:
-    """Return the person at the terminal, for the record."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in a container
-        import os
-
-        return f"user id {os.getuid()}"
 
 
 # -- output ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.ranges import RenamedOption
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.text.printable import printable
 
@@ -129,13 +130,15 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
 @click.argument("source")
 @click.argument("cut")
 @click.option(
-    "--to",
+    "--into",
+    cls=RenamedOption,
+    old_names={"--to": True},
     metavar="FOLDER",
     required=True,
     help="Folder or object store URL of the copy, which is a lake of its own.",
 )
 @with_json
-def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
+def materialize(settings: Settings, *, source: str, cut: str, into: str) -> None:
     """Copy all tables of SOURCE as of CUT, to keep them for longer than sink.cut_retention. Starts
     Spark."""
     config = settings.config_of(source)
@@ -143,7 +146,7 @@ def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
     from cdc_pipeline.sink.maintain.materialize import materialize as copy_cut
     from cdc_pipeline.sink.maintain.materialize import provider_for
 
-    spark = provider_for(config.sink, to)
+    spark = provider_for(config.sink, into)
     try:
         with quiet_streams(quiet=not settings.debug) as stream:
             progress = notes(stream)
@@ -151,7 +154,7 @@ def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
                 spark.session(),
                 paths,
                 found,
-                to,
+                into,
                 on_table=lambda name: progress.print(f"copying {name}"),
             )
     finally:

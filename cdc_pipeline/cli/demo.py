@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, quiet_streams, results, table
+from cdc_pipeline.cli.init import complete_demo_project
+from cdc_pipeline.cli.output import emit_json, note, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import LakeAccess, SourceAccess, has_dagster, open_source
+from cdc_pipeline.demo import SOURCE
 
 if TYPE_CHECKING:
+    from cdc_pipeline.config.pipeline_config import Bound
     from cdc_pipeline.demo.main import DemoReport
+    from cdc_pipeline.pipeline.observer import RunObserver
+    from cdc_pipeline.pipeline.report import CaptureReport
+
+# Where the demo's project is made if the working directory has none.
+_PROJECT: Final = Path("cdc_demo")
 
 
 @click.command("demo")
@@ -19,29 +30,88 @@ if TYPE_CHECKING:
 def command(settings: Settings) -> None:
     """Capture the recorded shop in two runs and compare its tables with the server's SELECT.
 
-    A second demo resumes from the cursor and finds nothing to do. Exit codes: 0 all tables are
-    equal; 1 a table differs, or a run failed.
+    In a folder without the demo's pipeline (jobs/shop.yaml) it makes a project for it in the folder
+    cdc_demo. Without Dagster it keeps the cursor in the lake. A second demo resumes from the cursor
+    and finds nothing to do.
+
+    Exit codes: 0 all tables are equal; 1 a table differs, or a run failed.
     """
-    report = _run(settings)
+    next_step = _choose_project(settings)
+    report = _run(settings, next_step)
     if settings.as_json:
         emit_json(report.model_dump(mode="json"))
     else:
         _show(report)
 
 
-def _run(settings: Settings) -> DemoReport:
+def _choose_project(settings: Settings) -> str:
+    """Point `settings` to the project that has the demo's pipeline, which is made if there is none;
+    return what a user can look at there."""
+    is_default = settings.jobs_directory == Path("jobs")
+    if not is_default or (settings.jobs_directory / f"{SOURCE}.yaml").is_file():
+        return (
+            f"`cdc-pipeline status {SOURCE}` shows its state; `dagster dev -w workspace.yaml`, or "
+            "`make dev` in a checkout, opens Dagster's pages"
+        )
+    with_dagster = settings.cursor == "dagster" and has_dagster()
+    if not with_dagster and settings.cursor == "dagster":
+        note("Dagster is not installed: the demo keeps its cursor in the lake")
+        settings.cursor = "lake"
+    if complete_demo_project(_PROJECT, with_dagster=with_dagster):
+        note(f"made the demo's project in {_PROJECT}")
+    settings.jobs_directory = _PROJECT / "jobs"
+    status = f"`cdc-pipeline status {SOURCE}` shows its state"
+    if not with_dagster:
+        return f"cd {_PROJECT}; there {status}"
+    os.environ["DAGSTER_HOME"] = str((_PROJECT / "dagster_home").resolve())
+    return (
+        f"cd {_PROJECT}; there {status}; "
+        'export DAGSTER_HOME="$PWD/dagster_home", and `dagster dev -w workspace.yaml` opens '
+        "Dagster's pages"
+    )
+
+
+def _run(settings: Settings, next_step: str) -> DemoReport:
+    config = settings.config_of(SOURCE)
     from cdc_pipeline.cli.output import notes
     from cdc_pipeline.cli.progress import ProgressObserver
     from cdc_pipeline.demo.main import run
 
-    with quiet_streams(quiet=not settings.debug) as stream, ExitStack() as bars:
+    with (
+        open_source(settings, config) as access,
+        quiet_streams(quiet=not settings.debug) as stream,
+        ExitStack() as bars,
+    ):
 
         def observer_of(title: str) -> ProgressObserver:
             bars.close()  # the bar of the previous run
             notes(stream).print(title, style="bold")
             return bars.enter_context(ProgressObserver(stream))
 
-        return run(settings.jobs_directory, observer_of=observer_of)
+        return run(
+            config,
+            cursors=access.cursors,
+            capture=lambda bound, observer: _capture(access, bound, observer),
+            next_step=next_step,
+            observer_of=observer_of,
+        )
+
+
+def _capture(access: SourceAccess, bound: Bound | None, observer: RunObserver) -> CaptureReport:
+    """Capture once: as a Dagster run, or in this process if the cursor is in the lake."""
+    if isinstance(access, LakeAccess):
+        return access.capture(
+            bound=bound, tables=(), observer=observer, on_waiting=lambda _holders: None
+        )
+    from cdc_pipeline.orchestration.execute import execute_capture
+    from cdc_pipeline.orchestration.source_runs import DagsterAccess
+
+    assert isinstance(access, DagsterAccess)
+    done = execute_capture(access.loaded, instance=access.instance, bound=bound, observer=observer)
+    if done.error is not None:
+        raise done.error
+    assert done.report is not None, "a run that succeeds has a report"
+    return done.report
 
 
 def _show(report: DemoReport) -> None:

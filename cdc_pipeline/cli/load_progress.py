@@ -1,4 +1,4 @@
-"""Progress of a load on the terminal: a bar for each table, and the current step."""
+"""Progress of a snapshot on the terminal: a bar for each table, and the current step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LoadProgress(Bars, RunObserver):
         self._tasks, self._first = {}, {}
         goes_on = "continues" if resumed else "begins"
         self._console.print(
-            f"load {state.load_id} {goes_on}: {', '.join(state.sources)}", soft_wrap=True
+            f"snapshot {state.load_id} {goes_on}: {', '.join(state.sources)}", soft_wrap=True
         )
 
     def load_stepped(self, text: str) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from io import TextIOWrapper
@@ -47,6 +47,23 @@ def json_escaped(line: str) -> str:
 def note(text: str) -> None:
     """Write one printable line to standard error."""
     click.echo(printable(text), err=True)
+
+
+_log_printer: Callable[[str], None] | None = None
+
+
+def show_log_line(text: str) -> None:
+    """Write a line of the package's log to standard error, above the progress if one is shown."""
+    if _log_printer is None:
+        click.echo(text, err=True)
+    else:
+        _log_printer(text)
+
+
+def print_log_with(printer: Callable[[str], None] | None) -> None:
+    """Have the lines of the package's log printed by `printer`; None: to standard error again."""
+    global _log_printer
+    _log_printer = printer
 
 
 def results() -> Console:
@@ -92,7 +109,7 @@ def xa_line(xa: OpenXa) -> str:
 
 
 def load_line(load: LoadStatus) -> str:
-    """Describe an unfinished load on one line: its step and progress."""
+    """Describe an unfinished snapshot on one line: its step and progress."""
     if load.damaged:
         return f"{load.load_id}: {load.damaged}"
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
@@ -138,6 +155,17 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
 def count_of(number: int, noun: str) -> str:
     """``1 table``, ``2,000 tables``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+_DURATIONS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def duration(seconds: float) -> str:
+    """``3 hours``, ``90 minutes``: a duration in the largest unit that it has twice."""
+    for unit_s, name in _DURATIONS:
+        if seconds >= 2 * unit_s or unit_s == 1:
+            return count_of(int(seconds // unit_s), name)
+    raise AssertionError
 
 
 def listed(names: Sequence[str], *, most: int = 20) -> str:

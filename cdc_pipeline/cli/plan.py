@@ -17,7 +17,8 @@ from cdc_pipeline.cli.output import (
     table,
     xa_line,
 )
-from cdc_pipeline.cli.settings import Settings, with_bound, with_json
+from cdc_pipeline.cli.ranges import with_bound
+from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -97,12 +98,12 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
         )
     if plan.partial_tables:
         rows.add_row("partial", listed(plan.partial_tables))
-    for why, names in by_reason(plan.needs_load):
-        rows.add_row("needs a load", f"{listed(names)}: {why}")
-    if plan.needs_load:
+    for why, names in by_reason(plan.needs_snapshot):
+        rows.add_row("needs a snapshot", f"{listed(names)}: {why}")
+    if plan.needs_snapshot:
         rows.add_row("", f"cdc-pipeline snapshot {plan.source}")
-    for load in plan.loads:
-        rows.add_row("load", load_line(load))
+    for load in plan.snapshots:
+        rows.add_row("snapshot", load_line(load))
     for name, held in sorted(plan.suspended.items()):
         rows.add_row(
             "suspended", f"{name} is suspended at {held.position}: {held.error}: {held.what}"

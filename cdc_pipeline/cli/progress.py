@@ -14,7 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from cdc_pipeline.cli.output import count_of, notes
+from cdc_pipeline.cli.output import count_of, notes, print_log_with
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
@@ -47,7 +47,11 @@ class Bars:
 
     def __enter__(self) -> Self:
         self._progress.start()
+        print_log_with(self._print_log)
         return self
+
+    def _print_log(self, line: str) -> None:
+        self._console.print(line, markup=False, soft_wrap=True)
 
     def __exit__(
         self,
@@ -55,6 +59,7 @@ class Bars:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        print_log_with(None)
         self._progress.stop()
 
 

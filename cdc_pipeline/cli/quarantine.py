@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import sys
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from cdc_pipeline.cli.confirm import confirm, operator
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.cli.source_access import open_source
@@ -183,7 +182,13 @@ def _settle(
     entries = entries_of(config, tables=tables, ids=ids)
     settled = SettleResult()
     if entries:
-        _confirm(settings, what, len(entries), yes=yes)
+        rows = count_of(len(entries), "row")
+        confirm(
+            settings,
+            f"{rows} will be {what}. Continue?",
+            refusal=f"{rows} would be {what}, which needs confirmation",
+            yes=yes,
+        )
 
         def work(cursors: CursorStore, run_id: str) -> None:
             nonlocal settled
@@ -191,7 +196,7 @@ def _settle(
                 config,
                 cursors=cursors,
                 what=what,
-                who=_operator(),
+                who=operator(),
                 why=reason,
                 tables=tables,
                 ids=ids,
@@ -213,17 +218,6 @@ def _settle(
     _report(settings, source, what, settled)
     if settled.left:
         raise click.exceptions.Exit(1)
-
-
-def _confirm(settings: Settings, what: str, number: int, *, yes: bool) -> None:
-    if yes:
-        return
-    if settings.as_json or not sys.stdin.isatty():
-        raise click.UsageError(
-            f"{count_of(number, 'row')} would be {what}, which needs confirmation, and there "
-            "is no terminal: give --yes to do it. Nothing was changed."
-        )
-    click.confirm(f"{count_of(number, 'row')} will be {what}. Continue?", abort=True, err=True)
 
 
 def _report(settings: Settings, source: str, what: str, settled: SettleResult) -> None:
@@ -266,12 +260,3 @@ def _document(entry: Entry, *, whole: bool = False) -> dict[str, object]:
         document["raw_hex"] = entry.raw.hex()
         document["schema"] = json.loads(entry.schema) if entry.schema else None
     return document
-
-
-def _operator() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in a container
-        import os
-
-        return f"user id {os.getuid()}"

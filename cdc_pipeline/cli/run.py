@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cdc_pipeline.cli.output import emit_json, error_document, quiet_streams, show_error
-from cdc_pipeline.cli.settings import Settings, with_bound, with_json
+from cdc_pipeline.cli.ranges import with_bound
+from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.cli.source_access import LakeAccess, check_dagster, log_level
 from cdc_pipeline.errors import ConfigError
 

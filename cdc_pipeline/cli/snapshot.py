@@ -1,5 +1,4 @@
-"""``cdc-pipeline snapshot``: tables loaded, or loaded again, while the source is captured as
-ever."""
+"""``cdc-pipeline snapshot``: the server's rows of tables, while the source is captured as ever."""
 
 from __future__ import annotations
 
@@ -23,31 +22,31 @@ if TYPE_CHECKING:
     "tables",
     multiple=True,
     metavar="SCHEMA.TABLE",
-    help="This table, whether it needs a load or not; can be given more than once.",
+    help="This table, whether it needs a snapshot or not; can be given more than once.",
 )
 @click.option(
-    "--restart", is_flag=True, help="Give up unfinished loads of these tables and start again."
+    "--restart", is_flag=True, help="Give up unfinished snapshots of these tables and start again."
 )
 @click.option(
     "--where",
     metavar="SQL",
-    help="Do not load; instead reread the rows of one --table that satisfy this condition.",
+    help="Only reread the rows of one --table that satisfy this condition.",
 )
 @with_json
 def command(
     settings: Settings, *, source: str, tables: tuple[str, ...], restart: bool, where: str | None
 ) -> None:
-    """Load tables of SOURCE from the server's rows: those that are not in the lake, are partial, or
-    need a reload.
+    """Take a snapshot of tables of SOURCE: read the server's rows of those that are not in the
+    lake, are partial, or need a new snapshot.
 
     Takes no lock and writes nothing to the server. The tables' old rows stay readable, and all
-    tables stay in sync, until the new rows are complete. To continue a load that was stopped, run
-    the same command again.
+    tables stay in sync, until the new rows are complete. To continue a snapshot that was stopped,
+    run the same command again.
 
     With --where the server's rows that satisfy the condition are repaired in the table; all other
     rows stay.
 
-    Exit codes: 0 loaded, or no table needs a load; 1 failed, with the next step; 2 wrong usage or
+    Exit codes: 0 done, or no table needs a snapshot; 1 failed, with the next step; 2 wrong usage or
     configuration.
     """
     config = settings.config_of(source)
@@ -92,10 +91,10 @@ def _show(settings: Settings, report: LoadReport) -> None:
     out = results()
     out.print(styled((report.source, "bold"), f": {report.reason}"), soft_wrap=True)
     for load_id in report.resumed:
-        out.print(f"  the load {load_id} continued where it was stopped")
+        out.print(f"  the snapshot {load_id} continued where it was stopped")
     for name, why in report.restarted.items():
         for one in why:
-            out.print(f"  {name} was loaded from scratch: {one}", markup=False, soft_wrap=True)
+            out.print(f"  {name} was read from scratch: {one}", markup=False, soft_wrap=True)
     if report.targets:
         numbers = ("rows", "chunks", "Delta version")
         rows = table("", "table", *numbers, "low mark", "complete from", numbers=numbers)

@@ -89,14 +89,15 @@ def check_dagster(what: str, *, otherwise: str = _LAKE_STEP) -> None:
     Raises:
         RuntimeSetupError: it is not.
     """
-    if not _has_dagster():
+    if not has_dagster():
         raise RuntimeSetupError(
             f"{what}, and Dagster is not installed",
             next_step=f"pip install 'cdc-pipeline[dagster]'; or {otherwise}",
         )
 
 
-def _has_dagster() -> bool:
+def has_dagster() -> bool:
+    """Return whether Dagster is installed."""
     return importlib.util.find_spec("dagster") is not None
 
 
@@ -153,7 +154,7 @@ class LakeAccess:
     def _cursor_in_dagster(self) -> StoredCursor | None:
         """Return Dagster's cursor of this source, if this machine has a Dagster that knows one."""
         home = os.environ.get("DAGSTER_HOME", "")
-        if not home or not Path(home).expanduser().is_dir() or not _has_dagster():
+        if not home or not Path(home).expanduser().is_dir() or not has_dagster():
             return None
         from cdc_pipeline.orchestration.execute import load_source, open_instance
 

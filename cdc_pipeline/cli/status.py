@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -9,6 +11,7 @@ import click
 from cdc_pipeline.cli.output import (
     by_reason,
     count_of,
+    duration,
     emit_json,
     error_document,
     listed,
@@ -39,13 +42,14 @@ if TYPE_CHECKING:
 )
 @with_json
 def command(settings: Settings, *, source: str | None, with_cursor: bool) -> None:
-    """Show last cut and tables of SOURCE, or of every source. Asks no server and starts no JVM.
+    """Show the last cut and the tables of SOURCE; of several sources, a line each. Asks no server
+    and starts no JVM.
 
     Runs that find nothing to apply move the cursor alone, in Dagster: it may be later than the last
     cut. With --cursor, position and open XA transactions are those of the cursor.
 
-    Exit codes: 0 shown, even if tables are suspended; 1 the lake's records are damaged, or the
-    cursor contradicts them; 2 wrong usage or configuration.
+    Exit codes: 0 no table is suspended; 1 a table is suspended, the lake's records are damaged, or
+    the cursor contradicts them; 2 wrong usage or configuration.
     """
     found: dict[str, SourceStatus | CdcError] = {}
     names = [source] if source is not None else settings.source_names()
@@ -66,17 +70,63 @@ def command(settings: Settings, *, source: str | None, with_cursor: bool) -> Non
             for name, value in found.items()
         }
         emit_json(documents[source] if source is not None else documents)
+    elif len(found) > 1:
+        _show_overview(found)
     else:
         for value in found.values():
             if isinstance(value, CdcError):
                 show_error(value, as_json=False)
             else:
                 _show(value)
-    errors = [value for value in found.values() if isinstance(value, CdcError)]
-    if errors:
-        raise click.exceptions.Exit(
-            2 if all(isinstance(error, ConfigError) for error in errors) else 1
+    code = max(map(_exit_code, found.values()), key=(0, 2, 1).index)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _exit_code(value: SourceStatus | CdcError) -> int:
+    """Return 1 for what a run or a person must mend, 2 for a wrong file."""
+    if isinstance(value, ConfigError):
+        return 2
+    return 1 if isinstance(value, CdcError) or value.suspended else 0
+
+
+def _show_overview(found: Mapping[str, SourceStatus | CdcError]) -> None:
+    """Print a line for each source, then the errors."""
+    numbers = ("tables", "behind")
+    rows = table("Sources", *("source", "state", "position", *numbers, ""), numbers=numbers)
+    for name, value in found.items():
+        if isinstance(value, CdcError):
+            rows.add_row(name, styled(("error", "red")), "", "", "", "see below")
+            continue
+        style = {"ready": "green", "suspended": "red"}.get(value.state, "yellow")
+        position = f"{value.journal}:{value.offset}" if value.journal else ""
+        rows.add_row(
+            name,
+            styled((value.state.replace("_", " "), style)),
+            position,
+            f"{len(value.tables):,}" if value.journal else "",
+            duration(value.lag_s) if value.lag_s >= 0 else "",
+            _attention(value),
         )
+    results().print(rows)
+    for value in found.values():
+        if isinstance(value, CdcError):
+            show_error(value, as_json=False)
+
+
+def _attention(status: SourceStatus) -> str:
+    """Return what a person should look at, on one line; "" if there is nothing."""
+    waiting = sum(status.quarantine.values())
+    parts = [
+        f"suspended: {listed(status.suspended, most=3)}" if status.suspended else "",
+        f"needs a snapshot: {listed(status.needing_snapshot, most=3)}"
+        if status.needing_snapshot
+        else "",
+        f"{count_of(waiting, 'row')} in quarantine" if waiting else "",
+        f"{count_of(len(status.open_xa), 'prepared XA transaction')}" if status.open_xa else "",
+        "the next run finishes a recorded batch" if status.unfinished_batch is not None else "",
+    ]
+    return "; ".join(filter(None, parts))
 
 
 def _status(settings: Settings, source: str, *, with_cursor: bool) -> SourceStatus:
@@ -118,12 +168,12 @@ def _show(status: SourceStatus) -> None:
         )
     for xa in status.open_xa:
         out.print(f"  xa      {xa_line(xa)}", markup=False, soft_wrap=True)
-    if status.lag_s >= 0:
-        out.print(
-            f"  lag     {status.lag_s:,.0f} s since the last applied transaction was committed"
-        )
-    for load in status.loads:
-        out.print(f"  load    {load_line(load)}", markup=False, soft_wrap=True)
+    if status.source_time_us >= 0:
+        when = f"{datetime.fromtimestamp(status.source_time_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S}"
+        behind = f", {duration(status.lag_s)} ago" if status.lag_s >= 0 else ""
+        out.print(f"  until   the last applied transaction was committed at {when} UTC{behind}")
+    for load in status.snapshots:
+        out.print(f"  snapshot  {load_line(load)}", markup=False, soft_wrap=True)
     rows = table(
         "",
         "table",
@@ -170,14 +220,14 @@ def _show(status: SourceStatus) -> None:
                 f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True
             )
     for why, names in by_reason(
-        {name: one.needs_load for name, one in status.tables.items() if one.needs_load}
+        {name: one.needs_snapshot for name, one in status.tables.items() if one.needs_snapshot}
     ):
         out.print(
-            f"{'needs' if len(names) == 1 else 'need'} a load: {listed(names)}: {why}",
+            f"{'needs' if len(names) == 1 else 'need'} a snapshot: {listed(names)}: {why}",
             markup=False,
             soft_wrap=True,
         )
-    needing = [one.next_step for one in status.tables.values() if one.needs_load]
+    needing = [one.next_step for one in status.tables.values() if one.needs_snapshot]
     if needing:
         command = needing[0] if len(needing) == 1 else f"cdc-pipeline snapshot {status.source}"
         out.print(f"  {command}", markup=False, soft_wrap=True)

@@ -3,12 +3,12 @@ differs."""
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from cdc_pipeline.cli.confirm import confirm, operator
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.cli.source_access import open_source
@@ -93,7 +93,13 @@ def command(
     from cdc_pipeline.pipeline.verify.verify import VerifyOptions
 
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
-    _confirm(settings, repair=repair, yes=yes)
+    if repair:
+        confirm(
+            settings,
+            "Rows of the lake that differ will be replaced by those of the source. Continue?",
+            refusal="the repair needs confirmation",
+            yes=yes,
+        )
     options = VerifyOptions(
         tables=tables,
         repair=repair,
@@ -101,7 +107,7 @@ def command(
         seed=seed,
         rows_per_range=rows_per_range,
         keys_shown=show,
-        who=_operator(),
+        who=operator(),
     )
     report = _execute(settings, source, options)
     if settings.as_json:
@@ -121,23 +127,6 @@ def command(
 def exit_code(report: VerifyReport) -> int:
     """Return 0 if all tables are proved equal, else `DIFFERENT` or `UNPROVED`."""
     return {"equal": 0, "different": DIFFERENT}.get(report.status, UNPROVED)
-
-
-def _confirm(settings: Settings, *, repair: bool, yes: bool) -> None:
-    import sys
-
-    if not repair or yes:
-        return
-    if settings.as_json or not sys.stdin.isatty():
-        raise click.UsageError(
-            "the repair needs confirmation, and there is no terminal: give --yes to do it. "
-            "Nothing was changed."
-        )
-    click.confirm(
-        "Rows of the lake that differ will be replaced by those of the source. Continue?",
-        abort=True,
-        err=True,
-    )
 
 
 def _execute(settings: Settings, source: str, options: VerifyOptions) -> VerifyReport:
@@ -257,12 +246,3 @@ def _key_line(one: Difference, *, changed_by_hand: bool = False) -> str:
     )
     columns = f" ({', '.join(one.columns)})" if one.columns else ""
     return f"  {key}: {texts[one.kind]}{columns}" + (f", {one.rows:,} rows" if one.rows > 1 else "")
-
-
-def _operator() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in a container
-        import os
-
-        return f"user id {os.getuid()}"

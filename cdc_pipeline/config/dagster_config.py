@@ -9,8 +9,9 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -28,7 +29,16 @@ CheckName = Literal[
     "lag",
     "retention",
 ]
-_CONDITIONS: Final = "eager, or {on_cron: '0 * * * *'} with or without a timezone"
+# What Dagster accepts. It refuses anything else with a traceback.
+_OWNER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:.+")
+_TAG_NAME: Final = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
+_TAG_VALUE: Final = re.compile(r"[A-Za-z0-9_.-]{0,63}")
+# Whose tags these are, and how to set what they say.
+_RESERVED_TAGS: Final = {
+    "cdc/": "the pipeline's own tags: choose another prefix",
+    "dagster/kind/": "kinds: override CdcTranslator.kinds",
+}
+_WINDOW_MIN: Final = timedelta(minutes=1)
 
 
 class FreshnessConfig(Section):
@@ -51,33 +61,20 @@ class FreshnessConfig(Section):
                 "expected fail_window with or without warn_window, or deadline_cron with "
                 "lower_bound_delta"
             )
+        for name in ("fail_window", "warn_window", "lower_bound_delta"):
+            window = getattr(self, name)
+            if window is not None and window < _WINDOW_MIN:
+                raise ValueError(f"{name}: expected at least 1 minute")
         if self.fail_window and self.warn_window and self.warn_window >= self.fail_window:
-            raise ValueError("warn_window must be shorter than fail_window")
+            raise ValueError("warn_window: expected less than fail_window")
         return self
 
 
-class AutomationConfig(Section):
-    """A named automation condition; `cron` belongs to `on_cron`."""
+class OnCronConfig(Section):
+    """Materialize after each tick of a schedule."""
 
-    kind: Literal["eager", "on_cron"]
-    cron: str = ""
+    on_cron: str
     timezone: str = "UTC"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _written(cls, value: Any) -> Any:
-        if isinstance(value, AutomationConfig) or (isinstance(value, dict) and "kind" in value):
-            return value
-        if value == "eager":
-            return {"kind": "eager"}
-        known = {"on_cron", "timezone"}
-        if isinstance(value, dict) and "on_cron" in value and value.keys() <= known:
-            return {
-                "kind": "on_cron",
-                "cron": value["on_cron"],
-                "timezone": value.get("timezone", "UTC"),
-            }
-        raise ValueError(f"expected {_CONDITIONS}")
 
 
 class AssetSettings(Section):
@@ -87,7 +84,37 @@ class AssetSettings(Section):
     owners: tuple[str, ...] | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     freshness: FreshnessConfig | None = None
-    automation: AutomationConfig | None = None
+    automation: Literal["eager"] | OnCronConfig | None = None
+
+    @field_validator("owners")
+    @classmethod
+    def _owners(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for owner in value or ():
+            if not _OWNER.fullmatch(owner):
+                raise ValueError(
+                    f"{owner!r} is not an owner: expected an email address, or team: and a name, "
+                    "as in team:sales"
+                )
+        return value
+
+    @field_validator("tags")
+    @classmethod
+    def _tags(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            for prefix, whose in _RESERVED_TAGS.items():
+                if name.startswith(prefix):
+                    raise ValueError(f"{name}: tags that begin with {prefix} are {whose}")
+            if not _TAG_NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} is not a tag's name: expected at most 63 letters, digits, _, - "
+                    "and ., with or without such a prefix and /, as in team/region"
+                )
+            if not _TAG_VALUE.fullmatch(text):
+                raise ValueError(
+                    f"{name}: {text!r} is not a tag's value: expected at most 63 letters, digits, "
+                    "_, - and ."
+                )
+        return value
 
     def with_more(self, more: AssetSettings) -> AssetSettings:
         """Return these settings, replaced by those that `more` has."""

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import shlex
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -43,6 +44,7 @@ _EITHER: Final = {
     "bound": "expected end_of_log, {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, "
     "{transactions: ...}, {bytes: ...} or {seconds: ...}; a time needs a zone, as in "
     "2026-01-31T08:00:00+00:00",
+    "automation": "expected eager, or {on_cron: '0 * * * *'} with or without a timezone",
 }
 _NO_TEXT: Final = {int: "a number", float: "a number", bool: "true or false", type(None): "nothing"}
 
@@ -79,14 +81,20 @@ class ConfigMistakes(ConfigError):
     def __init__(self, file: Path, mistakes: list[Mistake]) -> None:
         listing = "\n".join(f"  {mistake}" for mistake in mistakes)
         count = f"{len(mistakes)} mistake" + ("s" if len(mistakes) != 1 else "")
-        check = (
-            "dg check defs" if file.name == COMPONENT_FILE else f"cdc-pipeline validate {file.stem}"
-        )
         super().__init__(
-            f"{count} in {file}:\n{listing}", next_step=f"correct the file and run `{check}`"
+            f"{count} in {file}:\n{listing}", next_step=f"correct the file and run `{_check(file)}`"
         )
         self.file = file
         self.mistakes = mistakes
+
+
+def _check(file: Path) -> str:
+    """Return the command that looks at a file again."""
+    if file.name == COMPONENT_FILE:
+        return "dg check defs"
+    if file.parent.resolve() == Path("jobs").resolve():
+        return f"cdc-pipeline validate {file.stem}"
+    return f"cdc-pipeline --jobs {shlex.quote(str(file.parent))} validate {file.stem}"
 
 
 def located(mistakes: Iterable[Mistake], text: YamlText) -> list[Mistake]:
@@ -246,7 +254,7 @@ def _names_of_form(root: type[BaseModel], location: tuple[str, ...]) -> set[str]
 def _mistake(problem: Problem, setting: _Setting, root: type[BaseModel], text: YamlText) -> Mistake:
     kind, path = problem["type"], setting.dotted
     if kind in ("extra_forbidden", "invalid_key"):
-        message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(setting, root)
+        message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(setting, root, text)
         return _at(path, message, text.keys.get(path))
     if kind.startswith("union_tag"):
         kinds = one_of([_kind_of(one) for one in _kinds(setting.annotation)])
@@ -310,17 +318,29 @@ def _shown(text: YamlText, path: str, value: object, *, is_secret: bool) -> str:
     return repr(written) if isinstance(value, str) else written
 
 
-def _meant(setting: _Setting, root: type[BaseModel]) -> str:
-    """Return the setting that an unknown name probably means, as the end of its message."""
+def _meant(setting: _Setting, root: type[BaseModel], text: YamlText) -> str:
+    """Return the setting that an unknown name probably means, as the end of its message.
+
+    A name of another section belongs to the empty ones of the file if there are such, otherwise to
+    those that lie least deep.
+    """
     name = setting.path[-1]
     here = {known for section in setting.section for known in names_of(section)}
     here -= {"name"} if setting.section == [root] else set()
     elsewhere = sorted({at for at, known in _all_names(root) if known == name})
     close = get_close_matches(name, sorted(here), n=1)
     if elsewhere and not close:
-        places = one_of([(at and f"under {at}") or "in the first column" for at in elsewhere[:3]])
+        empty = [at for at in elsewhere if at in text.values and _is_empty(text, at)]
+        depth = min(at.count(".") for at in elsewhere)
+        nearest = empty or [at for at in elsewhere if at.count(".") == depth]
+        places = one_of([(at and f"under {at}") or "in the first column" for at in nearest[:3]])
         return f" here; it belongs {places}: check the indentation"
     return f"; did you mean {close[0]!r}?" if close else f"; expected {one_of(sorted(here))}"
+
+
+def _is_empty(text: YamlText, path: str) -> bool:
+    """Return whether a section of the file has nothing in it."""
+    return not text.values[path].text and not any(key.startswith(f"{path}.") for key in text.keys)
 
 
 def _all_names(section: type[BaseModel], at: str = "") -> list[tuple[str, str]]:

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import ChainMap
-from collections.abc import Mapping
-from copy import deepcopy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -41,6 +39,7 @@ from cdc_pipeline.config.mistakes import (
 )
 from cdc_pipeline.config.mistakes import ConfigMistakes as ConfigMistakes
 from cdc_pipeline.config.mistakes import Mistake as Mistake
+from cdc_pipeline.config.references import References
 from cdc_pipeline.config.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
 from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
 from cdc_pipeline.config.sink_config import READER_PRESETS as READER_PRESETS
@@ -56,7 +55,6 @@ from cdc_pipeline.config.yaml_text import YamlText, read_yaml
 
 CONFIG_SUFFIXES: Final = (".yaml", ".yml")
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")  # it becomes a folder's name, with suffixes
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class TlsConfig(Section):
@@ -321,14 +319,22 @@ class PipelineConfig(Section):
     maintenance: MaintenanceConfig | None = None
     dagster: DagsterConfig = DagsterConfig()
 
-    # Of an outline: what it was read from, and whether a variable of its lake is unset.
+    # Of an outline: what it was read from, whether a variable of its lake is unset, and what is
+    # left out of it.
     _written: PipelineDocument | None = PrivateAttr(default=None)
     _lake_unknown: bool = PrivateAttr(default=False)
+    _left_out: tuple[Mistake, ...] = PrivateAttr(default=())
 
     @property
     def lake_unknown(self) -> bool:
         """Return whether the lake cannot be read because a variable in its settings is unset."""
         return self._lake_unknown
+
+    @property
+    def left_out(self) -> tuple[Mistake, ...]:
+        """Return the unset variables because of which Dagster has no schedule, or nothing of
+        another section."""
+        return self._left_out
 
     def resolved(self, environment: Mapping[str, str] | None = None) -> PipelineConfig:
         """Return this pipeline with every reference resolved, as a run needs it.
@@ -436,20 +442,20 @@ class PipelineDocument:
         Raises:
             ConfigMistakes: all mistakes, at once.
         """
-        references = _References(ChainMap(*_maps(environment, self.environment, os.environ)))
+        references = References(environment, self.environment)
         return self._checked(references.replaced(self.content), references)
 
     def outline(self) -> PipelineConfig:
         """Return the configuration as far as Dagster's definitions need it.
 
         Passwords and salts stay references, and so does what an unset variable stands for. A
-        setting that cannot be a reference, such as a number, has its default then; an unset
-        variable in a schedule leaves that schedule out.
+        setting that cannot be a reference, such as a number, has its default then. A section such
+        as `schedule`, which cannot be outlined with a part missing, is left out.
 
         Raises:
             ConfigMistakes: all mistakes, at once.
         """
-        references = _References(ChainMap(*_maps(self.environment, os.environ)), keep=True)
+        references = References(self.environment, keep=True)
         content = references.replaced(self.content)
         for section in _LEFT_OUT & {path[0] for path in references.unset}:
             content.pop(section, None)
@@ -460,9 +466,33 @@ class PipelineDocument:
             content["sink"].pop("storage", None)
         config = self._checked(content, references)
         config._written, config._lake_unknown = self, lake_unknown
+        config._left_out = tuple(
+            mistake
+            for mistake in references.unset_mistakes()
+            if mistake.path.partition(".")[0] in _SHOWN_IF_LEFT_OUT
+        )
         return config
 
-    def _checked(self, content: dict[str, Any], references: _References) -> PipelineConfig:
+    def schedules(self) -> dict[str, str]:
+        """Return the crons and time zones, with variables replaced, by their path; without those
+        whose variable is unset."""
+        references = References(self.environment, keep=True)
+        found = dict(_schedules_in(references.replaced(self.content)))
+        unset = {".".join(path) for path in references.unset}
+        return {path: value for path, value in found.items() if path not in unset}
+
+    def written(self, path: str) -> Any:
+        """Return a value as the document has it, with its references; None if there is none."""
+        node: Any = self.content
+        for part in path.split("."):
+            node = node[int(part)] if isinstance(node, list) else (node or {}).get(part)
+        return node
+
+    def with_mistakes(self, mistakes: list[Mistake]) -> ConfigMistakes:
+        """Return the error that lists mistakes, each with its place."""
+        return ConfigMistakes(self.file, located(mistakes, self.text))
+
+    def _checked(self, content: dict[str, Any], references: References) -> PipelineConfig:
         content["name"] = self.name
         mistakes = [*self.mistakes, *references.mistakes]
         config = self._validated(content, references, mistakes)
@@ -472,12 +502,13 @@ class PipelineDocument:
                 check_lake_path(str(config.sink.lake_path))
             except ValueError as error:
                 mistakes.append(Mistake(path="sink.lake_path", message=str(error)))
+            mistakes += _not_folders(config)
         if mistakes or config is None:
-            raise ConfigMistakes(self.file, located(mistakes, self.text))
+            raise self.with_mistakes(mistakes)
         return config
 
     def _validated(
-        self, content: dict[str, Any], references: _References, mistakes: list[Mistake]
+        self, content: dict[str, Any], references: References, mistakes: list[Mistake]
     ) -> PipelineConfig | None:
         """Return the configuration; None if it is wrong, with its mistakes added to the others."""
         while True:
@@ -486,30 +517,36 @@ class PipelineDocument:
             except ValidationError as error:
                 known = {mistake.path for mistake in mistakes}
                 found = wrong_settings(error, PipelineConfig, self.text, known=known)
-                if references.keep and _drop_unset(content, found, references.unset):
+                if references.keep and references.drop_unset(content, found):
                     continue
-                mistakes += [_without(references.used, mistake) for mistake in found]
-                mistakes += map(_unset, references.unset.items())
+                mistakes += map(references.without_values, found)
+                mistakes += references.unset_mistakes()
                 return None
 
 
-def located_in(file: Path, mistakes: list[Mistake]) -> list[Mistake]:
-    """Return mistakes that were found in a loaded configuration, with their places in its file."""
-    return located(mistakes, read_yaml(file.read_text(encoding="utf-8")))
+def _schedules_in(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the path and value of each cron and time zone in the sections of a document."""
+
+    def below(node: Any, path: str) -> Iterator[tuple[str, str]]:
+        items = enumerate(node) if isinstance(node, list) else node.items()
+        for name, value in items:
+            at = f"{path}.{name}"
+            if isinstance(value, str) and name in _SCHEDULES:
+                yield at, value
+            elif isinstance(value, dict | list) and name != "tags":
+                yield from below(value, at)
+
+    for section in ("schedule", "maintenance", "dagster"):
+        if isinstance(content.get(section), dict):
+            yield from below(content[section], section)
 
 
-def written_schedules(file: Path) -> dict[str, str]:
-    """Return the crons and time zones of a file as they are written, by their path; also of a file
-    with mistakes. Those that come from the environment are left out."""
-    document = read_yaml(file.read_text(encoding="utf-8")).document
-    found = {}
-    for section in ("schedule", "maintenance"):
-        settings = document.get(section) if isinstance(document, dict) else None
-        for name in ("cron", "timezone"):
-            value = settings.get(name) if isinstance(settings, dict) else None
-            if isinstance(value, str) and not _VARIABLE.search(value):
-                found[f"{section}.{name}"] = value
-    return found
+# Settings that are crons or time zones.
+_SCHEDULES: Final = {"cron", "timezone", "on_cron", "deadline_cron"}
+# Sections that cannot be outlined with a part missing, and can be left out.
+_LEFT_OUT: Final = {"start", "bound", "schedule", "maintenance", "dagster"}
+# Those of them that Dagster acts by: nothing would happen, and no run would say why.
+_SHOWN_IF_LEFT_OUT: Final = {"schedule", "maintenance", "dagster"}
 
 
 def _of_the_file(file: Path) -> list[Mistake]:
@@ -549,110 +586,16 @@ def list_config_files(jobs_directory: Path) -> list[Path]:
     return sorted(found.values())
 
 
-# Secrets that only runs need: an outline never has them.
-_SECRETS_OF_RUNS: Final = {"password", "salt"}
-# Sections that cannot be outlined with a part missing, and can be left out.
-_LEFT_OUT: Final = {"start", "bound", "schedule", "maintenance", "dagster"}
-
-
-def _maps(*found: Mapping[str, str] | None) -> list[Any]:
-    return [one for one in found if one]
-
-
-class _References:
-    """Replaces the references in a document.
-
-    Attributes:
-        keep: leave secrets of runs and unset variables as they are.
-        mistakes: unset variables, unless they are kept.
-        used: each value that was put in, with its variable's name.
-        unset: the paths of kept texts, with the names of their unset variables.
-    """
-
-    def __init__(self, environment: Mapping[str, str], *, keep: bool = False) -> None:
-        self.keep = keep
-        self.mistakes: list[Mistake] = []
-        self.used: dict[str, str] = {}
-        self.unset: dict[tuple[str, ...], str] = {}
-        self._environment = environment
-
-    def replaced(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of `content` with its references replaced."""
-        made: dict[str, Any] = self._of(content, ())
-        return made
-
-    def _of(self, node: Any, path: tuple[str, ...]) -> Any:
-        if isinstance(node, dict):
-            return {key: self._of(value, (*path, str(key))) for key, value in node.items()}
-        if isinstance(node, list):
-            return [self._of(value, (*path, str(index))) for index, value in enumerate(node)]
-        if not isinstance(node, str) or _VARIABLE.search(node) is None:
-            return deepcopy(node)
-        if path and path[0] == "targets" and path[-1] in _RECORDED:
-            message = (
-                "an expression is recorded with every batch, so it must not use "
-                "environment variables"
-            )
-            self.mistakes.append(Mistake(path=".".join(path), message=message))
-            return "true"
-        if self.keep and path[-1] in _SECRETS_OF_RUNS:
-            return node
-        return _VARIABLE.sub(lambda match: self._value(match[1], path), node)
-
-    def _value(self, name: str, path: tuple[str, ...]) -> str:
-        value = self._environment.get(name)
-        if value is None and self.keep:
-            self.unset[path] = name
-            # A lake's path cannot have braces.
-            return f"${name}" if path == ("sink", "lake_path") else f"${{{name}}}"
-        if value is None:
-            self.mistakes.append(_unset((path, name)))
-            return "unset"
-        self.used[value] = name
-        return value
-
-
-def _unset(of_path: tuple[tuple[str, ...], str]) -> Mistake:
-    path, name = of_path
-    return Mistake(
-        path=".".join(path), message=f"the environment variable {name} is not set: export it first"
-    )
-
-
-def _drop_unset(
-    content: dict[str, Any], found: list[Mistake], unset: Mapping[tuple[str, ...], str]
-) -> bool:
-    """Remove settings that are wrong because their variable is unset; return whether there were
-    any."""
-    wrong = {mistake.path for mistake in found}
-    dropped = False
-    for path in unset:
-        around = {".".join(path[:length]) for length in range(1, len(path) + 1)}
-        if wrong & around:
-            dropped = _removed(content, path) or dropped
-    return dropped
-
-
-def _removed(content: Any, path: tuple[str, ...]) -> bool:
-    for part in path[:-1]:
-        content = content[int(part)] if isinstance(content, list) else content.get(part)
-        if content is None:
-            return False
-    return isinstance(content, dict) and content.pop(path[-1], None) is not None
-
-
-def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
-    """Return a mistake whose text contains no variable's value, since any may be a secret (K26)."""
-    message = mistake.message
-    for value, name in used.items():
-        if value:
-            message = message.replace(repr(value)[1:-1], f"${{{name}}}").replace(
-                value, f"${{{name}}}"
-            )
-    return mistake.model_copy(update={"message": message})
-
-
-_RECORDED = {"filter", "expression"}
+def _not_folders(config: PipelineConfig) -> list[Mistake]:
+    """Return the settings that name a file of this machine where a folder is expected."""
+    folders = {"sink.lake_path": config.sink.lake_path, "store.directory": config.store.directory}
+    if isinstance(config.source, ArchiveSourceConfig):
+        folders["source.directory"] = config.source.directory
+    return [
+        Mistake(path=path, message=f"{folder} is a file; expected a folder")
+        for path, folder in folders.items()
+        if isinstance(folder, Path) and os.path.isfile(folder)
+    ]
 
 
 def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:

@@ -83,6 +83,11 @@ _OF_START: Final = re.compile(
 # As the entry points of Python packages are written.
 _FUNCTION: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
+_MASTER: Final = re.compile(
+    r"local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[.+\]|yarn|k8s://.+"
+    r"|spark://([^\s:,/]+|\[[\da-fA-F:]+\]):\d+(,([^\s:,/]+|\[[\da-fA-F:]+\]):\d+)*"
+)
+
 
 def is_secret(name: str, value: str) -> bool:
     """Return whether a setting may be a secret, by its name or by a password in its value."""
@@ -98,6 +103,15 @@ def _may_be_named(name: str) -> str:
     return name
 
 
+def _master(value: str) -> str:
+    if not _MASTER.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is not a Spark master such as local[*], local[4], spark://HOST:7077, yarn "
+            "or k8s://https://HOST:443"
+        )
+    return value
+
+
 class SparkConfig(Section):
     """The Spark session that merges. Settings are passed unchanged and override the project's own,
     except for those of `SQL_SETTINGS`.
@@ -106,7 +120,7 @@ class SparkConfig(Section):
     has settings of its own.
     """
 
-    master: str = "local[*]"
+    master: Annotated[str, AfterValidator(_master)] = "local[*]"
     driver_memory: Annotated[
         str,
         BeforeValidator(spark_size, json_schema_input_type=str),

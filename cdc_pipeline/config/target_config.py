@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -39,6 +39,16 @@ class Section(BaseModel):
     """A section of the YAML: nothing unknown in it, and no value shown in an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def one_setting(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a section with one setting, which it needs."""
+    return {
+        "type": "object",
+        "properties": {name: value},
+        "required": [name],
+        "additionalProperties": False,
+    }
 
 
 class RowPolicies(Section):
@@ -72,10 +82,27 @@ class Mask(Section):
     In the YAML: ``drop``, ``{hash: {salt: ${SALT}}}``, ``{truncate: 3}`` or ``{fixed: "x"}``.
     """
 
+    # As JSON Schema has them.
+    forms: ClassVar = (
+        {"const": "drop"},
+        one_setting("hash", one_setting("salt", {"type": "string"})),
+        one_setting("truncate", {"type": "integer", "minimum": 0}),
+        one_setting("fixed", {"type": ["string", "number", "boolean", "null"]}),
+    )
+
     kind: Literal["drop", "hash", "truncate", "fixed"]
     salt: SecretStr = SecretStr("")
     length: int = 0  # characters of a text, bytes of binary values
     value: str | None = None
+
+    def as_written(self) -> Any:
+        """Return the form of the YAML."""
+        return {
+            "drop": "drop",
+            "hash": {"hash": {"salt": self.salt}},
+            "truncate": {"truncate": self.length},
+            "fixed": {"fixed": self.value},
+        }[self.kind]
 
     @model_validator(mode="before")
     @classmethod

@@ -51,6 +51,15 @@ class YamlText:
     values: dict[str, Place] = field(default_factory=dict)
     problems: list[YamlProblem] = field(default_factory=list)
 
+    def below(self, path: str) -> YamlText:
+        """Return the places of the section at `path`, by their paths in it."""
+        begin = f"{path}."
+        keys, values = (
+            {at.removeprefix(begin): place for at, place in places.items() if at.startswith(begin)}
+            for places in (self.keys, self.values)
+        )
+        return YamlText(keys=keys, values=values)
+
     def place_of(self, path: str) -> Place | None:
         """Return where the value at `path` stands; for a part that is missing, the name of the
         innermost section around it."""

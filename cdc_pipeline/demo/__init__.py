@@ -18,3 +18,5 @@ from typing import Final
 
 SHOP_DIRECTORY: Final = Path(__file__).parent / "shop"
 """Folder of the recorded shop."""
+SOURCE: Final = "shop"
+"""Name of the demo's pipeline."""

@@ -1,30 +1,35 @@
 """The demo: the main job on the recorded shop, twice, and the proof that the lake is right.
 
 Rules:
-- It is the product's own job in a Dagster run: it does nothing that a user's pipeline would not do.
+- It is the product's own job in a Dagster run, or a capture with the cursor in the lake: it does
+  nothing that a user's pipeline would not do.
 - A second demo resumes, finds nothing to do and starts no JVM: tables are compared once per cut.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig, load_config
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo.verify import Comparison, compare, read_expected
-from cdc_pipeline.errors import CdcError, ConfigError, SinkError
-from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
+from cdc_pipeline.errors import SinkError
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import SourceStatus, status
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.position.cursor import CursorStore
 
-SOURCE = "shop"
+_log = logging.getLogger(__name__)
+
+Capture = Callable[[Bound | None, RunObserver], CaptureReport]
+"""Captures the demo's source once, up to a bound, and tells an observer its progress."""
 
 
 class TableCheck(BaseModel):
@@ -42,7 +47,7 @@ class DemoReport(BaseModel):
     """What the demo did.
 
     Attributes:
-        runs: the Dagster runs, in order: two the first time, then one that finds nothing.
+        runs: in order: two the first time, then one that finds nothing.
         checks: every table against the expected rows; () if this cut was compared before.
         verified: whether the tables of the present cut are known to be equal.
     """
@@ -57,33 +62,32 @@ class DemoReport(BaseModel):
 
 
 def run(
-    jobs_directory: Path, *, observer_of: Callable[[str], RunObserver] | None = None
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    capture: Capture,
+    next_step: str,
+    observer_of: Callable[[str], RunObserver],
 ) -> DemoReport:
-    """Run the demo on the project whose jobs are in `jobs_directory`; DAGSTER_HOME names the
-    instance.
+    """Run the demo's pipeline, as a project does, and compare its tables.
 
     Args:
-        jobs_directory: holds shop.yaml.
+        config: the pipeline of the recorded shop.
+        cursors: where its cursor is kept.
+        capture: captures it once, up to a bound.
+        next_step: what a user can look at afterwards.
         observer_of: makes an observer for each run, given the run's title.
 
     Raises:
         CdcError: a run failed, or a table differs from the server's SELECT.
     """
-    config = _config(jobs_directory)
     recording = json.loads((SHOP_DIRECTORY / "recording.json").read_text(encoding="utf-8"))
-    reports = []
-    with open_instance() as instance:
-        loaded = load_source(jobs_directory, SOURCE)
-        cursors = loaded.cursors(instance)
-        for title, bound in _runs(status(config, cursors=cursors), recording):
-            observer = observer_of(title) if observer_of is not None else None
-            done = execute_capture(loaded, instance=instance, bound=bound, observer=observer)
-            if done.error is not None:
-                raise done.error
-            if done.report is None:
-                raise CdcError("the run gave no report", next_step="open the run in `make dev`")
-            reports.append(done.report)
-        now = status(config, cursors=cursors)
+    reports = [
+        capture(bound, observer_of(title))
+        for title, bound in _runs(status(config, cursors=cursors), recording)
+    ]
+    now = status(config, cursors=cursors)
+    _log.info("comparing the tables with the server's SELECT")
     checks = _checks(config, now)
     differing = [
         f"{check.table}: {'; '.join(check.differences)}" for check in checks if check.differences
@@ -98,20 +102,8 @@ def run(
         checks=tuple(checks),
         verified=_marker(config).exists(),
         status=now,
-        next_step="`make dev` opens Dagster's UI on this lake; `cdc-pipeline status "
-        "shop` shows its state",
+        next_step=next_step,
     )
-
-
-def _config(jobs_directory: Path) -> PipelineConfig:
-    file = jobs_directory / f"{SOURCE}.yaml"
-    if not file.is_file():
-        raise ConfigError(
-            f"the demo's pipeline {file} does not exist",
-            next_step="run the demo in the project's folder, or name its jobs "
-            "directory with --jobs",
-        )
-    return load_config(file)
 
 
 def _runs(now: SourceStatus, recording: dict[str, Any]) -> list[tuple[str, Bound | None]]:

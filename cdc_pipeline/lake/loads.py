@@ -155,7 +155,7 @@ class LoadFolder:
             with writer_lock(self._lock):
                 yield
         except LockError as error:
-            error.what = f"the load {self.load_id} is under way in another process"
+            error.what = f"the snapshot {self.load_id} is under way in another process"
             raise
 
     @property
@@ -189,7 +189,7 @@ class LoadFolder:
     def create(self, state: LoadState) -> None:
         """Begin the load."""
         if not put_if_absent(self._state, state.model_dump_json(indent=1)):
-            raise LakeStateError(f"there is already a load with this id: {self._state}")
+            raise LakeStateError(f"there is already a snapshot with this id: {self._state}")
 
     def write_progress(self, number: int, progress: Progress) -> None:
         """Write the progress with batch `number`, before that is recorded."""
@@ -259,7 +259,7 @@ def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
             f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3]
         )
         raise LakeStateError(
-            f"a load's file cannot be read: {path}",
+            f"a snapshot's file cannot be read: {path}",
             expected="a format that this version of the program knows",
             got=problems,
             next_step=next_step,

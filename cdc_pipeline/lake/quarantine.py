@@ -32,6 +32,7 @@ from pydantic import TypeAdapter, ValidationError
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
+from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths
 from cdc_pipeline.lake.prepared_rows import decode_stream
 from cdc_pipeline.lake.records import (
@@ -179,7 +180,7 @@ def _publish_rows(
         if file.path in without:
             continue
         staged = verify(file, lake=paths.lake, table=file.table)
-        table = pq.read_table(storage_of(staged).arrow_source(staged))
+        table = read_parquet(staged)
         names, seqs = table.column("table").to_pylist(), table.column("_seq").to_pylist()
         new = [(name, str(seq)) not in known for name, seq in zip(names, seqs, strict=True)]
         added.update(name for name, is_new in zip(names, new, strict=True) if is_new)
@@ -254,9 +255,7 @@ def read_entries(
 
 def _read(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
     try:
-        rows: list[dict[str, Any]] = pq.read_table(
-            storage_of(path).arrow_source(path), columns=columns
-        ).to_pylist()
+        rows: list[dict[str, Any]] = read_parquet(path, columns=columns).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from None
     return rows

@@ -90,7 +90,9 @@ def is_retryable(suspended: Suspension) -> bool:
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """Describe what a person can do, on one line."""
-    reload = f"to reload it: `cdc-pipeline snapshot {source} --table {quote(table)}`"
+    reload = (
+        f"to take a new snapshot of it: `cdc-pipeline snapshot {source} --table {quote(table)}`"
+    )
     reload += (
         f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
     )

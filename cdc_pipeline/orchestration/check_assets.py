@@ -113,7 +113,7 @@ def _table_checks(
                 "run of their own"
             )
             return
-        with _as_step_failure(pipeline):
+        with _as_step_failure(config):
             for name, table, passed, text, values in _table_results(
                 context, config, wanted, translator=translator
             ):
@@ -231,7 +231,7 @@ def _cursor_checks(
             "lag": lambda: check_lag(config, sink, cursor()),
             "retention": lambda: check_retention(config, cursor()),
         }
-        with _as_step_failure(pipeline):
+        with _as_step_failure(config):
             for name in sorted(check.name for check in context.selected_asset_check_keys):
                 if name == "intervals_join":
                     joined = check_intervals_join(context.instance, key)

@@ -8,11 +8,15 @@ Rules:
 """
 
 # No postponed annotations in this module: Dagster reads the attributes' own.
-from collections.abc import Iterator, Mapping
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
@@ -23,16 +27,21 @@ from cdc_pipeline.config.pipeline_config import (
     PipelineConfig,
     PipelineDocument,
     list_config_files,
-    read_document,
 )
+from cdc_pipeline.config.yaml_text import YamlText, read_yaml
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.orchestration.definitions import build_source, is_wanted
-from cdc_pipeline.orchestration.names import identifier
+from cdc_pipeline.orchestration.definitions import (
+    build_source,
+    is_wanted,
+    outline_checked,
+    outline_of,
+)
 from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import CdcTranslator
 
-_SCAFFOLD = """\
+_Outline = Callable[[], PipelineConfig]
+_SCAFFOLD: Final = """\
 # One pipeline: a database, its tables, and the lake that they are kept in.
 # `cdc-pipeline --jobs {folder} doctor {source}` says what would keep it from working.
 source:
@@ -41,10 +50,19 @@ source:
   user: {user}
   password: "${{{variable}}}"   # resolved when a run begins
 tables:
-  include: ["{tables}"]
+  include: [{tables}]
 start: latest
 sink:
   lake_path: {lake_path}
+"""
+_SCAFFOLD_PYTHON: Final = """\
+import dagster as dg
+from cdc_pipeline import CdcComponent
+
+
+@dg.component_instance
+def load(context: dg.ComponentLoadContext) -> CdcComponent:
+    return CdcComponent(path="{file}")
 """
 
 
@@ -70,12 +88,14 @@ class CdcScaffoldParams(BaseModel):
     user: str = Field(default="cdc", description="Account of the pipeline.")
     tables: str = Field(default="*.*", description="Pattern of the tables, such as shop.*.")
     lake_path: str = Field(
-        default="lake", description="Folder or address of the lake; relative to the component."
+        default="",
+        description="Folder or address of the lake; a folder is relative to the component. By "
+        "default the folder lake of the project.",
     )
 
 
 class CdcScaffolder(dg.Scaffolder[CdcScaffoldParams]):
-    """Makes ``defs.yaml`` and a pipeline beside it that loads as it is."""
+    """Makes a pipeline and the component that loads it."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[CdcScaffoldParams]:
@@ -84,22 +104,28 @@ class CdcScaffolder(dg.Scaffolder[CdcScaffoldParams]):
 
     def scaffold(self, request: dg.ScaffoldRequest[CdcScaffoldParams]) -> None:
         """Write the component's files."""
-        source = identifier(request.target_path.name)
+        folder, root = request.target_path, request.project_root or request.target_path
+        source = _source_name(folder)
+        file = folder / f"{source}.yaml"
         params = request.params or CdcScaffoldParams()
-        request.target_path.mkdir(parents=True, exist_ok=True)
-        root = request.project_root
-        within = root is not None and request.target_path.is_relative_to(root)
-        folder = request.target_path.relative_to(root) if root and within else request.target_path
-        (request.target_path / f"{source}.yaml").write_text(
+        lake = params.lake_path or Path(os.path.relpath(root / "lake", folder)).as_posix()
+        quoted = {"host": params.host, "user": params.user, "tables": params.tables}
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(
             _SCAFFOLD.format(
-                **params.model_dump(),
-                folder=folder,
+                **{name: json.dumps(text) for name, text in quoted.items()},
+                lake_path=json.dumps(lake),
+                folder=Path(os.path.relpath(folder, root)).as_posix(),
                 source=source,
                 variable=f"{source.upper()}_PASSWORD",
             ),
             encoding="utf-8",
         )
-        dg.scaffold_component(request, {"path": f"{source}.yaml"})
+        if request.scaffold_format == "python":
+            text = _SCAFFOLD_PYTHON.format(file=file.name)
+            (folder / "component.py").write_text(text, encoding="utf-8")
+        else:
+            dg.scaffold_component(request, {"path": file.name})
 
 
 @dg.scaffold_with(CdcScaffolder)
@@ -119,7 +145,7 @@ class CdcComponent(dg.Component, dg.Resolvable):
             description="One pipeline, as in a YAML file; `name` is the source's, by default the "
             "component's folder."
         ),
-    ] = None
+    ] = field(default=None, repr=False)  # it may hold what is secret
     environment: Annotated[
         dict[str, str],
         dg.Resolver.default(
@@ -150,50 +176,77 @@ class CdcComponent(dg.Component, dg.Resolvable):
         """Build assets, checks, jobs and schedules of every pipeline."""
         translator = self.translator
         if self.translation is not None:
-            translator = _Translated(translator, self.translation)
+            translator = _translated(translator, self.translation)
         cdc = self.resource
         return dg.Definitions.merge(
             *(
-                build_source(read, name=name, file=file, translator=translator, cdc=cdc)
-                for name, file, read in self._pipelines(context.path, cdc)
+                build_source(outline, name=name, file=file, translator=translator, cdc=cdc)
+                for name, file, outline in self._pipelines(context.path, cdc)
                 if is_wanted(name, translator)
             )
         )
 
-    def _pipelines(self, folder: Path, cdc: CdcResource) -> Iterator[tuple[str, Path, Any]]:
-        """Yield name, file and reader of each pipeline."""
+    def _pipelines(self, at: Path, cdc: CdcResource) -> Iterator[tuple[str, Path, _Outline]]:
+        """Yield name and file of each pipeline, and what returns its outline."""
+        folder = at if at.is_dir() else at.parent  # a component in Python has its file's path
+        file = folder / COMPONENT_FILE
+        name = _source_name(folder)
         if (self.path is None) == (self.pipeline is None):
-            raise ConfigError(
-                f"{folder / COMPONENT_FILE} does not say where its pipelines are",
-                expected="one of `path`, a YAML file or a folder of them, and `pipeline`",
-                got="both" if self.path is not None else "neither",
-            )
-        if self.pipeline is not None:
+            got = "both" if self.path is not None else "neither"
+            yield name, file, partial(_refuse, file, got)
+        elif self.pipeline is not None:
             content = dict(self.pipeline)
-            name = str(content.pop("name", identifier(folder.name)))
-            file = folder / COMPONENT_FILE
-            yield name, file, partial(PipelineDocument, name, file, content, cdc.variables())
-            return
-        at = folder / str(self.path)
-        for file in list_config_files(at) if at.is_dir() else [at]:
-            yield file.stem, file, partial(read_document, file, environment=cdc.variables())
+            name = str(content.pop("name", name))
+            yield name, file, partial(_outline, name, file, content, cdc)
+        else:
+            written = folder / str(self.path)
+            for one in list_config_files(written) if written.is_dir() else [written]:
+                yield one.stem, one, partial(outline_of, one, cdc)
 
 
-class _Translated(CdcTranslator):
-    """A translator whose specs of Delta tables pass through the component's `translation`."""
+def _outline(name: str, file: Path, content: dict[str, Any], cdc: CdcResource) -> PipelineConfig:
+    """Return the outline of a pipeline that is written in a component's file."""
+    return outline_checked(PipelineDocument(name, file, content, cdc.variables(), _text_in(file)))
 
-    def __init__(self, base: CdcTranslator, translation: TranslationFn[CdcTable]) -> None:
-        self._base = base
-        self._translation = translation
 
-    def table_key(self, source: str, table: str) -> dg.AssetKey:
-        """Return the key that `translation` gives a Delta table."""
-        spec = dg.AssetSpec(self._base.table_key(source, table))
-        return self._translation(spec, CdcTable(source, table)).key
+def _refuse(file: Path, got: str) -> PipelineConfig:
+    raise ConfigError(
+        f"{file} does not say where its pipelines are",
+        expected="one of `path`, a YAML file or a folder of them, and `pipeline`",
+        got=got,
+        next_step=f"write one of them under `attributes` in {file}",
+    )
 
-    def table_spec(
-        self, config: PipelineConfig, table: str, cut: Cut | None, *, sources: Any = ()
-    ) -> dg.AssetSpec:
-        """Return the spec of a Delta table after `translation`."""
-        spec = self._base.table_spec(config, table, cut, sources=sources)
-        return self._translation(spec, CdcTable(config.name, table))
+
+def _source_name(folder: Path) -> str:
+    """Return the name of a source whose component is in `folder`."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", folder.name)
+    return name if name[:1].isalpha() else f"source_{name}"
+
+
+def _text_in(file: Path) -> YamlText:
+    """Return the places of the pipeline that is written in a component's file."""
+    try:
+        found = read_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return YamlText()
+    return found.below("attributes.pipeline")
+
+
+def _translated(base: CdcTranslator, translation: TranslationFn[CdcTable]) -> CdcTranslator:
+    """Return a translator like `base`, whose specs of Delta tables pass through `translation`."""
+
+    class Translated(type(base)):  # type: ignore[misc]
+        def table_key(self, source: str, table: str) -> dg.AssetKey:
+            spec = dg.AssetSpec(base.table_key(source, table))
+            return translation(spec, CdcTable(source, table)).key
+
+        def table_spec(
+            self, config: PipelineConfig, table: str, cut: Cut | None, **given: Any
+        ) -> dg.AssetSpec:
+            spec = base.table_spec(config, table, cut, **given)
+            return translation(spec, CdcTable(config.name, table))
+
+    made: Any = copy(base)
+    made.__class__ = Translated
+    return made  # type: ignore[no-any-return]

@@ -26,7 +26,7 @@ from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
 # Makes the change; called with the store to write through and the run's id.
 Work = Callable[[DagsterCursorStore, str], object]
-ChangeKind = Literal["set", "rebuild", "replay", "discard", "load", "repair"]
+ChangeKind = Literal["set", "rebuild", "replay", "discard", "load", "repair", "reset"]
 _COMMANDS: Final[dict[ChangeKind, str]] = {
     "set": "cdc-pipeline cursor set",
     "rebuild": "cdc-pipeline cursor rebuild",
@@ -34,6 +34,7 @@ _COMMANDS: Final[dict[ChangeKind, str]] = {
     "discard": "cdc-pipeline quarantine discard",
     "load": "cdc-pipeline snapshot",
     "repair": "cdc-pipeline verify --repair",
+    "reset": "cdc-pipeline reset",
 }
 
 

@@ -13,7 +13,13 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, read_document
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.broken import build_broken
 from cdc_pipeline.orchestration.capture_asset import Body, build_assets
-from cdc_pipeline.orchestration.definitions import is_wanted, loads_one_source, outline_checked
+from cdc_pipeline.orchestration.definitions import (
+    build_source,
+    is_wanted,
+    loads_one_source,
+    outline_checked,
+)
+from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import CdcTranslator
 
 _log = logging.getLogger(__name__)
@@ -37,24 +43,25 @@ def cdc_assets(
         op_tags: tags of the step.
     """
     found = translator or CdcTranslator()
+    source = config.name if isinstance(config, PipelineConfig) else Path(config).stem
+
+    def outline() -> PipelineConfig:
+        if isinstance(config, PipelineConfig):
+            return config
+        return outline_checked(read_document(Path(config)))
 
     def decorate(body: Body) -> dg.AssetsDefinition:
-        if isinstance(config, PipelineConfig):
-            assets, _ = build_assets(
-                config, body=body, translator=found, name=name, op_tags=op_tags
-            )
-            return assets
-        file = Path(config)
+        file = Path(source if isinstance(config, PipelineConfig) else config)
+        if loads_one_source() and is_wanted(source, found):
+            # The command line captures without the project's resources.
+            build_source(outline, name=source, file=file, translator=found, cdc=CdcResource())
         try:
-            pipeline = outline_checked(read_document(file))
             assets, _ = build_assets(
-                pipeline, body=body, translator=found, name=name, op_tags=op_tags
+                outline(), body=body, translator=found, name=name, op_tags=op_tags
             )
         except CdcError as error:
-            if is_wanted(file.stem, found) and loads_one_source():
-                raise
             _log.error("the assets of %s cannot be loaded: %s", file, error)
-            broken = build_broken(file, error, name=file.stem, translator=found)
+            broken = build_broken(file, error, name=source, translator=found)
             (stand_in,) = broken.assets or ()
             assert isinstance(stand_in, dg.AssetsDefinition)
             return stand_in

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,14 +25,10 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
-    Mistake,
     PipelineConfig,
     PipelineDocument,
     list_config_files,
-    load_config,
-    located_in,
     read_document,
-    written_schedules,
 )
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.orchestration.broken import build_broken
@@ -49,6 +45,7 @@ from cdc_pipeline.orchestration.load_asset import Load, build_load, load_descrip
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.plan_job import build_plan_job
 from cdc_pipeline.orchestration.recorder import RowCounter
+from cdc_pipeline.orchestration.refused_settings import refused_settings
 from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
@@ -119,7 +116,7 @@ def build_definitions(
     for file in _config_files(Path(jobs_directory)):
         found.append(
             build_source(
-                partial(read_document, file, environment=cdc.variables()),
+                partial(outline_of, file, cdc),
                 name=file.stem,
                 file=file,
                 translator=translator,
@@ -135,7 +132,7 @@ def build_definitions(
 
 
 def build_source(
-    read: Callable[[], PipelineDocument],
+    outline: Callable[[], PipelineConfig],
     *,
     name: str,
     file: Path,
@@ -147,7 +144,7 @@ def build_source(
     """Build the definitions of one pipeline; a stand-in that shows the error if that fails.
 
     Args:
-        read: returns what is written of the pipeline.
+        outline: returns the pipeline as far as definitions need it.
         name: the source's.
         file: where it is written.
         cdc: captures it.
@@ -158,7 +155,7 @@ def build_source(
     """
     loading = _only_source.get()
     try:
-        config = outline_checked(read())
+        config = outline()
         assets, upstream = build_assets(
             config,
             body=cdc.run,
@@ -283,44 +280,40 @@ def _config_files(jobs_directory: Path) -> list[Path]:
 
 
 def load_checked(file: Path) -> PipelineConfig:
-    """Load one pipeline as a run does, and check its schedule the way Dagster will.
+    """Load one pipeline as a run does, and check what only Dagster can check.
 
     Raises:
         ConfigMistakes: everything that is wrong with the file.
     """
-    return _checked(lambda: load_config(file), file)
+    document = read_document(file)
+    return _checked(document, document.resolve)
+
+
+def outline_of(file: Path, cdc: CdcResource) -> PipelineConfig:
+    """Return the pipeline in a file as far as definitions need it, as `outline_checked` does."""
+    return outline_checked(read_document(file, environment=cdc.variables()))
 
 
 def outline_checked(document: PipelineDocument) -> PipelineConfig:
-    """Return a pipeline as far as definitions need it, with its schedule checked.
+    """Return a pipeline as far as definitions need it, with what only Dagster can check.
 
     Raises:
         ConfigMistakes: everything that is wrong with it, except for unset variables.
     """
-    return _checked(document.outline, document.file)
+    return _checked(document, document.outline)
 
 
-def _checked(load: Callable[[], PipelineConfig], file: Path) -> PipelineConfig:
+def _checked(document: PipelineDocument, load: Callable[[], PipelineConfig]) -> PipelineConfig:
     config, mistakes = None, []
     try:
         config = load()
-        schedules = {
-            f"{section}.{name}": value
-            for section, settings in (
-                ("schedule", config.schedule),
-                ("maintenance", config.maintenance),
-                ("dagster.checks", config.dagster.checks),
-            )
-            for name in ("cron", "timezone")
-            if (value := getattr(settings, name, None)) is not None
-        }
     except ConfigMistakes as error:
-        if not file.is_file():
-            raise
-        mistakes, schedules = error.mistakes, written_schedules(file)
-    mistakes = [*mistakes, *_schedule_mistakes(schedules)]
+        mistakes = error.mistakes
+    mistakes = [*mistakes, *refused_settings(document, config)]
     if mistakes or config is None:
-        raise ConfigMistakes(file, located_in(file, mistakes))
+        raise document.with_mistakes(mistakes)
+    for mistake in config.left_out:
+        _log.error("%s: a section is left out of Dagster: %s", document.file, mistake)
     return config
 
 
@@ -362,24 +355,3 @@ def _schedule(
         tags=tags,
         execution_fn=request,
     )
-
-
-def _schedule_mistakes(schedules: Mapping[str, str]) -> list[Mistake]:
-    """Return what Dagster rejects among crons and time zones, by building one schedule for each."""
-    mistakes = []
-    for path, value in schedules.items():
-        is_cron = path.endswith("cron")
-        try:
-            dg.ScheduleDefinition(
-                job_name="check",
-                cron_schedule=value if is_cron else "@daily",
-                execution_timezone=None if is_cron else value,
-            )
-        except Exception:
-            message = f"{value!r} is not a " + (
-                "cron expression such as 0 * * * * (minute hour day month weekday)"
-                if is_cron
-                else "time zone such as UTC or Europe/Berlin"
-            )
-            mistakes.append(Mistake(path=path, message=message))
-    return mistakes

@@ -57,8 +57,8 @@ class LoadRunConfig(dg.Config):
     restart: bool = Field(
         default=False,
         description=(
-            "true: start again and discard what an earlier load of these tables has read. "
-            "false: continue an unfinished load."
+            "true: start again and discard what an earlier snapshot of these tables has read. "
+            "false: continue an unfinished snapshot."
         ),
     )
 

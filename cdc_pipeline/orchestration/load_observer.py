@@ -51,7 +51,8 @@ class LoadRecorder(RunObserver):
         self._began_s, self._rows_before = time.monotonic(), -1
         what = "continues" if resumed else "begins"
         self._context.log.info(
-            f"load {state.load_id} {what}: {', '.join(state.sources)} from {state.cursor.position}"
+            f"snapshot {state.load_id} {what}: {', '.join(state.sources)} from "
+            f"{state.cursor.position}"
         )
 
     def load_stepped(self, text: str) -> None:

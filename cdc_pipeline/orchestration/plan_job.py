@@ -91,8 +91,8 @@ def _lines(plan: CapturePlan) -> Iterator[str]:
         yield "\n| table | mode | key | |\n|---|---|---|---|"
     for target in plan.targets[:_TABLES_NAMED_MAX]:
         state = "suspended" if target.target in plan.suspended else ""
-        if target.target in plan.needs_load:
-            state = f"needs a load: {plan.needs_load[target.target]}"
+        if target.target in plan.needs_snapshot:
+            state = f"needs a snapshot: {plan.needs_snapshot[target.target]}"
         cells = (target.target, target.kind_text, target.key_text, state)
         yield f"| {' | '.join(map(_cell, cells))} |"
     if len(plan.targets) > _TABLES_NAMED_MAX:

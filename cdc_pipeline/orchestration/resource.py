@@ -2,17 +2,19 @@
 
 Rules:
 - Variables are looked up when a run resolves its pipeline, and `EnvVar` with them. A value is in no
-  representation of the resource.
+  representation of the resource, and Dagster's pages mask it.
 """
 
 # No postponed annotations in this module: Dagster looks at the annotations of a body, which `run`
 # is by default, and refuses them as text.
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
+from cdc_pipeline.config.references import Variables
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration.capture_asset import current_step
 
@@ -23,8 +25,9 @@ class CdcResource(dg.ConfigurableResource[Any]):
     environment: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
+        json_schema_extra={"dagster__is_secret": True},
         description="Variables of the pipelines' YAML, such as passwords; they come before those "
-        "of the process. Give a secret as EnvVar, so that Dagster's pages show its name alone.",
+        "of the process. Give a secret as EnvVar: Dagster stores what is given as a text.",
     )
 
     def run(self, context: dg.AssetExecutionContext) -> Iterator[Any]:  # noqa: ARG002
@@ -43,26 +46,18 @@ class CdcResource(dg.ConfigurableResource[Any]):
         step.run(dg.AssetExecutionContext.get(), self.variables())
         yield from ()
 
-    def variables(self) -> Mapping[str, str]:
+    def variables(self) -> Variables:
         """Return the variables, each looked up when it is asked for."""
-        return _Variables(self.environment)
+        given = self.environment
+        return Variables(
+            {name: partial(_value, value) for name, value in given.items()},
+            names={
+                name: value.env_var_name
+                for name, value in given.items()
+                if isinstance(value, dg.EnvVar)
+            },
+        )
 
 
-class _Variables(Mapping[str, str]):
-    """Variables by name; one whose `EnvVar` is unset is missing."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
-
-    def __getitem__(self, name: str) -> str:
-        value = self._given[name]
-        found = value.get_value() if isinstance(value, dg.EnvVar) else value
-        if found is None:
-            raise KeyError(name)
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._given)
-
-    def __len__(self) -> int:
-        return len(self._given)
+def _value(value: str) -> str | None:
+    return value.get_value() if isinstance(value, dg.EnvVar) else value

@@ -136,17 +136,19 @@ class CdcTranslator:
         given = config.dagster.of_table(table).automation
         if given is None:
             return None
-        condition = (
-            dg.AutomationCondition.eager()
-            if given.kind == "eager"
-            else dg.AutomationCondition.on_cron(given.cron, given.timezone)
-        )
-        # Captures themselves observe the tables of the database, and loads bring their tables up to
-        # date: nothing waits for either, or starts because of it.
-        return condition.ignore(
-            dg.AssetSelection.tag(ROLE_TAG, "source_table")
-            | dg.AssetSelection.tag(ROLE_TAG, "snapshot")
-        )
+        if given == "eager":
+            # Captures themselves observe the tables of the database, and loads bring their tables
+            # up to date: nothing waits for either, or starts because of it.
+            return dg.AutomationCondition.eager().ignore(
+                dg.AssetSelection.tag(ROLE_TAG, "source_table")
+                | dg.AssetSelection.tag(ROLE_TAG, "snapshot")
+            )
+        # Dagster's own on_cron waits for events of what an asset depends on: a capture is the whole
+        # source, and nothing else writes them.
+        tick: dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
+        tick = dg.AutomationCondition.cron_tick_passed(given.on_cron, given.timezone)
+        label = f"on_cron({given.on_cron}, {given.timezone})"
+        return tick.since_last_handled().with_label(label)
 
     def metadata(self, config: PipelineConfig, table: str | None) -> Mapping[str, Any]:  # noqa: ARG002
         """Return further metadata of an asset's definition."""
@@ -216,6 +218,7 @@ class CdcTranslator:
             metadata={
                 **self.metadata(config, None),
                 "lake": dg.MetadataValue.path(str(config.sink.lake_path)),
+                **_left_out_metadata(config),
             },
             **self._described(config, None),
         )
@@ -299,6 +302,12 @@ def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
     if isinstance(source, LiveSourceConfig):
         return {"server": dg.MetadataValue.text(f"{source.host}:{source.port}")}
     return {"journals": dg.MetadataValue.path(str(source.directory))}
+
+
+def _left_out_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
+    """Return the sections without which Dagster does nothing by itself, if a variable is unset."""
+    mistakes = "\n".join(map(str, config.left_out))
+    return {"left_out": dg.MetadataValue.text(mistakes)} if mistakes else {}
 
 
 def _tags(source: str, role: str) -> dict[str, str]:

@@ -118,9 +118,9 @@ class CapturePlan(_Plain):
     # rows that wait there, by source table
     quarantine: dict[str, int] = Field(default_factory=dict)
     unseen: tuple[str, ...] = ()  # patterns that match no table of the server or the lake
-    # why, by target: `cdc-pipeline snapshot` loads them
-    needs_load: dict[str, str] = Field(default_factory=dict)
-    loads: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
+    # why, by target: `cdc-pipeline snapshot` reads them
+    needs_snapshot: dict[str, str] = Field(default_factory=dict)
+    snapshots: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
     # changes of captured tables that the source does not log: cascades
     warnings: tuple[str, ...] = ()
 

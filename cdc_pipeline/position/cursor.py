@@ -365,7 +365,7 @@ class CursorGuard:
                 expected=f"{_described(latest)}, or later",
                 got=_described(cursor),
                 next_step="to move a cursor back, use `cdc-pipeline cursor set "
-                f"{cursor.source} --earliest`, or another position, or `cdc-pipeline "
+                f"{cursor.source} --from earliest`, or another position, or `cdc-pipeline "
                 f"cursor rebuild {cursor.source}`",
             )
 

@@ -6,6 +6,7 @@ Rules:
   have a version of their own, so that an earlier program refuses them.
 - The digest covers the left parts as the whole cursor has them. A cut with others is not the one
   that the cursor was written after: it does not make the cursor whole.
+- Sets of GTIDs are imported where they are needed: `status` reads cursors, and needs no numpy.
 - What is not bounded: XA transactions and shadow tables that came since the cut, under its number.
   Those of captured tables soon end in a cut, and a server holds few at once.
 """
@@ -25,7 +26,6 @@ from cdc_pipeline.position.cursor import (
     StoredCursor,
     cursor_document,
 )
-from cdc_pipeline.position.gtid.sets import parse_gtid_set
 
 DOCUMENT_BYTES_MAX: Final = 8_000
 
@@ -98,6 +98,8 @@ def whole_cursor(stored: StoredCursor, at_cut: CursorState) -> CursorState | Non
 def _gtid_added(cursor: CursorState, at_cut: CursorState) -> str:
     """Return what was executed since the cut; "" if that is not shorter, or does not join
     the cut's to the cursor's."""
+    from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
+
     try:
         found: Any = parse_gtid_set(cursor.gtid_set, cursor.flavor)
         added = str(found.subtract(parse_gtid_set(at_cut.gtid_set, at_cut.flavor)))
@@ -108,6 +110,8 @@ def _gtid_added(cursor: CursorState, at_cut: CursorState) -> str:
 
 
 def _joined(at_cut: CursorState, gtid_added: str) -> str | None:
+    from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
+
     try:
         held: Any = parse_gtid_set(at_cut.gtid_set, at_cut.flavor)
         return str(held.union(parse_gtid_set(gtid_added, at_cut.flavor)))

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError
+from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.position.cursor import (
@@ -199,14 +200,18 @@ class DeltaCursorStore:
             return []
         try:
             # Only the newest rows' texts are needed: the numbers are read first, without the texts.
-            numbers = table.to_pyarrow_table(columns=["entry"]).column("entry").to_pylist()
-            if not numbers:
+            files = [self.path / Path(uri).name for uri in table.file_uris()]
+            numbers = {file: _numbers(file) for file in files}
+            newest = sorted(number for found in numbers.values() for number in found)[-limit:]
+            if not newest:
                 return []
-            first = sorted(numbers)[-limit:][0]
-            rows = table.to_pyarrow_table(filters=[("entry", ">=", first)]).to_pylist()
+            tables = [
+                read_parquet(file) for file in files if max(numbers[file], default=0) >= newest[0]
+            ]
+            rows = pa.concat_tables(tables).to_pylist()
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise self._damaged(said_by(error)) from None
-        return sorted(rows, key=lambda row: -row["entry"])
+        return sorted(rows, key=lambda row: -row["entry"])[:limit]
 
     def _entry(self, row: dict[str, Any]) -> CursorEntry:
         where = f"{self.path}, entry {row['entry']}"
@@ -239,6 +244,11 @@ class DeltaCursorStore:
             table.vacuum(dry_run=False)
         except (DeltaError, OSError):
             return  # the next rewrite tries again
+
+
+def _numbers(file: Path) -> list[int]:
+    numbers: list[int] = read_parquet(file, columns=["entry"]).column("entry").to_pylist()
+    return numbers
 
 
 def _row(number: int, cursor: CursorState, metadata: dict[str, object]) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _states_before(
     record: BatchRecord, previous: Cut | None, failing: Mapping[str, CdcError]
 ) -> dict[str, TargetState]:
     """Return the states of all targets before the batch acts: those of the previous cut, with what
-    the record says of suspensions and exactness."""
+    the record says of suspensions, exactness and the label partial."""
     states: dict[str, TargetState] = {}
     if previous is not None and record.kind == "cursor_set":
         # A moved cursor may relabel tables (K19): its record has the label of each. Rows may come
@@ -116,8 +116,10 @@ def _states_before(
             continue
         if name in states:
             exact = states[name].exact and after.exact and after.suspended is None
+            # A person may have reset a table (K19): only its new rows take the label off.
+            partial = states[name].partial or after.partial
             states[name] = states[name].model_copy(
-                update={"suspended": after.suspended, "exact": exact}
+                update={"suspended": after.suspended, "exact": exact, "partial": partial}
             )
         elif after.suspended is not None:
             states[name] = after

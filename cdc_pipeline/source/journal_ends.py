@@ -186,7 +186,7 @@ class JournalEndProof:
             setting="accept.unproved_journal_ends",
             next_step="compare the last transactions with the server's tables; if none is "
             f"missing, name {self._journal} in accept.unproved_journal_ends; "
-            "otherwise reload the tables after it",
+            "otherwise take new snapshots of the tables after it",
         )
 
     def _disproved(
@@ -205,7 +205,7 @@ class JournalEndProof:
             expected=f"{following} to begin after the transactions that were read",
             got=got,
             next_step="fetch the complete journal from its server again; if the server lost "
-            "its end, reload the tables after it",
+            "its end, take new snapshots of the tables after it",
         )
 
 

@@ -84,18 +84,18 @@ def test_tables_and_operations_choose_changes_and_their_statements() -> None:
 def test_times_choose_transactions_by_their_commit() -> None:
     found = everything()
     first, last = found[len(found) // 3]["ts"], found[len(found) // 2]["ts"]
-    expected = [line for line in found if first <= line["ts"] < last]
+    expected = [line for line in found if first <= line["ts"] <= last]
     assert 0 < len(expected) < len(found)
-    assert lines(JOURNALS, "--from-time", first, "--to-time", last) == expected
+    assert lines(JOURNALS, "--from", first, "--until", last) == expected
     # Another zone, the same moment.
     eastern = datetime.fromisoformat(first).astimezone(UTC).isoformat().replace("+00:00", "-00:00")
-    assert lines(JOURNALS, "--from-time", eastern, "--to-time", last) == expected
+    assert lines(JOURNALS, "--from", eastern, "--until", last) == expected
 
 
 def test_journals_before_an_asked_time_are_skipped_only_with_a_margin() -> None:
-    assert lines(JOURNALS, "--from-time", "2100-01-01T00:00:00Z") == []
+    assert lines(JOURNALS, "--from", "2100-01-01T00:00:00Z") == []
     damaged = "2100-01-01T00:00:00Z"
-    assert run(JOURNALS, "--from-time", damaged, "--json").exit_code == 0
+    assert run(JOURNALS, "--from", damaged, "--json").exit_code == 0
 
 
 def test_positions_choose_transactions_by_their_begin() -> None:
@@ -104,17 +104,15 @@ def test_positions_choose_transactions_by_their_begin() -> None:
     at = summary["largest"]  # a transaction's first event
     place_ = f"{at['journal']}:{at['offset']}"
     number = int(at["gtid"].rpartition(":")[2])
-    result = run("--format", "jsonl", JOURNALS, "--from-position", place_)
+    result = run("--format", "jsonl", JOURNALS, "--from", place_)
     assert result.stderr in ("", COMPILING + "\n")
     assert [gtid_number(json.loads(line)) for line in result.stdout.splitlines()] == [
         n for n in numbers if n >= number
     ]
-    assert [gtid_number(line) for line in lines(JOURNALS, "--to-position", place_)] == [
+    assert [gtid_number(line) for line in lines(JOURNALS, "--until", place_)] == [
         n for n in numbers if n < number
     ]
-    only = lines(
-        JOURNALS, "--from-position", place_, "--to-position", f"{at['journal']}:{at['offset'] + 1}"
-    )
+    only = lines(JOURNALS, "--from", place_, "--until", f"{at['journal']}:{at['offset'] + 1}")
     assert {gtid_number(line) for line in only} == {number}
     assert len(only) == at["rows"] == 8000
 
@@ -126,7 +124,7 @@ def test_a_position_inside_a_transaction_is_moved_to_the_next_and_said() -> None
         "--format",
         "jsonl",
         JOURNALS,
-        "--from-position",
+        "--from",
         f"{at['journal']}:{at['offset'] + 100_000}",
     )
     found = [gtid_number(json.loads(line)) for line in result.stdout.splitlines()]
@@ -287,10 +285,12 @@ def test_parquet_holds_the_same_changes(tmp_path: Path) -> None:
         ["--format", "parquet"],
         ["--output", "somewhere"],
         ["--op", "truncate"],
-        ["--from-time", "2026-01-31T08:00:00"],
-        ["--to-time", "soon"],
-        ["--from-position", "binlog.000001"],
-        ["--to-position", "binlog:4"],
+        ["--from", "2026-01-31T08:00:00"],
+        ["--until", "soon"],
+        ["--from", "latest"],
+        ["--until", "5d0c0ffe-0000-4000-8000-00000000cafe:5"],
+        ["--from", "binlog.000001", "--from", "binlog.000002"],
+        ["--until", "binlog:4"],
         ["--gtid", "everything"],
         ["--follow"],
         ["--annotations"],

@@ -157,13 +157,10 @@ def test_mistakes_of_another_file_do_not_keep_a_source_from_running(fake_project
 
 
 def test_a_bound_reaches_the_run(fake_project: Project, instance: dg.DagsterInstance) -> None:
-    assert (
-        _run("run", "shop", "--until-journal", "binlog.000003", "--until-offset", "1000").exit_code
-        == 0
-    )
+    assert _run("run", "shop", "--until", "binlog.000003:1000").exit_code == 0
     assert _run("run", "shop", "--until-transactions", "7").exit_code == 0
-    assert _run("run", "shop", "--until-gtid", "0-1-7").exit_code == 0
-    assert _run("run", "shop", "--until-time", "2026-01-31T08:00:00Z").exit_code == 0
+    assert _run("run", "shop", "--until", "0-1-7").exit_code == 0
+    assert _run("run", "shop", "--until", "2026-01-31T08:00:00Z").exit_code == 0
     assert _run("run", "shop", "--until-bytes", "1000").exit_code == 0
     assert _run("run", "shop", "--until-seconds", "1.5").exit_code == 0
     configs = [run.run_config["ops"]["capture_shop"]["config"] for run in instance.get_runs()]
@@ -184,10 +181,13 @@ def test_a_bound_reaches_the_run(fake_project: Project, instance: dg.DagsterInst
         ["--until-journal", "b.1", "--until-transactions", "3"],
         ["--until-journal", "b.1", "--until-offset", "3"],
         ["--until-transactions", "0"],
-        ["--until-gtid", "0-1-7", "--until-seconds", "3"],
-        ["--until-gtid", ""],
-        ["--until-time", "2026-01-31T08:00:00"],
-        ["--until-time", "soon"],
+        ["--until", "0-1-7", "--until-seconds", "3"],
+        ["--until", ""],
+        ["--until", "binlog.000003:3"],
+        ["--until", "2026-01-31T08:00:00"],
+        ["--until", "soon"],
+        ["--until", "end_of_log", "--until-gtid", "0-1-7"],
+        ["--until-bytes", "5", "--until-transactions", "5"],
         ["--until-bytes", "0"],
         ["--until-seconds", "0"],
     ],

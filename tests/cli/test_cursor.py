@@ -16,7 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cdc_pipeline.cli import cursor as cursor_command
+from cdc_pipeline.cli import confirm
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
@@ -73,7 +73,7 @@ def middle() -> dict[str, Any]:
 
 
 def _to(place: dict[str, Any]) -> list[str]:
-    return ["--journal", place["journal"], "--offset", str(place["offset"])]
+    return ["--from", f"{place['journal']}:{place['offset']}"]
 
 
 # -- show, history ---------------------------------------------------------------------------------
@@ -90,9 +90,7 @@ def test_show_and_history_before_the_first_run(archive: Project) -> None:
 
 
 def test_p10_show_and_history_after_runs(archive: Project, middle: dict[str, Any]) -> None:
-    first = _json(
-        "run", "shop", "--until-journal", middle["journal"], "--until-offset", middle["offset"]
-    )
+    first = _json("run", "shop", "--until", f"{middle['journal']}:{middle['offset']}")
     second = _json("run", "shop")
     assert first["cursor_reason"] == "no cursor and no cut: a first run"
     shown = _json("cursor", "show", "shop")
@@ -185,7 +183,7 @@ def test_p2_status_and_plan_tell_what_must_not_be_purged(
         assert "from binlog.000001:157 on, by" in text
         assert "nowhere.t" in text
     assert "nowhere.t" in _run("cursor", "show", "shop").stdout
-    back = _json("cursor", "set", "shop", "--earliest", "--yes")
+    back = _json("cursor", "set", "shop", "--from", "earliest", "--yes")
     assert back["new"]["targets"]["nowhere.t"]["suspended"]["offset"] == 4
 
 
@@ -284,6 +282,8 @@ def test_k3_rebuild_without_a_cut_has_nothing_to_go_by(
         ["--journal", "b.1", "--gtid-set", "x:1"],
         ["--journal", "b.1", "--offset", "3"],
         ["--gtid-set", " "],
+        ["--from", "nonsense"],
+        ["--from", "earliest", "--latest"],
     ],
 )
 def test_a_place_that_cannot_be_is_wrong_usage(archive: Project, options: list[str]) -> None:
@@ -306,7 +306,7 @@ def test_k3_set_asks_and_shows_what_it_means(
 ) -> None:
     _json("run", "shop")
     before = _json("cursor", "history", "shop")
-    monkeypatch.setattr(cursor_command, "is_interactive", lambda: True)
+    monkeypatch.setattr(confirm, "is_interactive", lambda: True)
     declined = _run("cursor", "set", "shop", *_to(middle), answer="n\n")
     assert declined.exit_code == 1
     for part in (
@@ -362,7 +362,7 @@ def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
     assert killed.returncode == -signal.SIGKILL
     if point == "after_record":
         assert _json("cursor", "show", "shop")["unfinished_batch"] == 1
-        refused = _run("cursor", "set", "shop", "--latest", "--yes")
+        refused = _run("cursor", "set", "shop", "--from", "latest", "--yes")
         assert refused.exit_code == 1
         assert "unfinished" in refused.stderr
     report = _json("run", "shop")
@@ -423,15 +423,14 @@ def test_k3_set_checks_the_place_against_the_server(
     before = _json("cursor", "show", "shop")
     # P7: inside a transaction the cursor would stand before it. Nobody confirms here, so nothing is
     # written.
-    asked = _run("cursor", "set", "shop", "--journal", journal, "--offset", str(inside_transaction))
+    asked = _run("cursor", "set", "shop", "--from", f"{journal}:{inside_transaction}")
     assert asked.exit_code == 2, asked.output
     assert "back to its begin" in " ".join(asked.output.split())
     for options, error in [
-        (["--journal", journal, "--offset", str(start + 1)], "no complete event at the offset"),
-        (["--journal", journal, "--offset", "999999999"], "not an event boundary"),
-        (["--journal", "binlog.999999"], "not on the server"),
-        (["--gtid-set", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"], "has not executed"),
-        (["--gtid-set", "nonsense"], "GTID"),
+        (["--from", f"{journal}:{start + 1}"], "no complete event at the offset"),
+        (["--from", f"{journal}:999999999"], "not an event boundary"),
+        (["--from", "binlog.999999"], "not on the server"),
+        (["--from", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"], "has not executed"),
     ]:
         refused = _run("cursor", "set", "shop", "--yes", *options)
         assert refused.exit_code == 1, refused.output
@@ -453,10 +452,8 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
         "cursor",
         "set",
         "shop",
-        "--journal",
-        journal,
-        "--offset",
-        offset,
+        "--from",
+        f"{journal}:{offset}",
         "--reason",
         "once more",
         "--yes",
@@ -473,7 +470,7 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     for part in (
         f"{at_end['journal']}:{at_end['offset']}",
         f"{journal}:{offset}",
-        cursor_command._operator(),
+        confirm.operator(),
         "once more",
     ):
         assert part in note.text
@@ -485,10 +482,10 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
     assert report["interval"]["transactions_seen"] >= 1
     assert {**report["cursor"], "batch_number": 0} == at_end
 
-    same = _json("cursor", "set", "shop", "--latest", "--yes")
+    same = _json("cursor", "set", "shop", "--from", "latest", "--yes")
     assert (same["changed"], same["direction"]) == (False, "same")
     _insert(mysql_server, mysql_database, 10)
-    forward = _json("cursor", "set", "shop", "--latest", "--yes")
+    forward = _json("cursor", "set", "shop", "--from", "latest", "--yes")
     assert forward["direction"] == "forward"
     assert "1 transaction (" in " ".join(forward["consequences"])
     assert [note.kind for note in _cuts(on_server)[-1].notes] == ["cursor_set", "gap"]
@@ -502,7 +499,7 @@ def test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees(
         "cursor_set",
     ]
 
-    by_set = _json("cursor", "set", "shop", "--gtid-set", gtids, "--yes")
+    by_set = _json("cursor", "set", "shop", "--from", gtids, "--yes")
     assert by_set["direction"] == "back"
     assert _json("run", "shop")["interval"]["transactions_seen"] == 2
 
@@ -524,7 +521,7 @@ def test_k1_set_on_a_log_that_was_numbered_anew_begins_an_epoch(
     server.execute("RESET BINARY LOGS AND GTIDS")
     _insert(server, "d", 1)
     assert _run("run", "shop").exit_code == 1
-    done = _json("cursor", "set", "shop", "--earliest", "--yes")
+    done = _json("cursor", "set", "shop", "--from", "earliest", "--yes")
     assert (done["direction"], done["new"]["epoch"]) == ("back_and_forward", 2)
     assert "epoch" in " ".join(done["consequences"])
     report = _json("run", "shop")

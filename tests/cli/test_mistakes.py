@@ -154,7 +154,7 @@ def test_a_mistake_in_a_name(told: Told, jobs: Path) -> None:
     told.run("run", "shop", "--until-bytes", "12 parsecs", exit_code=2)
     told.run("run", "shop", "--until-seconds", "soon", exit_code=2)
     told.run("run", "shop", "--until-transaction", "5", exit_code=2)
-    told.run("run", "shop", "--until-offset", "5", exit_code=2)
+    told.run("run", "shop", "--until", "soon", exit_code=2)
     told.check("command-line")
 
 

@@ -63,7 +63,7 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
 ) -> None:
     """Also: the third run proves its zero, without a JVM (what it costs: `make bench-idle`)."""
     middle = shop["middle"]
-    bound = ["--until-journal", middle["journal"], "--until-offset", str(middle["offset"])]
+    bound = ["--until", f"{middle['journal']}:{middle['offset']}"]
     assert _run("plan", "shop", *bound)["end_offset"] == middle["offset"]
     first = _run("run", "shop", *bound)
     assert first["cursor"]["gtid_set"] == middle["gtid_set"]
@@ -139,7 +139,7 @@ def test_binlog_jsonl_gives_every_change_of_the_tables_asked_for(shop: dict[str,
     ("option", "value", "ends"),
     [
         (
-            "--until-gtid",
+            "--until",
             "5d0c0ffe-0000-4000-8000-00000000cafe:5",
             "after the transaction 5d0c0ffe-",
         ),

@@ -94,10 +94,10 @@ def test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name(
     """Setting the cursor, and settling rows in quarantine, wait for it."""
     shop.run(transactions=6)
     shop.stop_at("after_record")
-    refused = run("cursor", "set", "shop", "--earliest", "--yes", exit_code=1)
+    refused = run("cursor", "set", "shop", "--from", "earliest", "--yes", exit_code=1)
     assert "is recorded but unfinished" in refused.stderr
     run(*named(refused, "run"))
-    run("cursor", "set", "shop", "--latest", "--yes")
+    run("cursor", "set", "shop", "--from", "latest", "--yes")
     run("run", "shop")
 
 

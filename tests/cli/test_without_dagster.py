@@ -64,8 +64,8 @@ def test_k3_a_source_moves_from_the_lakes_cursor_to_dagsters_and_back(
     states = _without_dagster("--cursor", "lake", "status", "shop", "--cursor")
     assert states["state"] == "never_run"
     first = _without_dagster(
-        *("run", "shop", "--cursor", "lake", "--until-journal", middle["journal"]),
-        *("--until-offset", str(middle["offset"])),
+        *("run", "shop", "--cursor", "lake"),
+        *("--until", f"{middle['journal']}:{middle['offset']}"),
     )
     assert first["cursor"]["gtid_set"] == middle["gtid_set"]
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from cdc_pipeline.config.descriptions import every_section, meaning, setting, texts
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from tests.support.project import ROOT
 from tools.pages.__main__ import DOCS, PAGES
 from tools.pages.metadata_page import MEANINGS
-from tools.pages.settings_page import TEXTS, meaning, sections, setting
+from tools.pages.settings_page import sections
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -31,14 +32,14 @@ def test_every_setting_says_what_it_does_and_no_text_is_left_over() -> None:
         for name in model.model_fields
         if (model, name) != (PipelineConfig, "name") and not meaning(model, name)
     ]
-    assert not silent, "say it in tools/pages/settings.yaml"
+    assert not silent, "say it in cdc_pipeline/config/setting_texts.yaml"
     known = {
         (model.__name__, setting(name, field))
-        for model in models.values()
+        for model in every_section(PipelineConfig)
         for name, field in model.model_fields.items()
     }
-    left = [(model, name) for model, texts in TEXTS.items() for name in texts]
-    assert not set(left) - known, "remove it from tools/pages/settings.yaml"
+    left = [(model, name) for model, said in texts().items() for name in said]
+    assert not set(left) - known, "remove it from cdc_pipeline/config/setting_texts.yaml"
 
 
 def test_what_entries_mean_is_one_line_each() -> None:

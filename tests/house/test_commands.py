@@ -59,7 +59,7 @@ def mistakes(rest: str) -> Iterator[str]:
             name: one
             for one in command.params
             if isinstance(one, click.Option)
-            for name in one.opts
+            for name in (*one.opts, *one.secondary_opts)
         }
         options |= {"--help": click.Option(["--help"], is_flag=True)}
         name, _, value = word.partition("=")

@@ -29,11 +29,11 @@ _AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
 
 # Where a command is named: file and place in it -> the test that tries it from there.
 TRIED: Final[dict[str, str]] = {
-    "config/mistakes.py::ConfigMistakes.__init__": _LISTS,
+    "config/mistakes.py::_check": _LISTS,
     "orchestration/execute.py::LoadedSource.require_tables": _LISTS,
     "orchestration/execute.py::load_source": _LISTS,
     "pipeline/backfill/lake.py::checked_tables": _LISTS,
-    "pipeline/backfill/range.py::_wrong": _LISTS,
+    "pipeline/range_text.py::not_understood": _LISTS,
     "pipeline/operate/cursor_change.py::_check_unmoved": (
         "cli/test_cursor.py::test_k3_a_cursor_that_moved_since_the_plan_is_not_set"
     ),
@@ -70,6 +70,7 @@ TRIED: Final[dict[str, str]] = {
 
 # Where none tries it from there, with the reason.
 SEEN: Final[dict[str, str]] = {
+    "orchestration/component.py::": "a comment in a new file",
     "orchestration/cursor_job.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": (
         "only code meets it, outside of a run"

@@ -15,6 +15,7 @@ OWN = {
     "golden",
     "house",
     "mutations",
+    "package",
     "servers",
     "support",
 }

@@ -51,8 +51,8 @@ _K20: Final[tuple[Mutation, ...]] = (
         "K20",
         "a broken source takes no other with it",
         "orchestration/definitions.py",
-        "            if loading is not None:\n                raise\n",
-        "            raise\n",
+        "        if loading is not None:\n            raise\n",
+        "        raise\n",
         _NAMES + "test_k20_a_broken_source_names_its_error_and_the_others_load",
     ),
     Mutation(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +15,9 @@ from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
 
-FOLDER: Final = Path(__file__).resolve().parents[1] / "golden" / "mistakes"
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = ROOT / "tests" / "golden" / "mistakes"
+COMMANDS: Final = FOLDER.parent / "cli"  # of what commands print when all is well
 _UUID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME: Final = re.compile(
     r"(?!2026-01-31T08:00:00)\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z| UTC)?"
@@ -42,18 +46,35 @@ class Told:
         result = CliRunner().invoke(cli, list(arguments), prog_name="cdc-pipeline")
         assert result.exit_code == exit_code, result.output
         assert "Traceback" not in result.output
-        self._lines += [
-            f"$ cdc-pipeline {' '.join(arguments)}",
-            *result.stdout.splitlines(),
-            *(
-                f"! {line}".rstrip()
-                for line in result.stderr.splitlines()
-                if not _PROGRESS.match(line)
-            ),
-            f"exit code {exit_code}",
-            "",
-        ]
+        self._note(f"cdc-pipeline {' '.join(arguments)}", result.stdout, result.stderr)
+        self._lines += [f"exit code {exit_code}", ""]
         return str(result.output)
+
+    def run_apart(self, *arguments: str, exit_code: int, **environment: str) -> None:
+        """Run a command in a process of its own, with these variables: for what happens once in a
+        process, such as the start of Java."""
+        done = subprocess.run(
+            [sys.executable, "-m", "cdc_pipeline.cli", *arguments],
+            cwd=self._root,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == exit_code, done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        given = "".join(f"{name}={value} " for name, value in environment.items())
+        self._note(f"{given}cdc-pipeline {' '.join(arguments)}", done.stdout, done.stderr)
+        self._lines += [f"exit code {exit_code}", ""]
+
+    def _note(self, command: str, printed: str, told: str) -> None:
+        """Add a command and what it printed, without what another run may not print."""
+        self._lines += [
+            f"$ {command}",
+            *printed.splitlines(),
+            *(f"! {line}".rstrip() for line in told.splitlines() if not _PROGRESS.match(line)),
+        ]
 
     def works(self, *arguments: str) -> None:
         """Run a command that succeeds now; what it prints is another test's matter."""
@@ -65,7 +86,7 @@ class Told:
         """Note what is done next, in words."""
         self._lines += [f"then: {step}", ""]
 
-    def check(self, golden: str) -> None:
+    def check(self, golden: str, *, folder: Path = FOLDER) -> None:
         """Compare the transcript with a golden file, or record it."""
         text = "\n".join(line.rstrip() for line in self._lines).rstrip() + "\n"
         for value, name in sorted(self._names, key=lambda one: -len(one[0])):
@@ -73,7 +94,7 @@ class Told:
         text = text.replace(f"{self._root}/", "").replace(str(self._root), "PROJECT")
         text = _TIME.sub("TIME", _UUID.sub("UUID", text))
         text = _JOURNAL.sub("JOURNAL", _PLACE.sub("JOURNAL:OFFSET", text))
-        file = FOLDER / f"{golden}.txt"
+        file = folder / f"{golden}.txt"
         if os.environ.get("CDC_RECORD_GOLDEN"):
             file.write_text(text, encoding="utf-8")
             return

@@ -1,27 +1,24 @@
 """docs/reference/settings.md, from the models of the configuration.
 
-What a setting does is said in settings.yaml beside this file, else by the description of its field,
-else by the section ``Attributes:`` of the model's docstring.
+What a setting does is said by `cdc_pipeline/config/descriptions.py`.
 """
 
 from __future__ import annotations
 
-import re
 import types
 import typing
 from collections.abc import Iterator
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
-import yaml
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from cdc_pipeline.config.descriptions import meaning, models_of, setting
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from tools.pages.markdown import as_markdown, code, made_from, paragraphs, table
+from tools.pages.markdown import as_markdown, code, made_from, table
 
 INTRO = """\
 # Settings
@@ -41,11 +38,15 @@ _TEXTS = {
     timedelta: "duration such as `7 days`",
     type(None): "",
 }
-TEXTS: dict[str, dict[str, str]] = yaml.safe_load(
-    Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8")
-)
 # Alternatives that are written in place; their settings' texts explain them.
-_IN_PLACE = {"start", "bound", "masks"}
+_IN_PLACE = {"start", "bound", "masks", "automation"}
+
+# Sections that stand under another path.
+_ELSEWHERE = {
+    ("TargetRule", "schema_changes"),
+    ("AssetRule", "freshness"),
+    ("AssetSettings", "freshness"),
+}
 
 
 def settings_page() -> str:
@@ -58,63 +59,40 @@ def settings_page() -> str:
 
 def sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     """Return a section and those below it, each once under the first path that it has."""
+    seen: set[type[BaseModel]] = set()
+    for where, one in _sections(model, path):
+        if one not in seen:
+            seen.add(one)
+            yield where, one
+
+
+def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
     for name, field in model.model_fields.items():
-        below = _models(field.annotation)
+        below = models_of(field.annotation)
         where = f"{path}.{field.alias or name}".lstrip(".")
-        if name in _IN_PLACE or (model.__name__ == "TargetRule" and name == "schema_changes"):
+        if name in _IN_PLACE or (model.__name__, name) in _ELSEWHERE:
             continue
         for one in below:
             kind = one.model_fields.get("kind")
             of_kind = get_args(kind.annotation) if kind else ()
-            yield from sections(one, f"{where} ({of_kind[0]})" if len(of_kind) == 1 else where)
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Return the sections that a setting's type holds, in its order."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [one for part in get_args(annotation) for one in _models(part)]
+            yield from _sections(one, f"{where} ({of_kind[0]})" if len(of_kind) == 1 else where)
 
 
 def _section(model: type[BaseModel]) -> Iterator[str]:
     yield table(
         ("setting", "values", "default", "what it does"),
         (
-            (code(setting(name, field)), _values(field), _default(field), meaning(model, name))
+            (
+                code(setting(name, field)),
+                _values(field),
+                _default(field),
+                as_markdown(meaning(model, name)),
+            )
             for name, field in model.model_fields.items()
             if (model, name) != (PipelineConfig, "name")
         ),
     )
-
-
-def setting(name: str, field: FieldInfo) -> str:
-    """Return a setting's name in the file."""
-    return field.alias or name
-
-
-def meaning(model: type[BaseModel], name: str) -> str:
-    """Return what a setting does; "" if nothing says so."""
-    field = model.model_fields[name]
-    said = TEXTS.get(model.__name__, {}).get(setting(name, field), "")
-    return said or as_markdown(field.description or "") or _attribute(model, name)
-
-
-def _attribute(model: type[BaseModel], name: str) -> str:
-    """Return what the section ``Attributes:`` of a model's docstring says of a setting."""
-    for paragraph in paragraphs(model):
-        if not paragraph.startswith("Attributes: "):
-            continue
-        places = sorted(
-            (found.start(), one)
-            for one in model.model_fields
-            if (found := re.search(rf"(?<= ){one}: ", paragraph))
-        )
-        ends = {one: end for (_, one), (end, _) in pairwise([*places, (len(paragraph), "")])}
-        for place, one in places:
-            if one == name:
-                return paragraph[place + len(name) + 2 : ends[one]].strip()
-    return ""
 
 
 def _values(field: FieldInfo) -> str:
@@ -133,7 +111,7 @@ def _type(annotation: Any) -> str:
         return " or ".join(parts)
     if origin in {tuple, list}:
         inner = get_args(annotation)[0]
-        return "list of sections" if _models(inner) else f"list of {_type(inner)}"
+        return "list of sections" if models_of(inner) else f"list of {_type(inner)}"
     if origin is dict:
         return f"mapping of names to {_type(get_args(annotation)[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -143,7 +121,9 @@ def _type(annotation: Any) -> str:
 
 def _inline(model: type[BaseModel]) -> str:
     """Return a small section as it is written in place, any other as the word."""
-    if model.__name__.endswith(("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig")):
+    if model.__name__.endswith(
+        ("PositionConfig", "TimeConfig", "GtidConfig", "BoundConfig", "OnCronConfig")
+    ):
         return code("{" + ", ".join(f"{name}: ..." for name in model.model_fields) + "}")
     return "section"
 

@@ -386,7 +386,8 @@ class EventFramer:
                 offset=self.offset,
                 expected=f"at most {EVENT_BYTES_MAX} bytes",
                 got=f"{header.event_length} bytes",
-                next_step="start after its transaction, and reload the tables that it changed",
+                next_step="start after its transaction, and take new snapshots of the tables that "
+                "it changed",
             )
         if status is Status.BAD_LENGTH:
             return DamagedJournalError(

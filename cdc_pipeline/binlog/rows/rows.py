@@ -404,7 +404,8 @@ def _walk_error(
             table=schema.full_name,
             expected=f"{len(schema.columns)} columns",
             got=f"{int(state[walk.S_COUNT])} columns",
-            next_step="the schema belongs to another version of the table: reload the table",
+            next_step="the schema belongs to another version of the table: take a new snapshot of "
+            "the table",
         )
     if status == partial_rows.UNKNOWN_OPTIONS:
         return DamagedJournalError(

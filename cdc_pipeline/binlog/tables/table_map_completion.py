@@ -107,7 +107,7 @@ def contradiction(known: TableSchema, got: str, difference: str) -> SchemaError:
         got=got,
         next_step="a change of this table is not in the log (sql_log_bin = 0, or a start in "
         "the middle of its history): SET GLOBAL binlog_row_metadata = 'FULL' and "
-        "reload the table, or add it to tables.exclude",
+        "take a new snapshot of the table, or add it to tables.exclude",
     )
 
 

@@ -49,7 +49,7 @@ def file_failure(error: OSError, *, lake: Path | None = None) -> SinkError | Non
     return kind_of(error)(
         "a file cannot be used" + (f": {name}" if name else ""),
         setting="sink.lake_path" if lake is not None else None,
-        got=f"{type(error).__name__}: {error.strerror or error}",
+        got=error.strerror or str(error),
         next_step=cure_of(error, lake=lake),
     )
 
@@ -73,7 +73,7 @@ def cure_of(error: OSError, *, lake: Path | None = None) -> str:
         place = f" (sink.lake_path is {lake})" if lake is not None else ""
         return (
             "there is a file where a folder should be, or a folder where a file should "
-            f"be{place}: move it away, {again}"
+            f"be{place}: move it away, or name another folder, {again}"
         )
     if number in _TOO_MANY:
         return f"let this user open more files (ulimit -n), {again}"

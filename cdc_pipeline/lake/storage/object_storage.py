@@ -29,10 +29,10 @@ from typing import IO, Any, Final
 from cdc_pipeline.config.storage_config import StorageConfig
 from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.storage_settings import library_settings
+from cdc_pipeline.lake.storage.store_answers import answer_of, refusal
 
 _BUFFER_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
-_SAID_MAX: Final = 300
 # The addresses that supply a machine's own identity, when no credentials are set.
 _NO_CREDENTIALS: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
@@ -330,15 +330,15 @@ class ObjectStorage:
                     setting="sink.storage",
                     expected="credentials in sink.storage, in the environment, or from the "
                     "machine's own identity",
-                    got=self._scrubbed(error),
+                    got=self._answer(error),
                     next_step="set them in sink.storage from the environment "
                     "(docs/lake/storage.md), or give the machine an identity that may "
                     "use the bucket",
                 ) from None
             raise LakeUnreachableError(
                 f"the object store does not answer as expected: {at}",
-                setting="sink.lake_path",
-                got=self._scrubbed(error),
+                setting="sink.storage.endpoint" if self.config.endpoint else "sink.lake_path",
+                got=f"{self.config.endpoint or 'the store'}: {self._answer(error)}",
                 next_step="check the network and sink.storage.endpoint, then start the run again",
             ) from None
 
@@ -351,20 +351,21 @@ class ObjectStorage:
         )
 
     def _refused(self, at: str, error: Exception) -> CdcError:
+        setting, next_step = refusal(str(error))
         return RuntimeSetupError(
             f"the object store refuses access: {at}",
-            setting="sink.storage",
+            setting=setting,
             expected="credentials that may list, read, write and delete below the lake",
-            got=self._scrubbed(error),
-            next_step="correct the credentials or their permissions (docs/lake/storage.md lists "
-            "those that are needed)",
+            got=self._answer(error),
+            next_step=next_step,
         )
 
-    def _scrubbed(self, error: Exception) -> str:
-        text = " ".join(str(error).split("Debug source:")[0].split())
+    def _answer(self, error: Exception) -> str:
+        """Return what the store answered, without secrets."""
+        text = str(error)
         for secret in self.config.secrets:
             text = text.replace(secret, "***")
-        return f"{type(error).__name__}: {text[:_SAID_MAX]}"
+        return answer_of(text)
 
 
 class _Input(io.RawIOBase):
@@ -446,8 +447,20 @@ def _prefix(folder: str) -> str | None:
     return f"{folder}/" if folder else None
 
 
+_EXTRAS: Final = {"s3a": "s3", "abfss": "azure", "gs": "gcs"}
+
+
 def _open(scheme: str, authority: str, config: StorageConfig, retry_s: float) -> Any:
-    from obstore import store
+    try:
+        from obstore import store
+    except ModuleNotFoundError as error:
+        raise RuntimeSetupError(
+            "the package that reads and writes object stores is not installed",
+            setting="sink.lake_path",
+            expected="the package obstore",
+            got=f"{scheme}://{authority}",
+            next_step=f"pip install 'cdc-pipeline[{_EXTRAS[scheme]}]'",
+        ) from error
 
     kind: Any = {"s3a": store.S3Store, "abfss": store.AzureStore, "gs": store.GCSStore}[scheme]
     options = {"timeout": "30s", "connect_timeout": "5s"}

@@ -62,9 +62,10 @@ def refused(error: OSError, path: Path) -> SinkError:
     """Return the error for a file or folder of the lake that the disk refuses."""
     return kind_of(error)(
         f"the lake's disk refuses an operation on {path}",
-        expected="a file system with free space and hard links (they make a file appear "
-        "completely or not at all)",
-        got=f"{type(error).__name__}: {error.strerror or error}",
+        setting="sink.lake_path",
+        expected="a folder that this user may write, on a file system with free space and hard "
+        "links (they make a file appear completely or not at all)",
+        got=error.strerror or str(error),
         next_step=cure_of(error),
     )
 

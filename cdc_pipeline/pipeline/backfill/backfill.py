@@ -290,7 +290,7 @@ def last_of(
                 setting="to",
                 expected=f"a transaction after {first}",
                 got=end.gtid,
-                next_step="give an earlier --from, or a later --to",
+                next_step="give an earlier --from, or a later --until",
             )
         return None
     found = log_end
@@ -303,7 +303,7 @@ def last_of(
                 offset=end.offset,
                 setting="to",
                 expected=f"at most {log_end}",
-                next_step="omit --to: the backfill then ends at the current end of the log",
+                next_step="omit --until: the backfill then ends at the current end of the log",
             )
         source.validate_position(found)
     elif not isinstance(end, str) and isinstance(end, TimeBound):
@@ -321,6 +321,6 @@ def last_of(
             setting="to",
             expected=f"an end at or after {first}",
             got=str(found),
-            next_step="give an earlier --from, or a later --to",
+            next_step="give an earlier --from, or a later --until",
         )
     return found

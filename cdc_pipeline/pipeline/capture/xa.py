@@ -196,7 +196,8 @@ class XaPlanner:
                 setting="accept.unknown_xa",
                 expected="an XA PREPARE of this xid at or after the start of the capture",
                 got="it was prepared before: its rows were never read",
-                next_step="start before its XA PREPARE; or reload the tables that it changed, "
+                next_step="start before its XA PREPARE; or take new snapshots of the tables that "
+                "it changed, "
                 "and list this xid in accept.unknown_xa: it is then skipped and "
                 "recorded",
             )
@@ -209,7 +210,8 @@ class XaPlanner:
                 setting="accept.unknown_xa",
                 expected="XA COMMIT or XA ROLLBACK of the one before it",
                 got="another XA PREPARE: the log lacks the end of the first one (sql_log_bin = 0)",
-                next_step="reload the tables that the first one changed, and list this xid in "
+                next_step="take new snapshots of the tables that the first one changed, and list "
+                "this xid in "
                 "accept.unknown_xa: the rows of the first one are then dropped, "
                 "which is recorded",
             )

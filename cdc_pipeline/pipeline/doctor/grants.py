@@ -35,7 +35,7 @@ _NEEDED: Final = frozenset(
 def _privileges(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.source.live.server_checks import grant_findings
 
-    found = grant_findings(context.server, context.live.replica.server_id)
+    found = grant_findings(context.server, context.live.replica)
     for one in found:
         yield error(one.what, expected=one.setting, got=one.got, mend=one.next_step)
     if not found:

@@ -125,7 +125,7 @@ def _left_behind(context: Context) -> Iterator[Verdict]:
         tables = listed(list(load.sources))
         holder = lock_holder(folder.paths.state / "load.lock")
         if holder:
-            yield note(f"a load of {tables} is under way", got=holder)
+            yield note(f"a snapshot of {tables} is under way", got=holder)
             continue
         age_s = context.now_s - load.started_at_us / 1e6
         command = (
@@ -134,7 +134,7 @@ def _left_behind(context: Context) -> Iterator[Verdict]:
             else f"cdc-pipeline backfill {name} --rebuild"
         )
         yield warning(
-            f"a load of {tables} was started {duration(age_s)} ago and nothing is working on "
+            f"a snapshot of {tables} was started {duration(age_s)} ago and nothing is working on "
             "it; running it again continues it",
             got=load.load_id,
             mend=f"{command} " + " ".join(f"--table {quote(table)}" for table in load.sources),

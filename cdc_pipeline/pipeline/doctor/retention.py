@@ -145,7 +145,7 @@ def _consumers(context: Context) -> Iterator[Consumer]:
     for folder, load in context.open_loads():
         cut = state.last_cut(folder.paths)  # of the side lake; none before its first chunk
         at = load.cursor if cut is None else cut.cursor
-        yield Consumer(f"the load of {listed(list(load.sources))}", at.epoch, at.position)
+        yield Consumer(f"the snapshot of {listed(list(load.sources))}", at.epoch, at.position)
 
 
 def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | None) -> Verdict:

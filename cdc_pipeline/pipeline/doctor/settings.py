@@ -61,7 +61,7 @@ _ADVICE: Final = (
             "events carry no checksum: damage in transit or on a disk goes unnoticed", "'CRC32'"),
     _Advice("binlog_order_commits", ("ON", "1"), "warning",
             "transactions may be committed in another order than they are logged: the marks "
-            "of a load need care",
+            "of a snapshot need care",
             "ON"),
     _Advice("sync_binlog", ("1",), "note",
             "a power cut may remove transactions from the log that the lake already has: the "
@@ -140,7 +140,7 @@ def _write_timeout(context: Context) -> Iterator[Verdict]:
         yield ok(f"net_write_timeout is {timeout_s} s")
     if packet_bytes < _ROW_BYTES:
         yield note(
-            "a load cannot read rows larger than max_allowed_packet",
+            "a snapshot cannot read rows larger than max_allowed_packet",
             expected=f"{size(_ROW_BYTES)} or more",
             got=size(packet_bytes),
             mend=set_statement(context, "max_allowed_packet", str(64 << 20)),

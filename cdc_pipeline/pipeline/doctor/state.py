@@ -153,13 +153,15 @@ def _dump_errors(context: Context) -> Iterator[Verdict]:
     """Report runs that could not read the log."""
     context.sink  # noqa: B018  (the lake can be read)
     found = build_dump_errors(context.config).read()
-    most = getattr(context.config.source, "dump_errors_max", 0)
+    most = getattr(context.config.source, "dump_errors_max", None)
     if found.count:
         yield warning(
             f"the last {'run' if found.count == 1 else f'{found.count} runs'} could "
             "not read the log",
-            expected=f"none; after more than {most} failures the address counts as moved "
-            "to another server",
+            expected="none"
+            if most is None
+            else f"none; after more than {most} failures the address counts as moved to another "
+            "server",
             got=found.last,
             mend=f"fix the cause, then: cdc-pipeline run {context.config.name}",
         )

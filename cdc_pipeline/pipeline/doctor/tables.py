@@ -157,7 +157,7 @@ def _exact_views(context: Context) -> Iterator[Verdict]:
     ]
     if names:
         yield warning(
-            "some tables can neither be loaded from their rows nor compared with them: "
+            "some tables can neither be read row by row for a snapshot nor compared with them: "
             "histories, changelogs and tables without a key are read in one view at an "
             "exactly known position, which MySQL proves by GTIDs or its locks",
             expected="gtid_mode = ON, or metadata locks that the account can see",
@@ -262,7 +262,7 @@ def _partial(context: Context) -> Iterator[Verdict]:
             if is_one
             else f"{len(names)} tables are partial: they hold only the rows that have changed "
             "since their capture began",
-            expected="tables created within the log, or loaded",
+            expected="tables created within the log, or with a snapshot",
             got="first seen in the middle of the log" if is_one else listed(names),
             mend=_load(source, names),
         )

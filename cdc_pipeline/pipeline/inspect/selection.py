@@ -233,14 +233,6 @@ def check_gtid_set(text: str) -> None:
             raise error from None
 
 
-def journal_position(text: str) -> JournalPosition:
-    """Parse ``JOURNAL:OFFSET``. Raises ValueError or BinlogError if it is not one."""
-    journal, separator, offset = text.rpartition(":")
-    if not separator or not offset.isdigit():
-        raise ValueError(text)
-    return JournalPosition(journal_number(journal), int(offset))
-
-
 @lru_cache(maxsize=64)
 def _parsed(patterns: tuple[str, ...]) -> tuple[TablePattern, ...]:
     """Check patterns of tables.

@@ -135,7 +135,7 @@ class LoadBegin:
             if time.monotonic() >= until_s:
                 raise LoadError(
                     "prepared XA transactions are open: no view shows their rows, and their "
-                    "changes come before the load",
+                    "changes come before the snapshot",
                     setting="snapshot.lock_wait_s",
                     got=xids,
                     next_step="commit or roll back these XA transactions at the source, then run "

@@ -150,10 +150,10 @@ class Finish:
     def _waits(self, until_s: float, what: str) -> None:
         if time.monotonic() >= until_s:
             raise LoadError(
-                f"the load has waited too long for {what}",
+                f"the snapshot has waited too long for {what}",
                 setting="snapshot.lock_wait_s",
                 next_step="run the same command again when that has happened; it "
-                "continues the load",
+                "continues the snapshot",
             )
         self._observer.load_stepped(f"waiting for {what}")
         time.sleep(_POLL_S)

@@ -152,23 +152,27 @@ class _Loader:
             chosen, last = self._choose_again(left, tables), next(iter(left.values()))
             if not chosen.targets:
                 break
-            self._observer.load_stepped(f"loading {', '.join(chosen.targets)} again: {last.what}")
+            self._observer.load_stepped(
+                f"taking the snapshot of {', '.join(chosen.targets)} again: {last.what}"
+            )
         else:
             raise LoadError(
-                f"the load was started {self._config.snapshot.attempts_max} times and "
+                f"the snapshot was started {self._config.snapshot.attempts_max} times and "
                 "could not be finished",
                 table=last.table,
                 got=last.what,
-                next_step=last.next_step or "load the table when its columns are not being changed",
+                next_step=last.next_step
+                or "take the snapshot when its columns are not being changed",
             ) from last
         if self._done.gone and tables is not None:
             name = next(iter(self._done.gone))
             raise LoadError(
                 f"{', '.join(self._done.gone)} disappeared at the source before the "
-                "load was finished",
+                "snapshot was finished",
                 table=name,
                 got=self._done.gone[name].what,
-                next_step="everything else is loaded; load a renamed table under its new name",
+                next_step="everything else has its snapshot; take that of a renamed table under "
+                "its new name",
             )
         if self._done.viewless is not None:
             raise self._done.viewless
@@ -184,7 +188,9 @@ class _Loader:
         self._main.capture(loading=wanted.targets)
         with self._claiming():
             for load_id in remove_damaged(self._config) if restart else ():
-                self._observer.load_stepped(f"discarding the load {load_id}, whose file is damaged")
+                self._observer.load_stepped(
+                    f"discarding the snapshot {load_id}, whose file is damaged"
+                )
             found = self._unfinished(wanted.targets if tables is not None else None)
             held = [self._locked(folder, state) for folder, state in found]
         with ExitStack() as stack:
@@ -192,7 +198,7 @@ class _Loader:
                 stack.push(one)
             for folder, state in found:
                 if restart:
-                    self._observer.load_stepped(f"discarding the load {state.load_id}")
+                    self._observer.load_stepped(f"discarding the snapshot {state.load_id}")
                     folder.remove()
                 else:
                     self._resume(folder, state)
@@ -218,9 +224,9 @@ class _Loader:
             self._done.gone[name] = left[name]
             self._done.restarted.pop(name, None)
             self._done.notes.append(
-                Note(kind=_GONE_NOTE, text=f"it is not loaded: {left[name].what}", table=name)
+                Note(kind=_GONE_NOTE, text=f"it has no snapshot: {left[name].what}", table=name)
             )
-            self._observer.load_stepped(f"{name} is not loaded: its source table is gone")
+            self._observer.load_stepped(f"{name} has no snapshot: its source table is gone")
         targets = sorted(wanted & there)
         return choose(self._config, cut, known, targets) if targets else LoadSelection()
 
@@ -268,8 +274,9 @@ class _Loader:
                 if found:
                     self._locked(*found[0]).close()  # raises if another process works on it
                     raise LoadError(
-                        f"another load of {', '.join(chosen.targets)} was started in the meantime",
-                        next_step="run the same command again: it continues that load",
+                        f"another snapshot of {', '.join(chosen.targets)} was started in the "
+                        "meantime",
+                        next_step="run the same command again: it continues that snapshot",
                     )
                 started = self._started(chosen, stack)
                 folder = LoadFolder(self._config, started.state.load_id)
@@ -295,9 +302,9 @@ class _Loader:
             if not others:
                 raise
             error.table = ", ".join(begin.viewless)
-            error.next_step = f"all other tables are loaded; for these: {error.next_step}"
+            error.next_step = f"all other tables have theirs; for these: {error.next_step}"
             self._done.viewless = error
-            self._observer.load_stepped(f"{error.table} will not be loaded: {error.what}")
+            self._observer.load_stepped(f"{error.table} gets no snapshot: {error.what}")
         _, cut = self._main.state()
         return self._started(choose(self._config, cut, self._source.tables(), others), stack)
 
@@ -314,7 +321,7 @@ class _Loader:
         if side.cut is None or unread or why:
             # Nothing was read, or the view cannot be opened again, or the filters or masks changed
             # (K14).
-            self._observer.load_stepped(f"starting the load {state.load_id} again{why}")
+            self._observer.load_stepped(f"starting the snapshot {state.load_id} again{why}")
             folder.remove()
             return
         self._observer.load_began(state, resumed=True)
@@ -354,7 +361,7 @@ class _Loader:
         reach("load_swapped")
         if swapped is not None:
             self._keep(side, swapped, chunks.high)
-            self._observer.load_stepped(f"loaded {', '.join(swapped.names)}")
+            self._observer.load_stepped(f"replaced {', '.join(swapped.names)}")
         side.folder.remove()
         reach("load_removed")
         self._done.left.update(side.left)
@@ -388,10 +395,12 @@ class _Loader:
         self, tables: Sequence[str] | None, began_s: float, began_cpu_s: float
     ) -> LoadReport:
         done = self._done
-        asked = "the tables that need a load" if tables is None else ", ".join(tables)
+        asked = "the tables that need a snapshot" if tables is None else ", ".join(tables)
         count = len(done.targets)
         reason = (
-            f"{asked}: {count} loaded" if count else "no captured table of the source needs a load"
+            f"{asked}: {count} read from the server"
+            if count
+            else "no captured table of the source needs a snapshot"
         )
         return LoadReport(
             source=self._config.name,

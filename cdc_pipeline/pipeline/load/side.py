@@ -82,14 +82,14 @@ def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
 def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
     """Return the error of a load whose changes can no longer be replayed."""
     return LoadError(
-        "the log that the load needs is gone: what changed while its tables were read "
+        "the log that the snapshot needs is gone: what changed while its tables were read "
         "cannot be replayed",
         journal=at.journal,
         offset=at.offset,
         expected=f"the source's log from {at} on",
         got=error.what,
         next_step=f"start again: `cdc-pipeline snapshot {source} --restart`; keep journals for "
-        "longer than a load takes",
+        "longer than a snapshot takes",
     )
 
 
@@ -141,14 +141,19 @@ class LoadLake(SideLake):
                 )
             elif state is None or state.partial or name not in cut.tables:
                 self._leave(
-                    name, LoadError("the table was recreated in the log while it was being loaded")
+                    name,
+                    LoadError(
+                        "the table was recreated in the log while its snapshot was being taken"
+                    ),
                 )
             elif state.origin is not None or any(
                 one.gone for one in cut.tables[name].spec.sources_of(name).values()
             ):
                 self._leave(
                     name,
-                    LoadError("its source table was dropped or renamed while it was being loaded"),
+                    LoadError(
+                        "its source table was dropped or renamed while its snapshot was being taken"
+                    ),
                 )
 
     def _leave(self, target: str, error: CdcError) -> None:
@@ -174,7 +179,7 @@ class LoadLake(SideLake):
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
         """Publish the first batch: all targets, empty, with the source's columns at the low
         mark."""
-        with self.admin_batch(doing="load the table again") as batch:
+        with self.admin_batch(doing="take a new snapshot of the table") as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
             found = {
@@ -189,7 +194,7 @@ class LoadLake(SideLake):
     @contextmanager
     def reading(self) -> Iterator[SideBatch]:
         """Yield a batch for rows that are read; it is discarded unless it is committed."""
-        with self.admin_batch(doing="load the table again") as batch:
+        with self.admin_batch(doing="take a new snapshot of the table") as batch:
             targets = Targets(self.config, batch.last_cut(), shadows=batch.cursor.shadows)
             yield SideBatch(self, batch, targets)
 

@@ -30,7 +30,7 @@ from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.replace.content import replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
-_SUPERSEDED = "the table was reloaded"
+_SUPERSEDED = "a new snapshot replaced the table"
 
 
 def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
@@ -145,7 +145,7 @@ def _superseded(
             entry=entry.id,
             table=entry.table,
             what="discarded",
-            who=f"load {load_id}",
+            who=f"snapshot {load_id}",
             why=_SUPERSEDED,
             at_us=at_us,
         )

@@ -1,1 +1,1 @@
-"""Operations of a person on a source: status, cursor, quarantine."""
+"""Operations of a person on a source: tables of its server, status, cursor, quarantine."""

@@ -230,7 +230,9 @@ def _change(
             f"a gap from {old.position} to {position}{f', {move.gap}' if move.gap else ''}: it "
             "is never applied"
         )
-        said.append(f"{text}; every table is labelled partial (K19) until it is reloaded")
+        said.append(
+            f"{text}; every table is labelled partial (K19) until a new snapshot replaces it"
+        )
         notes.append(Note(kind="gap", text=text, journal=old.journal, offset=old.offset))
     dropped = len(old.open_xa) - len(open_xa)
     if dropped:

@@ -38,8 +38,8 @@ class TableStatus(BaseModel):
     key_reason: str = ""
     partial: bool
     suspended: Suspension | None = None
-    needs_load: str = ""  # why; "" if it needs none
-    next_step: str = ""  # the command that loads it
+    needs_snapshot: str = ""  # why; "" if it needs none
+    next_step: str = ""  # the command that takes it
     rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
 
 
@@ -47,21 +47,24 @@ class SourceStatus(BaseModel):
     """State of a source according to its lake, or to lake and cursor.
 
     Attributes:
-        state: ``ready``; ``unfinished`` if a recorded batch waits to be finished; ``no_cut`` if the
-            lake has no cut and the cursor was not read; ``never_run`` if there is no cursor either.
+        kind: of the source: a live server or an archive.
+        state: ``ready``; ``suspended`` if some tables are; ``unfinished`` if a recorded batch waits
+            to be finished; ``no_cut`` if the lake has no cut and the cursor was not read;
+            ``never_run`` if there is no cursor either.
         position_of: what position, GTID set, open XA transactions and suspended tables are of: the
             last cut, or the cursor, which may be later.
         oldest_needed: the log must be kept from here: the cursor's position, or an older one of a
             suspended table.
         open_xa: prepared XA transactions whose rows are parked (K8).
         lag_s: seconds since the commit time of the last applied transaction at the source; -1
-            unknown.
+            unknown, or the source is an archive, which is as old as its journals.
     """
 
     model_config = ConfigDict(frozen=True)
 
     source: str
-    state: str
+    kind: Literal["live", "archive"]
+    state: Literal["ready", "suspended", "unfinished", "no_cut", "never_run"]
     reason: str
     position_of: Literal["cut", "cursor"] = "cut"
     identity: str = ""
@@ -78,7 +81,17 @@ class SourceStatus(BaseModel):
     # rows that wait there, by source table
     quarantine: dict[str, int] = Field(default_factory=dict)
     tables: dict[str, TableStatus] = Field(default_factory=dict)
-    loads: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
+    snapshots: tuple[LoadStatus, ...] = ()  # under way, or waiting to be resumed
+
+    @property
+    def suspended(self) -> list[str]:
+        """Return the suspended tables, sorted."""
+        return sorted(name for name, table in self.tables.items() if table.suspended is not None)
+
+    @property
+    def needing_snapshot(self) -> list[str]:
+        """Return the tables that need a snapshot, sorted."""
+        return sorted(name for name, table in self.tables.items() if table.needs_snapshot)
 
 
 def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> SourceStatus:
@@ -97,14 +110,15 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
     reconciled = _of_cut(cut) if cursors is None else reconcile(cursors.read(), cut)
     cursor = reconciled.cursor
     if cursor is None:
-        absent = "no_cut" if cursors is None else "never_run"
+        absent: Literal["no_cut", "never_run"] = "no_cut" if cursors is None else "never_run"
         return SourceStatus(
             source=config.name,
+            kind=config.source.kind,
             state=absent if pending is None else "unfinished",
             reason=reconciled.reason,
             position_of="cut" if cursors is None else "cursor",
             unfinished_batch=None if pending is None else pending.batch_number,
-            loads=tuple(loads_of(config, cut)),
+            snapshots=tuple(loads_of(config, cut)),
         )
     tables = {
         name: TableStatus(
@@ -116,7 +130,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
             key_reason=table.spec.key_reason,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
-            needs_load=_need(config, name, cut)[0],
+            needs_snapshot=_need(config, name, cut)[0],
             next_step=_need(config, name, cut)[1],
             rescued={column: count for column, count in table.rescued_ever.items() if count},
         )
@@ -132,10 +146,14 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
             ),
         )
     source_time_us = cut.source_time_us if cut is not None else -1
+    has_lag = source_time_us >= 0 and config.source.kind == "live"
+    held_back = len(cursor.suspended)
+    of_all = f"{held_back} of {len(tables)} tables {'is' if held_back == 1 else 'are'} suspended; "
     return SourceStatus(
         source=config.name,
-        state="ready" if pending is None else "unfinished",
-        reason=reconciled.reason,
+        kind=config.source.kind,
+        state="unfinished" if pending is not None else "suspended" if held_back else "ready",
+        reason=(of_all if held_back else "") + reconciled.reason,
         position_of="cut" if cursors is None else "cursor",
         identity=str(cursor.identity),
         journal=cursor.journal,
@@ -146,11 +164,11 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
         oldest_needed=needed_position(cursor),
         source_time_us=source_time_us,
         published_at_us=cut.published_at_us if cut is not None else -1,
-        lag_s=time.time() - source_time_us / 1e6 if source_time_us >= 0 else -1,
+        lag_s=time.time() - source_time_us / 1e6 if has_lag else -1,
         open_xa=cursor.open_xa,
         quarantine=quarantined(cut),
         tables=tables,
-        loads=tuple(loads_of(config, cut)),
+        snapshots=tuple(loads_of(config, cut)),
     )
 
 

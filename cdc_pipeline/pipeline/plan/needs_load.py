@@ -120,7 +120,7 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
     if state.suspended is not None and state.suspended.needs_reload:
         return "it is suspended, and catching up cannot fix it"
     if state.partial:
-        return "it is partial: rows from before its first change are missing"
+        return "it is partial: rows from before its first change are missing, or it was reset"
     if source and source not in state.source_names:
         return f"it lacks {source}"
     if state.table_version < 0 and state.suspended is None:
@@ -161,7 +161,7 @@ def choose(
         unknown = sorted(set(tables) - {*sources, *(t for name in sources for t in leads[name])})
         if unknown:
             raise ConfigError(
-                f"these tables cannot be loaded: {', '.join(unknown)}",
+                f"no snapshot can be taken of these tables: {', '.join(unknown)}",
                 setting="tables",
                 expected="captured tables that the source has and the account may SELECT from",
                 got=f"the source shows {', '.join(names) or 'none'}",
@@ -175,7 +175,7 @@ def choose(
     _check_not_moved(config, cut, targets, sources)
     _check_shards(config, cut, sources, targets)
     others = dict.fromkeys(
-        targets - why.keys(), "it shares a source table or a target with a table that is loaded"
+        targets - why.keys(), "it shares a source table or a target with a table of the snapshot"
     )
     return LoadSelection(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
 
@@ -222,7 +222,7 @@ def _check_not_moved(
             expected="a target that follows the table with its source table's name",
             next_step="give the renamed table a rule with the target's name (targets, "
             "`name`), or exclude it, run once and include it again: it starts under "
-            "its new name, and is then loaded",
+            "its new name, and then gets its snapshot",
         )
 
 
@@ -243,12 +243,12 @@ def _check_shards(
         if not gone or rule.shard_column is None or policy.drop_table == "apply":
             continue
         raise LoadError(
-            f"{name} holds rows of {', '.join(gone)}, which the source no longer has: a load "
+            f"{name} holds rows of {', '.join(gone)}, which the source no longer has: a snapshot "
             "would remove them",
             table=name,
             expected="all source tables of the target",
             got=", ".join(sorted(sources)),
             next_step="give the rule of the target `schema_changes: {drop_table: apply}` to "
             "remove rows of dropped tables; or give it another `name`: the current "
-            "target stays as it is, and the new one is loaded",
+            "target stays as it is, and the new one gets its own",
         )

@@ -163,10 +163,10 @@ def resolve(
             unseen=()
             if there is None and not begun
             else unmatched(tables, there or (), reconciled.cursor),
-            needs_load=needing(config, cut, there or ())
+            needs_snapshot=needing(config, cut, there or ())
             if begun or config.start == "latest"
             else {},
-            loads=tuple(loads_of(config, cut)),
+            snapshots=tuple(loads_of(config, cut)),
             warnings=source.warnings(captured),
         ),
         start=start,

@@ -31,7 +31,7 @@ from cdc_pipeline.text.table_names import TablePattern, split_table_name
 Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
 
 _NAME_OR_FOLDER = (
-    "give the rule another `name`; or move the target's folder away and have the table reloaded"
+    "give the rule another `name`; or move the target's folder away and take a new snapshot"
 )
 
 

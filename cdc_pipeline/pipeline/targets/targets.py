@@ -470,7 +470,8 @@ class Targets(FollowedTargets):
             expected=f"a table that was captured completely as {came_from}, by the same rule "
             f"as {name}, into its own target that continues, and no history of "
             "another table under this name",
-            next_step=f"load the table: `cdc-pipeline snapshot {self._source} --table {name}`",
+            next_step=f"take a snapshot of the table: `cdc-pipeline snapshot {self._source} "
+            f"--table {name}`",
         )
 
     def carried(self) -> list[Target]:

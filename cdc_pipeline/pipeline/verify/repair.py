@@ -160,7 +160,7 @@ def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> st
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
     if spec.marks_deleted_rows and "duplicate" in kinds:
-        return "two copies of the same row cannot be told apart: reload the table"
+        return "two copies of the same row cannot be told apart: take a new snapshot of the table"
     return ""
 
 
@@ -192,7 +192,8 @@ def apply_repair(
             "too many rows differ for a repair by key",
             table=target.name,
             expected=f"at most {_ROWS_MAX:,}",
-            next_step=f"reload the table: `cdc-pipeline snapshot {config.name} --table "
+            next_step=f"take a new snapshot of the table: `cdc-pipeline snapshot {config.name} "
+            "--table "
             f"{quote(target.name)}`",
         )
     with repair_batch(sink, reading.after, cursors=cursors, run_id=run_id) as batch:

@@ -167,7 +167,8 @@ class _Reread:
                 got=f"targets that keep every change: {', '.join(others)}"
                 if others
                 else "no target that follows it",
-                next_step=f"reload the table: `cdc-pipeline snapshot {self._config.name} --table "
+                next_step="take a new snapshot of the table: `cdc-pipeline snapshot "
+                f"{self._config.name} --table "
                 f"{quote(self._table)}`",
             )
         return [target.name for target in following]

@@ -412,7 +412,7 @@ class _Verification:
         if state.partial and MODES[table.spec.mode].rows_are_changes:
             return (
                 "a changelog that began after the table's creation (K19): it does not show "
-                "the rows that existed before its first change. Only a load makes it "
+                "the rows that existed before its first change. Only a snapshot makes it "
                 f"comparable: `cdc-pipeline snapshot {self._config.name} --table "
                 f"{quote(next(iter(sources)))}`"
             )

@@ -153,8 +153,8 @@ def begin_again(pipeline_name: str = "") -> str:
     name = pipeline_name or "SOURCE"
     return (
         "if this server and its current state are correct, abandon the old log and read the "
-        f"tables again: `cdc-pipeline cursor set {name} --latest`, then `cdc-pipeline snapshot "
-        f"{name} --restart`"
+        f"tables again: `cdc-pipeline cursor set {name} --from latest`, then `cdc-pipeline "
+        f"snapshot {name} --restart`"
     )
 
 

@@ -320,7 +320,7 @@ class _Alter:
             table=table_name(*self._table),
             got=self._context.published(),
             next_step="the lake is ahead of the journal: check the start position, or "
-            "reload the table",
+            "take a new snapshot of the table",
         )
 
     def _source_name(self, name: str) -> str | None:
@@ -412,7 +412,8 @@ class _Alter:
             what = "a captured table gets another primary key"
         raise Refused(
             what,
-            "reload the table, or set schema_changes.change_key: apply if the new key's "
+            "take a new snapshot of the table, or set schema_changes.change_key: apply if the new "
+            "key's "
             "columns already exist",
         )
 
@@ -588,7 +589,7 @@ class _Alter:
                 raise Refused(f"{what}, and the column is in the key")
             edit.new_version(name, new_type)
         else:
-            raise Refused(f"{what}: the table must be reloaded", way_out)
+            raise Refused(f"{what}: the table needs a new snapshot", way_out)
 
     @staticmethod
     def _renamed_key(key: str, old_name: str, name: str) -> str:
@@ -608,7 +609,7 @@ class _Alter:
         if value.refused:
             raise Refused(
                 f"column `{definition.name}` gives existing rows values that the journal does "
-                f"not hold ({value.refused}): the table must be reloaded"
+                f"not hold ({value.refused}): the table needs a new snapshot"
             )
         column = resolved_column(definition, self._charset)
         edit.add(definition.name, delta_type(column), value.sql)
@@ -629,4 +630,4 @@ def _may_recompute(actions: tuple[Action, ...]) -> bool:
 
 
 def _setting(kind: str, value: str) -> str:
-    return f"set schema_changes.{kind}: {value}, or reload the table"
+    return f"set schema_changes.{kind}: {value}, or take a new snapshot of the table"

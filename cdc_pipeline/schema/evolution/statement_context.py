@@ -21,7 +21,8 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
 
 RELOAD: Final = (
-    "exclude the table (tables.exclude) or reload it: remove its target, and start a capture "
+    "exclude the table (tables.exclude) or take a new snapshot of it: remove its target, and "
+    "start a capture "
     "after this statement"
 )
 

@@ -29,7 +29,7 @@ from cdc_pipeline.schema.evolution.value_changes import common_type
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.spark_sql import quoted
 
-_FEATURES_STEP = "allow {} in sink.reader_features, or reload the table"
+_FEATURES_STEP = "allow {} in sink.reader_features, or take a new snapshot of the table"
 
 
 class Refused(Exception):

@@ -35,7 +35,8 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
     """Return the error for a target from `error`, which was raised while a batch was applied to
     it."""
     if isinstance(error, CdcError):
-        error.table = error.table or table
+        if not isinstance(error, RuntimeSetupError):  # that concerns the machine, not the table
+            error.table = error.table or table
         return error
     text = f"{type(error).__name__}: {error}"
     full = _MACHINE.search(text)
@@ -54,7 +55,7 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
             table=table,
             got=said_by(error),
             next_step="remove the cause (a constraint that was added to the table), or "
-            "reload the table",
+            "take a new snapshot of the table",
         )
     return MergeError(
         f"batch {batch_number} could not be applied",

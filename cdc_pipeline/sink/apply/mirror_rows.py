@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import CODECS, plain_type
@@ -91,7 +92,7 @@ def staged_pieces(files: list[Path]) -> Iterator[pa.Table]:
 
 def read_staged(files: list[Path]) -> pa.Table:
     """Return the staged rows; columns that a file lacks are NULL."""
-    tables = [pq.read_table(storage_of(file).arrow_source(file)) for file in files]
+    tables = [read_parquet(file) for file in files]
     tables = [_plain(table) for table in tables]
     return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
 

@@ -290,5 +290,5 @@ def _check(session: SparkSession, path: Path, target: RecordedTarget, step: Chec
             f"the source may have rewritten values without row events: {step.reason}",
             table=target.table,
             expected=step.condition,
-            next_step="reload the table",
+            next_step="take a new snapshot of the table",
         )

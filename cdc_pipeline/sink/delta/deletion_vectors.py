@@ -77,7 +77,8 @@ def rows_of_vector(table: Path, vector: Mapping[str, Any]) -> NDArray[np.int64]:
             f"a deletion vector of a Delta table cannot be read: {where}",
             expected=f"a bitmap of {vector['cardinality']} rows in {size_bytes} bytes",
             got=f"{type(error).__name__}: {error}",
-            next_step="restore this file from a backup of the lake, or reload the table",
+            next_step="restore this file from a backup of the lake, or take a new snapshot of the "
+            "table",
         ) from None
     return rows
 

@@ -172,5 +172,5 @@ def _in_the_way(what: str, name: str) -> LakeStateError:
         f"a cut cannot be copied there: {what}",
         table=name or None,
         expected="an empty folder, or an unfinished copy of the same cut",
-        next_step="name another folder with --to",
+        next_step="name another folder with --into",
     )

@@ -96,7 +96,7 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
             "single value of the row",
             got=f"{int(odd.sum())} updates with some of them",
             next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and "
-            "reload the table; or keep only one such column in a table",
+            "take a new snapshot of the table; or keep only one such column in a table",
         )
 
 

@@ -354,7 +354,7 @@ class SideTable:
             expected=f"version {content.version} of {content.app_id}: {content.files} files of "
             f"{content.size_bytes} bytes",
             got=got,
-            next_step="reload the table",
+            next_step="take a new snapshot of the table",
         )
 
 

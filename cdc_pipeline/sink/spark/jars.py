@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -38,6 +39,8 @@ from typing import Final
 
 from cdc_pipeline.errors import CdcError, RuntimeSetupError
 from cdc_pipeline.sink.spark.java import cache_folder, find_java_home
+
+_log = logging.getLogger(__name__)
 
 DELTA_VERSION: Final = "4.4.0"
 _COORDINATES: Final = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
@@ -116,6 +119,7 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
     jars = _checked(jar_set, full=True)
     if jars is not None:
         return jars
+    _log.info("downloading %s, once for this machine, into %s", wanted.title, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work_name:
         work = Path(work_name)

@@ -39,11 +39,14 @@ from cdc_pipeline.lake.storage.storage_settings import SparkStorage, spark_stora
 from cdc_pipeline.sink.spark import class_archive
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home
+from cdc_pipeline.sink.spark.master import check_master
 from cdc_pipeline.sink.spark.own_session import users_session
 from cdc_pipeline.sink.spark.spark_home import find_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 CODE_CACHE_MB: Final = 512  # address space; memory is taken as code is compiled
 # Finished queries, jobs and tasks that Spark keeps for a page that is switched off. A MERGE's plan
@@ -59,6 +62,7 @@ _REMEMBERED: Final = {
 _HADOOP: Final = "spark.hadoop."
 _CAUSES_MAX: Final = 20
 _CAUSE_CHARACTERS_MAX: Final = 400
+_CLASS: Final = re.compile(r"^[\w.$]+(Exception|Error): ")
 _URL_PASSWORD: Final = re.compile(r"://[^/\s@]*@")
 
 
@@ -137,10 +141,13 @@ class SparkProvider:
             os.environ["JAVA_HOME"] = str(find_java_home())
             os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
             os.environ["SPARK_HOME"] = str(find_spark_home())
+            check_master(self._config.master)
         self._warehouse = tempfile.TemporaryDirectory(prefix="cdc-pipeline-warehouse-")
         settings = session_settings(
             self._config, warehouse=self._warehouse.name, storage=self._storage
         )
+        if not self._is_guest:
+            _log.info("starting Spark")
         try:
             if self._is_guest:
                 session = _beside(SparkSession.builder.getOrCreate(), settings)
@@ -149,12 +156,13 @@ class SparkProvider:
         except Exception as error:
             raise RuntimeSetupError(
                 "Spark does not start",
-                got=root_cause(
+                setting="sink.spark",
+                got=_why_not_started(
                     error, hidden=[text for name, text in settings.items() if is_secret(name, text)]
                 ),
-                next_step="fix the cause named here (sink.spark in the configuration, "
-                "JAVA_HOME), then run `cdc-pipeline doctor`; `python -m "
-                "cdc_pipeline.sink.spark.jars` downloads Spark's jars again",
+                next_step="correct what is named here, or JAVA_HOME, then run "
+                "`cdc-pipeline doctor`; `python -m cdc_pipeline.sink.spark.jars` downloads "
+                "Spark's jars again",
             ) from None
         _set_sql(session)
         if not self._is_guest:
@@ -245,6 +253,14 @@ def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
     for secret in hidden:
         found = found.replace(secret, "***") if secret else found
     return found[:_CAUSE_CHARACTERS_MAX]
+
+
+def _why_not_started(error: Exception, *, hidden: Iterable[str]) -> str:
+    """Return why Spark did not start, without the names of Java's and Python's classes."""
+    text = root_cause(error, hidden=hidden)
+    if "JAVA_GATEWAY_EXITED" in text:
+        return "Java ended at once; what it said is in the run's logs, or above"
+    return _CLASS.sub("", text)
 
 
 def _forget_dead_jvm() -> bool:

@@ -87,6 +87,6 @@ def _image(
                 table=table,
                 expected=wanted,
                 got=said_by(error),
-                next_step="reload the table",
+                next_step="take a new snapshot of the table",
             ) from None
     return pa.record_batch(arrays, names=names)

@@ -96,7 +96,8 @@ def sum_of_changes(
             table=sides.target.table,
             setting="binlog_row_image",
             expected="complete images (FULL)",
-            next_step="SET GLOBAL binlog_row_image = 'FULL', then reload the table, which starts "
+            next_step="SET GLOBAL binlog_row_image = 'FULL', then take a new snapshot of the "
+            "table, which starts "
             "its changes again",
         )
     change = f"{SEQ_COLUMN} AS _seq, CAST(NULL AS array<string>) AS _absent"

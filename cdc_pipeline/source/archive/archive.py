@@ -138,7 +138,8 @@ class ArchiveSource:
                 journal=position.journal,
                 expected=f"created at {position.journal_created_s} (seconds since 1970)",
                 got=f"created at {head.journal_format.created_s}",
-                next_step="point source.directory to the right archive, or reload the tables",
+                next_step="point source.directory to the right archive, or take new snapshots of "
+                "the tables",
             )
         size_bytes = file.stat().st_size
         if position.offset > size_bytes:
@@ -241,7 +242,8 @@ class ArchiveSource:
             journal=journal,
             expected=f"{journal} in {self.directory}",
             got=f"{len(there)} journals, {min(there)} to {max(there)}",
-            next_step="copy it into the archive directory, or reload the tables and start after it",
+            next_step="copy it into the archive directory, or take new snapshots of the tables "
+            "and start after it",
         )
 
     def _head(self, file: Path) -> JournalHead:

@@ -287,7 +287,8 @@ class ArchiveThenLive:
             got=f"the oldest begins after {preceding_set(read_head(files[0]))}"
             if files
             else "no journal",
-            next_step=f"copy the older journals into {self.directory}, or reload the tables and "
+            next_step=f"copy the older journals into {self.directory}, or take new snapshots of "
+            "the tables and "
             "start at `latest`",
         )
 
@@ -369,7 +370,7 @@ class ArchiveThenLive:
                 got=f"not in the archive: {missing or 'nothing'}; unknown to the server: "
                 f"{unknown or 'nothing'}",
                 next_step=f"copy the whole {file.name} into {self.directory}; if the server's "
-                "log was reset, reload the tables",
+                "log was reset, take new snapshots of the tables",
             )
 
     def _check_server(self, file: Path, journal_format: JournalFormat) -> None:
@@ -433,7 +434,7 @@ class ArchiveThenLive:
             journal=f"{self.live.earliest_position().journal.rpartition('.')[0]}.{number:06d}",
             expected=f"it in {self.directory}",
             got=there,
-            next_step="copy it into the archive directory, or reload the tables and "
+            next_step="copy it into the archive directory, or take new snapshots of the tables and "
             "start at `latest`",
         )
 

@@ -80,7 +80,8 @@ def journal_names(directory: Path) -> list[str]:
             setting="source.directory",
             expected="a directory of journals",
             got=f"{directory}: {error.strerror}",
-            next_step="set source.directory to the directory that holds the journals",
+            next_step="set source.directory to the directory that holds the journals; a relative "
+            "path begins at the folder of the YAML file",
         ) from None
     bases = sorted({name.rpartition(".")[0] for name in names})
     if len(bases) > 1:

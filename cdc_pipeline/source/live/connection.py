@@ -379,10 +379,16 @@ class ServerConnection:
                 return None
             raise self.unexpected(error) from None
 
-    def may_register_replica(self, server_id: int) -> bool:
+    def may_register_replica(self, server_id: int, host: str) -> bool:
         """Try COM_REGISTER_SLAVE on a separate connection: the server demands REPLICATION SLAVE for
-        it."""
-        payload = struct.pack("<IBBBHII", server_id, 0, 0, 0, 0, 0, 0)
+        it.
+
+        It is tried under the name of the dump, `host`: a server that has not yet noticed the end of
+        this connection would list it to the dump as another reader of the same id.
+        """
+        name = host.encode()
+        payload = struct.pack("<IB", server_id, len(name)) + name
+        payload += struct.pack("<BBHII", 0, 0, 0, 0, 0)
         try:
             probe = open_connection(self.config)
         except (pymysql.Error, OSError, RuntimeError) as error:
@@ -392,11 +398,15 @@ class ServerConnection:
         try:
             probe._execute_command(COMMAND.COM_REGISTER_SLAVE, payload)  # type: ignore[attr-defined]
             probe._read_packet()  # type: ignore[no-untyped-call]
-        except pymysql.Error as error:
+        except (pymysql.Error, OSError) as error:
             number, text = server_errors.error_parts(error)
             if number in (server_errors.ACCESS_DENIED_PRIVILEGE, 1045):
                 return False
-            raise self.unexpected(StatementError(number or 0, text)) from None
+            if number is None or number in server_errors.LOST_NUMBERS:
+                raise server_errors.connect_error(
+                    error, address=self.address, user=self.config.user
+                ) from None
+            raise self.unexpected(StatementError(number, text)) from None
         finally:
             with contextlib.suppress(Exception):
                 probe.close()
@@ -437,7 +447,7 @@ class ServerConnection:
 
 
 def compact_set(text: object) -> str:
-    """Return the Return a GTID set as one line without spaces; servers print long ones over several
+    """Return a GTID set as one line without spaces; servers print long ones over several
     lines."""
     return re.sub(r"\s+", "", str(text or ""))
 

@@ -120,7 +120,7 @@ class LiveSource:
             ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
         """
         check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
-        check_server(self.server, replica_server_id=self.replica.server_id)
+        check_server(self.server, replica=self.replica)
 
     def journals(self) -> list[JournalInfo]:
         """Return all journals that the server lists, oldest first."""

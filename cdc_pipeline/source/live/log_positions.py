@@ -32,11 +32,12 @@ from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 _FIRST_OFFSET = 4
 _HEADER_BYTES = 19
 _RENUMBERED_STEP = (
-    "reload the tables and start at `latest`; before that, read the old journals' "
+    "take new snapshots of the tables and start at `latest`; before that, read the old journals' "
     "contents from an archive"
 )
 _GAP_STEP = (
-    "read the missing part from an archive, or reload the tables and start at `latest`; keep "
+    "read the missing part from an archive, or take new snapshots of the tables and start at "
+    "`latest`; keep "
     "journals longer with binlog_expire_logs_seconds"
 )
 
@@ -131,7 +132,7 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
             got=ahead,
             next_step="check that source.host is the server that the cursor was written for, "
             "or a replica that has caught up; if its log was reset or it was "
-            "restored, reload the tables",
+            "restored, take new snapshots of the tables",
         )
     purged = _set(earliest(server).gtid_set, server.flavor).subtract(start)
     if purged:

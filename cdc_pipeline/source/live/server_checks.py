@@ -20,6 +20,7 @@ from typing import Final
 from cdc_pipeline.errors import CdcError, MissingGrantError, ServerSettingError
 from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.handover import ReplicaName
 from cdc_pipeline.source.live.login import is_this_machine
 
 _AFTER: Final = (
@@ -66,18 +67,18 @@ _RULES: Final = (
 )  # fmt: skip
 
 
-def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
+def check_server(server: ServerConnection, *, replica: ReplicaName) -> None:
     """Check settings and grants.
 
     Args:
         server: control connection.
-        replica_server_id: id under which the dump will register; clashes are checked elsewhere.
+        replica: how the dump will register; clashes are checked elsewhere.
 
     Raises:
         ServerSettingError, MissingGrantError: all findings in one text.
         ServerUnreachableError, SourceError: no connection.
     """
-    findings = [*setting_findings(server), *grant_findings(server, replica_server_id)]
+    findings = [*setting_findings(server), *grant_findings(server, replica)]
     if not findings:
         return
     first = findings[0]
@@ -90,15 +91,18 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
             got=first.got,
             next_step=first.next_step,
         )
-    if all(finding.error is MissingGrantError for finding in findings):
-        raise server.grant_error(", ".join(settings), "access denied")
+    missing = [finding.setting for finding in findings if finding.error is MissingGrantError]
+    grants = server.grant_error(", ".join(missing), "access denied")
+    if len(missing) == len(findings):
+        raise grants
+    steps = [finding.next_step for finding in findings if finding.error is not MissingGrantError]
     listing = "\n".join(
         f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings
     )
     raise first.error(
         f"{server.address} cannot be captured yet, for {len(findings)} reasons:\n{listing}",
         setting=", ".join(settings),
-        next_step="\n".join(finding.next_step for finding in findings),
+        next_step="\n".join([*steps, *([str(grants.next_step)] if missing else [])]),
     )
 
 
@@ -170,10 +174,10 @@ def setting_notes(server: ServerConnection) -> tuple[str, ...]:
     )
 
 
-def grant_findings(server: ServerConnection, replica_server_id: int) -> list[Finding]:
+def grant_findings(server: ServerConnection, replica: ReplicaName) -> list[Finding]:
     """Return the privileges that the account lacks, each with its GRANT."""
     missing: list[tuple[str, str]] = []
-    if not server.may_register_replica(replica_server_id):
+    if not server.may_register_replica(replica.server_id, replica.host):
         missing.append(("REPLICATION SLAVE", "reading the log"))
     try:
         server.query("SHOW BINARY LOGS")

@@ -12,6 +12,7 @@ Source: MySQL 9.7 "Server Error Message Reference", MariaDB "Error Codes".
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ LOST_NUMBERS: Final = frozenset(
 DENIED_NUMBERS: Final = frozenset(
     {1044, 1045, 1130, 1698, 1820, 1862, 3118, 3878, 3879, 3880, 4151}
 )
+# OpenSSL's reasons that come again: certificates, protocols and ciphers that do not fit. Any other
+# is how a connection looks that breaks during the handshake.
+_TLS_DISAGREEMENTS: Final = re.compile(
+    "CERT|PROTOCOL|CIPHER|HANDSHAKE_FAILURE|UNKNOWN_CA|SECURITY|KEY_TOO_SMALL|ACCESS_DENIED"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class _Cause:
 
 
 _SKIP_GAP: Final = (
-    "read the missing journals from an archive, or reload the tables and start at `latest`; "
+    "read the missing journals from an archive, or take new snapshots of the tables and start at "
+    "`latest`; "
     "keep journals longer with binlog_expire_logs_seconds"
 )
 _BOUNDARY: Final = "start at an offset that SHOW BINLOG EVENTS lists for that journal"
@@ -84,7 +91,7 @@ _STREAM_CAUSES: Final = (
         SourceIdentityError,
         "the start holds transactions that this server never had",
         "check that source.host is the server that the cursor was written for; if its log was "
-        "reset or it was restored, reload the tables",
+        "reset or it was restored, take new snapshots of the tables",
         ("more gtids than", "not in the master's binlog", "diverged"),
     ),
     _Cause(
@@ -150,11 +157,19 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
     number, text = error_parts(error)
     original = getattr(error, "original_exception", error)
     if isinstance(original, ssl.SSLError):
+        got = f"{original.reason or ''} {getattr(original, 'verify_message', '')}".strip() or text
+        if not _TLS_DISAGREEMENTS.search(original.reason or ""):
+            return ServerUnreachableError(
+                f"the connection to {address} broke while TLS was being established",
+                setting="source.tls",
+                got=got,
+                next_step="run again; if it breaks again, check that nothing between this machine "
+                "and the server ends or changes TLS connections",
+            )
         return SourceError(
             f"cannot establish a TLS connection to {address}",
             setting="source.tls",
-            got=f"{original.reason or ''} {getattr(original, 'verify_message', '')}".strip()
-            or text,
+            got=got,
             next_step="set source.tls.ca_file to the certificate of the server's CA and "
             "connect by the name in the server's certificate; source.tls.mode "
             "verify_ca does not check the name, and required checks nothing",
@@ -290,7 +305,8 @@ def lost_table_connection(
 def error_parts(error: BaseException) -> tuple[int | None, str]:
     """Return number and words of a pymysql error; (None, words) for any other. No value is among
     them."""
-    if len(error.args) >= 2 and isinstance(error.args[0], int):
+    # The operating system's errors have numbers too, which are not the server's.
+    if not isinstance(error, OSError) and len(error.args) >= 2 and isinstance(error.args[0], int):
         return error.args[0], said_by_server(error.args[0], str(error.args[1]))
     return None, said_by_server(None, str(error)) or type(error).__name__
 

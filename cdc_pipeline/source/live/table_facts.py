@@ -31,12 +31,14 @@ class ColumnFacts:
     Attributes:
         charset: "" if the type has none.
         column: None if the type is not known.
+        is_key: whether it belongs to the key, see the module.
     """
 
     name: str
     type_text: str
     charset: str
     column: Column | None
+    is_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class TableFacts:
         kind: TABLE_TYPE, such as ``BASE TABLE``, ``SYSTEM VERSIONED``, ``VIEW``, ``SEQUENCE``.
         engine: "" if there is none.
         has_key: see the module.
+        rows_estimated, bytes_estimated: by the catalog; -1 unknown. InnoDB's rows may be off by
+            half.
     """
 
     name: str
@@ -55,6 +59,8 @@ class TableFacts:
     engine: str
     is_partitioned: bool = False
     has_key: bool = False
+    rows_estimated: int = -1
+    bytes_estimated: int = -1
     columns: tuple[ColumnFacts, ...] = field(default=(), repr=False)
 
     @property
@@ -76,7 +82,8 @@ def read_table_facts(
         row
         for row in server.rows(
             "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, TABLE_TYPE AS kind, "  # noqa: S608
-            "ENGINE AS engine, CREATE_OPTIONS AS options FROM information_schema.TABLES "
+            "ENGINE AS engine, CREATE_OPTIONS AS options, TABLE_ROWS AS table_rows, "
+            "DATA_LENGTH + INDEX_LENGTH AS bytes FROM information_schema.TABLES "
             f"WHERE TABLE_SCHEMA NOT IN ({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME",
             SYSTEM_SCHEMAS,
         )
@@ -104,12 +111,15 @@ def _facts(row: dict[str, Any], columns: list[dict[str, Any]], *, is_mariadb: bo
         engine=str(row["engine"] or ""),
         is_partitioned="partitioned" in str(row["options"] or "").lower(),
         has_key=any(str(column["column_key"]).upper() == "PRI" for column in columns),
+        rows_estimated=-1 if row["table_rows"] is None else int(row["table_rows"]),
+        bytes_estimated=-1 if row["bytes"] is None else int(row["bytes"]),
         columns=tuple(
             ColumnFacts(
                 name=str(column["column_name"]),
                 type_text=str(column["column_type"]),
                 charset=str(column["character_set_name"] or ""),
                 column=column_of(column, is_mariadb=is_mariadb),
+                is_key=str(column["column_key"]).upper() == "PRI",
             )
             for column in columns
         ),

@@ -70,8 +70,8 @@ class SegmentsFolder:
             raise StoreError(
                 "the store's directory cannot be used",
                 setting="store.directory",
-                expected=f"{self.path} is a directory that this user may write",
-                got=error.strerror,
+                expected="a directory that this user may write",
+                got=f"{self.path}: {error.strerror}",
                 next_step="set store.directory to a local directory with free space",
             ) from error
         try:

@@ -93,7 +93,7 @@ def test_b03_b04_an_incident_stops_with_its_number_and_message() -> None:
     assert "incident 1 (LOST_EVENTS)" in str(error.got)
     assert message.decode() in str(error.got)
     assert (error.journal, error.offset) == (NAME, offset)
-    assert "reload the tables" in error.next_step
+    assert "take new snapshots of the tables" in error.next_step
     short = _builder()
     short.event(26, b"\x07\x00")
     _, _, error = _framed(short)

@@ -55,7 +55,7 @@ def read_changes(journals: Sequence[Path], *, start: Place) -> dict[str, list[Ch
             "binlog",
             "--format",
             "jsonl",
-            "--from-position",
+            "--from",
             f"{start[0]}:{start[1]}",
             *map(str, journals),
         ],

@@ -34,11 +34,11 @@ def test_the_command_says_what_it_did(history: History, tmp_path: Path) -> None:
     assert "was done before" in again.stdout
     for wrong, why in (
         (base, "one of --into PATH, --rebuild and --gap"),
-        ([*base, "--rebuild", "--to", "binlog.000003"], "--to cannot be used with --rebuild"),
+        ([*base, "--rebuild", "--until", "binlog.000003"], "--until cannot be used with --rebuild"),
         ([*into, "--rebuild"], "one of --into PATH, --rebuild and --gap"),
         ([*into, "--restart"], "--restart works only with --rebuild"),
-        ([*into, "--to", "some day"], "--to cannot be understood"),
-        ([*into, "--to", "binlog.000003"], "started with another range"),
+        ([*into, "--until", "some day"], "--until cannot be understood"),
+        ([*into, "--until", "binlog.000003"], "started with another range"),
     ):
         refused = CliRunner().invoke(cli, wrong)
         assert refused.exit_code == 2, wrong

@@ -13,7 +13,7 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.backfill.backfill import backfill
-from cdc_pipeline.pipeline.backfill.range import end_of, start_of
+from cdc_pipeline.pipeline.range_text import end_of, start_of
 from tests.pipeline.backfill.conftest import DATABASE, History
 from tests.support.comparison import lake_rows
 from tests.support.kills import killed_at

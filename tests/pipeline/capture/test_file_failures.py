@@ -102,9 +102,8 @@ def test_k22_commands_name_a_file_where_the_lake_should_be(project: Project, com
     write_config(project.jobs, "shop")
     project.lake.write_text("no folder")
     result = CliRunner().invoke(cli, ["--jobs", str(project.jobs), *command.split(), "shop"])
-    assert result.exit_code == 1, result.output
-    assert "lake" in result.output
-    assert "without a name" not in result.output
+    assert result.exit_code == 2, result.output
+    assert f"sink.lake_path: {project.lake} is a file; expected a folder" in result.output
 
 
 def test_k22_a_server_that_asks_for_a_local_file_is_refused_by_name(

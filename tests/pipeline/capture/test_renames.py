@@ -250,10 +250,10 @@ def test_k28_a_lake_whose_targets_followed_renamed_tables_shows_names_after_a_lo
     capture(following, cursors=source.cursors)
     capture(config, cursors=source.cursors)
     shown = status(config, cursors=source.cursors).tables
-    assert shown[f"{name}.s"].needs_load.startswith(f"it follows {name}.s_prev")
-    assert shown[f"{name}.s_stage"].needs_load.startswith(f"it follows {name}.s,")
+    assert shown[f"{name}.s"].needs_snapshot.startswith(f"it follows {name}.s_prev")
+    assert shown[f"{name}.s_stage"].needs_snapshot.startswith(f"it follows {name}.s,")
     assert shown[f"{name}.s"].next_step == f"cdc-pipeline snapshot bank --table {name}.s"
-    assert status(following, cursors=source.cursors).tables[f"{name}.s"].needs_load == ""
+    assert status(following, cursors=source.cursors).tables[f"{name}.s"].needs_snapshot == ""
     report = verify(config, cursors=source.cursors)
     assert {table.status for table in report.tables.values()} == {"not_compared"}
     load(config, cursors=source.cursors)

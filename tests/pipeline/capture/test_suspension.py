@@ -468,5 +468,5 @@ def test_k4_purged_journals_are_named(
     error = shop.fails()
     assert shop.cuts()[-1].cursor.suspended["p.t"].needs_reload
     assert "purged" in str(error).lower()
-    assert "reload it" in str(error)
+    assert "take a new snapshot of it" in str(error)
     shop.assert_equal("u", "v")

@@ -88,7 +88,7 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
         one.what.partition(", which ")[2].split(" needs")[0]
         for one in _needed(own, tmp_path, cursor=cursor)
     ]
-    assert sorted(names) == ["shop.t", "the cursor", "the load of shop.old"]
+    assert sorted(names) == ["shop.t", "the cursor", "the snapshot of shop.old"]
     left = only(diagnosis(config, areas=["lake"]), "left behind")
     assert (left.severity, left.mend) == ("warning", "cdc-pipeline snapshot shop --table shop.old")
     with folder.locked():

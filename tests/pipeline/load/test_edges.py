@@ -148,7 +148,7 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     server.flush_journal()
     capture(rules(6), cursors=cursors)
     server.purge_to(server.end_position()[0])
-    with pytest.raises(LoadError, match="log that the load needs is gone") as purged:
+    with pytest.raises(LoadError, match="log that the snapshot needs is gone") as purged:
         load(rules(6), cursors=cursors, tables=asked)
     assert "cdc-pipeline snapshot bank --restart" in str(purged.value)
     (second,) = begun(restart=True)

@@ -95,7 +95,7 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
                 f"a journal of at least {cursor.offset} bytes",
                 f"{short} bytes",
             )
-            assert f"cursor set {config.name} --latest" in str(stopped.value.next_step)
+            assert f"cursor set {config.name} --from latest" in str(stopped.value.next_step)
 
     # The way out that the error names.
     change = plan_set(config, cursors=cursors, to="latest", who="a test")

@@ -146,11 +146,9 @@ def test_missing_grants_are_named_with_their_statement(
     source = live_source(server, user=user, password=password)
     with pytest.raises(MissingGrantError) as caught:
         source.check()
-    for privilege in missing:
-        statement = f"GRANT {privilege} ON *.* TO 'some''one'@'%';"
-        assert statement in str(caught.value.next_step)
-        server.execute(statement)
-    assert str(caught.value.next_step).count("GRANT") == len(missing)
+    statement = f"GRANT {', '.join(missing)} ON *.* TO 'some''one'@'%';"
+    assert caught.value.next_step == statement
+    server.execute(statement)
     # Servers read an account's privileges when it logs in.
     live_source(server, user=user, password=password).check()
 
@@ -162,7 +160,7 @@ def test_all_findings_come_at_once(start_server: Callable[..., Server]) -> None:
     with pytest.raises(ServerSettingError) as caught:
         live_source(server, user=user, password=password).check()
     text = str(caught.value)
-    for part in ("3 findings", "binlog_format", "GRANT REPLICATION SLAVE", "REPLICATION CLIENT"):
+    for part in ("for 3 reasons", "binlog_format", "GRANT REPLICATION SLAVE, REPLICATION CLIENT"):
         assert part in text
 
 

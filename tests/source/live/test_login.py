@@ -31,7 +31,7 @@ def _dump(config: LiveSourceConfig) -> None:
 
 CONNECTIONS: dict[str, Callable[[LiveSourceConfig], object]] = {
     "control": lambda config: ServerConnection(config).query("SELECT 1"),
-    "registration": lambda config: ServerConnection(config).may_register_replica(4001),
+    "registration": lambda config: ServerConnection(config).may_register_replica(4001, "cdc"),
     "rows": RowConnection,
     "dump": _dump,
 }

@@ -1,15 +1,15 @@
-"""Parse the range of a backfill as a person writes it.
+"""Parse the ends of a range as a person writes them: ``--from`` and ``--until`` of all commands.
 
 Rules:
-- A bound is ``JOURNAL`` or ``JOURNAL:OFFSET``, a GTID (set), or a time with its zone; its form
-  decides which. Each part is then checked as the YAML file's is.
+- An end is ``JOURNAL`` or ``JOURNAL:OFFSET``, a GTID (set), a time with its zone, or a word of the
+  YAML file; its form decides which. Each part is then checked as the YAML file's is.
 - Light: no compiled code is loaded here.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,7 +24,6 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.errors import ConfigError
 
-_EARLIEST: Final = "earliest"
 _JOURNAL = re.compile(r"(?P<journal>[^\s:,]*\.\d{6,})(?::(?P<offset>\d+))?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ].*")
 _FORMS: Final = (
@@ -33,16 +32,19 @@ _FORMS: Final = (
 )
 
 
-def start_of(text: str) -> Start:
-    """Return where a backfill begins; "" is the oldest journal.
+def start_of(text: str | None) -> Start:
+    """Return where to begin: by default and for ``earliest``, the oldest journal; ``latest`` is the
+    end of the log.
 
     A GTID set names what counts as executed before.
 
     Raises:
         ConfigError: it cannot be understood.
     """
-    if text in ("", _EARLIEST):
-        return _EARLIEST
+    if text is None or text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
     found: Start = _read(
         text,
         setting="from",
@@ -53,19 +55,20 @@ def start_of(text: str) -> Start:
     return found
 
 
-def end_of(text: str) -> Bound:
-    """Return where a backfill ends; "" is the end of the log when the backfill begins.
+def end_of(text: str | None) -> Bound:
+    """Return where to end: by default and for ``end_of_log``, where the log ends when the command
+    begins.
 
     A GTID names the last transaction.
 
     Raises:
         ConfigError: it cannot be understood.
     """
-    if not text:
+    if text is None or text == "end_of_log":
         return "end_of_log"
     found: Bound = _read(
         text,
-        setting="to",
+        setting="until",
         position=PositionConfig,
         gtid=(GtidBoundConfig, "gtid"),
         time=TimeBoundConfig,
@@ -76,7 +79,7 @@ def end_of(text: str) -> Bound:
 def _read(
     text: str,
     *,
-    setting: str,
+    setting: Literal["from", "until"],
     position: type[BaseModel],
     gtid: tuple[type[BaseModel], str],
     time: type[BaseModel],
@@ -94,10 +97,10 @@ def _read(
     try:
         return form.model_validate(parts)
     except ValidationError:
-        raise _wrong(text, setting) from None
+        raise not_understood(text, setting) from None
 
 
-def _check_gtid(text: str, *, setting: str) -> None:
+def _check_gtid(text: str, *, setting: Literal["from", "until"]) -> None:
     from cdc_pipeline.errors import PositionError
 
     # late: it brings compiled code
@@ -106,15 +109,20 @@ def _check_gtid(text: str, *, setting: str) -> None:
     try:
         check_gtid_set(text)
     except PositionError:
-        raise _wrong(text, setting) from None
+        raise not_understood(text, setting) from None
+    if not text.strip():
+        raise not_understood(text, setting)
 
 
-def _wrong(text: str, setting: str) -> ConfigError:
+def not_understood(
+    text: str, setting: Literal["from", "until"], *, expected: str = _FORMS
+) -> ConfigError:
+    """Return the error for an end that cannot be understood, or that a command does not take."""
     return ConfigError(
         f"--{setting} cannot be understood",
         setting=setting,
-        expected=_FORMS,
-        got=text,
+        expected=expected,
+        got=text or "an empty text",
         next_step="take a position from `cdc-pipeline binlog JOURNAL`, or a cut from `cdc-pipeline "
         "cuts list SOURCE`",
     )

@@ -1,0 +1,56 @@
+"""``cdc-pipeline config schema|show``: what a configuration file may say, and what one says."""
+
+from __future__ import annotations
+
+import click
+
+from cdc_pipeline.cli.output import emit_json
+from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.text.printable import printable_lines
+
+
+@click.group("config")
+def command() -> None:
+    """Show the JSON Schema of the configuration files, or the settings of a source.
+
+    Exit codes: 0 shown; 2 wrong usage or configuration.
+    """
+
+
+@command.command("schema")
+@with_json
+def schema(settings: Settings) -> None:  # noqa: ARG001
+    """Print the JSON Schema of a source's YAML file, with and without --json.
+
+    Editors complete and check a file with it. Write it beside the files, and name it in the first
+    line of each:
+
+    \b
+      cdc-pipeline config schema > jobs/.schema.json
+      # yaml-language-server: $schema=.schema.json
+    """
+    from cdc_pipeline.config.json_schema import json_schema
+
+    emit_json(json_schema())
+
+
+@command.command("show")
+@click.argument("source")
+@with_json
+def show(settings: Settings, *, source: str) -> None:
+    """Show all settings of SOURCE as they are in force, as YAML.
+
+    A comment says what is a default, and what comes from a variable of the environment. Relative
+    paths are resolved; passwords, salts and keys are hidden; what is not set and has no default is
+    left out.
+    """
+    file = settings.file_of(source)
+    from cdc_pipeline.config.shown import as_document, as_yaml, shown_settings
+
+    shown = shown_settings(file)
+    if settings.as_json:
+        origins = {".".join(map(str, one.path)): one.origin for one in shown}
+        emit_json({"file": str(file), "settings": as_document(shown), "origins": origins})
+        return
+    click.echo(f"# {printable_lines(str(file))}")
+    click.echo(printable_lines(as_yaml(shown)), nl=False)

@@ -1,0 +1,82 @@
+"""``cdc-pipeline discover``: the tables of a server, before or after they are captured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cdc_pipeline.cli.output import count_of, emit_json, results, table
+from cdc_pipeline.cli.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from cdc_pipeline.pipeline.operate.discover import DiscoveredTable, Discovery
+
+_SIGNS: Final = {"captured": "yes", "refused": "no: ", "left_out": "no: "}
+
+
+@click.command("discover")
+@click.argument("source")
+@with_json
+def command(settings: Settings, *, source: str) -> None:
+    """List the tables of SOURCE's server that its account can see: key, estimated rows and size,
+    columns whose type in the lake is another one, and whether and how a run captures them.
+
+    Reads the server's catalog only. Rows and sizes are the server's own estimates.
+
+    Exit codes: 0 listed; 1 the server cannot be read; 2 wrong usage or configuration.
+    """
+    config = settings.config_of(source)
+    from cdc_pipeline.pipeline.operate.discover import discover
+
+    found = discover(config)
+    if settings.as_json:
+        emit_json(found.model_dump(mode="json"))
+    else:
+        _show(found)
+
+
+def _show(found: Discovery) -> None:
+    out = results()
+    numbers = ("rows, about", "size, about")
+    rows = table(
+        f"Tables of {found.server} that {found.account} can see",
+        *("table", *numbers, "key", "captured"),
+        numbers=numbers,
+    )
+    for one in found.tables:
+        rows.add_row(
+            one.table,
+            "" if one.rows_estimated < 0 else f"{one.rows_estimated:,}",
+            "" if one.bytes_estimated < 0 else _size(one.bytes_estimated),
+            ", ".join(one.key) or ("" if one.rows_estimated < 0 else "none"),
+            _captured(one),
+        )
+    out.print(rows)
+    notable = [one for one in found.tables if one.notable and one.verdict != "left_out"]
+    if notable:
+        out.print()
+        types = table("Types that change on their way into the lake", "table", "columns")
+        for one in notable:
+            types.add_row(one.table, "\n".join(one.notable))
+        out.print(types)
+    out.print()
+    captured = [one for one in found.tables if one.verdict == "captured"]
+    rows_known = sum(max(0, one.rows_estimated) for one in captured)
+    out.print(
+        f"{found.source}: {len(captured):,} of {count_of(len(found.tables), 'table')} captured, "
+        f"about {count_of(rows_known, 'row')}",
+        soft_wrap=True,
+    )
+
+
+def _captured(one: DiscoveredTable) -> str:
+    sign = _SIGNS[one.verdict]
+    return f"{sign}, as {one.how}" if one.verdict == "captured" else sign + one.how
+
+
+def _size(size_bytes: int) -> str:
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.1f} {name}"
+    return f"{size_bytes} bytes"

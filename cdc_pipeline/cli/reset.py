@@ -1,0 +1,84 @@
+"""``cdc-pipeline reset``: tables that are wrong until a new snapshot has replaced them."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import click
+
+from cdc_pipeline.cli.confirm import confirm, operator
+from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results
+from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.source_access import open_source
+
+if TYPE_CHECKING:
+    from cdc_pipeline.pipeline.operate.reset import ResetReport
+    from cdc_pipeline.position.cursor import CursorStore
+
+
+@click.command("reset")
+@click.argument("source")
+@click.argument("tables", nargs=-1, required=True, metavar="SCHEMA.TABLE...")
+@click.option("--reason", default="", metavar="TEXT", help="The reason, for the record.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@with_json
+def command(
+    settings: Settings, *, source: str, tables: tuple[str, ...], reason: str, yes: bool
+) -> None:
+    """Mark tables of SOURCE as wrong, so that the next snapshot reads them again.
+
+    Nothing is deleted and nothing is read: old rows stay readable, and runs keep applying changes
+    to them. Until `cdc-pipeline snapshot SOURCE` has replaced them, status and plan say that the
+    tables need a snapshot, and verify leaves them out. This is recorded in a cut. To read a table
+    again at once, `cdc-pipeline snapshot SOURCE --table SCHEMA.TABLE` alone is enough.
+
+    Exit codes: 0 done, or they needed a snapshot already; 1 failed; 2 wrong usage or
+    configuration, no such table, or not confirmed.
+    """
+    config = settings.config_of(source)
+    from cdc_pipeline.pipeline.operate.reset import reset, targets_to_reset
+
+    chosen = targets_to_reset(config, tables)
+    names = ", ".join(sorted(chosen))
+    confirm(
+        settings,
+        f"{names} will count as wrong until a new snapshot replaces the rows. Continue?",
+        refusal=f"{names} would be marked as wrong, which needs confirmation",
+        yes=yes,
+    )
+    with (
+        open_source(settings, config) as access,
+        quiet_streams(quiet=not settings.debug) as stream,
+    ):
+        waiting = notes(stream)
+
+        def work(cursors: CursorStore, run_id: str) -> ResetReport:
+            return reset(
+                config, cursors=cursors, tables=tables, who=operator(), why=reason, run_id=run_id
+            )
+
+        report = access.runs(
+            "reset",
+            on_waiting=lambda runs: waiting.print(
+                f"waiting for the runs that hold this source: {', '.join(runs)}"
+            ),
+        ).change(work)
+    if settings.as_json:
+        emit_json(report.model_dump(mode="json"))
+    else:
+        _show(report)
+
+
+def _show(report: ResetReport) -> None:
+    out = results()
+    names = ", ".join(report.targets)
+    if report.cut is None:
+        out.print(f"nothing to do: {names} needed a snapshot already", soft_wrap=True)
+    else:
+        out.print(
+            f"{report.source}: cut {report.cut} records that {names} needs a new snapshot",
+            soft_wrap=True,
+        )
+    tables = " ".join(f"--table {quote(name)}" for name in report.tables)
+    out.print(f"  next  cdc-pipeline snapshot {report.source} {tables}", soft_wrap=True)

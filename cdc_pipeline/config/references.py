@@ -1,0 +1,159 @@
+"""References such as ``${NAME}`` in a pipeline's file, replaced by variables.
+
+Rules:
+- Variables that the caller gives come before those of the process.
+- An outline is for definitions: it keeps references of secrets that only runs need, and those to
+  variables that are unset.
+- No value of a variable is in a mistake, since any may be a secret (K26).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any, Final
+
+from cdc_pipeline.config.mistakes import Mistake
+
+VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# Secrets that only runs need: an outline never has them.
+_SECRETS_OF_RUNS: Final = {"password", "salt"}
+_RECORDED: Final = {"filter", "expression"}
+
+Path = tuple[str, ...]
+
+
+class Variables(Mapping[str, str]):
+    """Variables by the names that a file uses, each looked up when it is asked for.
+
+    Args:
+        lookups: return a variable's value; None if it is unset.
+        names: what the process calls them, for messages.
+    """
+
+    def __init__(
+        self, lookups: Mapping[str, Callable[[], str | None]], names: Mapping[str, str]
+    ) -> None:
+        self._lookups = lookups
+        self.names = names
+
+    def __getitem__(self, name: str) -> str:
+        value = self._lookups[name]()
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lookups)
+
+    def __len__(self) -> int:
+        return len(self._lookups)
+
+
+class References:
+    """Replaces the references in a document.
+
+    Args:
+        environments: variables that come before those of the process, the first ones first.
+        keep: make an outline.
+
+    Attributes:
+        mistakes: unset variables, unless they are kept, and references where none may be.
+        unset: the paths of kept texts, with their unset variables.
+    """
+
+    def __init__(self, *environments: Mapping[str, str] | None, keep: bool = False) -> None:
+        self.keep = keep
+        self.mistakes: list[Mistake] = []
+        self.unset: dict[Path, str] = {}
+        self._used: dict[str, str] = {}
+        self._environments = [*filter(None, environments), os.environ]
+
+    def replaced(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Return a copy of `content` with its references replaced."""
+        made: dict[str, Any] = self._of(content, ())
+        return made
+
+    def unset_mistakes(self) -> list[Mistake]:
+        """Return a mistake for each variable that is unset, though an outline has kept it."""
+        return [self._unset(path, name) for path, name in self.unset.items()]
+
+    def without_values(self, mistake: Mistake) -> Mistake:
+        """Return a mistake whose text has references in place of variables' values (K26)."""
+        message = mistake.message
+        for value, name in self._used.items():
+            if value:
+                message = message.replace(repr(value)[1:-1], f"${{{name}}}").replace(
+                    value, f"${{{name}}}"
+                )
+        return mistake.model_copy(update={"message": message})
+
+    def drop_unset(self, content: dict[str, Any], found: list[Mistake]) -> bool:
+        """Remove settings that are wrong because their variable is unset; return whether there
+        were any."""
+        wrong = {mistake.path for mistake in found}
+        dropped = False
+        for path in self.unset:
+            around = {".".join(path[:length]) for length in range(1, len(path) + 1)}
+            if wrong & around:
+                dropped = _removed(content, path) or dropped
+        return dropped
+
+    def _of(self, node: Any, path: Path) -> Any:
+        if isinstance(node, dict):
+            return {key: self._of(value, (*path, str(key))) for key, value in node.items()}
+        if isinstance(node, list):
+            items = [self._of(value, (*path, str(index))) for index, value in enumerate(node)]
+            # An item of an unset variable would be taken for a name.
+            return [
+                item for index, item in enumerate(items) if (*path, str(index)) not in self.unset
+            ]
+        if not isinstance(node, str) or VARIABLE.search(node) is None:
+            return deepcopy(node)
+        if path and path[0] == "targets" and path[-1] in _RECORDED:
+            message = (
+                "an expression is recorded with every batch, so it must not use "
+                "environment variables"
+            )
+            self.mistakes.append(Mistake(path=".".join(path), message=message))
+            return "true"
+        if self.keep and path[-1] in _SECRETS_OF_RUNS:
+            return node
+        return VARIABLE.sub(lambda match: self._value(match[1], path), node)
+
+    def _value(self, name: str, path: Path) -> str:
+        value = next((one[name] for one in self._environments if name in one), None)
+        if value is None and self.keep:
+            self.unset[path] = name
+            # A lake's path cannot have braces.
+            return f"${name}" if path == ("sink", "lake_path") else f"${{{name}}}"
+        if value is None:
+            self.mistakes.append(self._unset(path, name))
+            return "unset"
+        self._used[value] = name
+        return value
+
+    def _unset(self, path: Path, name: str) -> Mistake:
+        names = (one.names.get(name) for one in self._environments if isinstance(one, Variables))
+        called = next(filter(None, names), name)
+        message = f"the environment variable {called} is not set: export it first"
+        return Mistake(path=".".join(path), message=message)
+
+
+def _removed(content: Any, path: Path) -> bool:
+    """Remove a setting, or the list that it is an item of; return whether it was there."""
+    for length in (len(path) - 1, len(path) - 2):
+        around = _at(content, path[:length])
+        if isinstance(around, dict):
+            return around.pop(path[length], None) is not None
+    return False
+
+
+def _at(content: Any, path: Path) -> Any:
+    for part in path:
+        if not isinstance(content, dict | list):
+            return None
+        content = content[int(part)] if isinstance(content, list) else content.get(part)
+    return content

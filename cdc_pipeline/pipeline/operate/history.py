@@ -1,0 +1,90 @@
+"""The past of a source as its lake tells it: what each batch did. Reads cuts alone: no source, no
+JVM."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.records import BatchKind, Cut
+from cdc_pipeline.sink.read.cuts import time_of
+
+_WHAT: Final[dict[BatchKind, str]] = {
+    "batch": "capture",
+    "catch_up": "state or catch-up",
+    "cursor_set": "cursor moved",
+    "replay": "quarantine replayed",
+    "load": "snapshot",
+    "repair": "repair",
+}
+
+
+class PastBatch(BaseModel):
+    """One published batch.
+
+    Attributes:
+        number: its cut's.
+        kind: as cuts name it; `what` is the same in words.
+        start, end: what it covers of the log, as ``JOURNAL:OFFSET``.
+        transactions: with changes of captured tables.
+        changed: row changes by table; tables without any are left out.
+        suspended: tables that are suspended in its cut.
+        notes: what was decided or done by hand, in words.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    kind: BatchKind
+    what: str
+    published_at: datetime
+    source_time: datetime | None
+    start: str
+    end: str
+    transactions: int
+    changed: dict[str, int]
+    suspended: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def past_batches(config: PipelineConfig, *, limit: int) -> list[PastBatch]:
+    """Return the newest batches of a source that its lake still names, newest first.
+
+    Raises:
+        LakeStateError: a cut is damaged.
+    """
+    paths = LakePaths(config.sink.lake_path, config.name)
+    found = []
+    for number in reversed(list_numbers(paths.cuts)[-limit:]):
+        try:
+            found.append(_past(state.read_cut(paths, number)))
+        except LakeStateError:
+            if number in list_numbers(paths.cuts):
+                raise
+            # its retention has ended meanwhile
+    return found
+
+
+def _past(cut: Cut) -> PastBatch:
+    interval = cut.interval
+    return PastBatch(
+        number=cut.batch_number,
+        kind=cut.kind,
+        what=_WHAT[cut.kind],
+        published_at=time_of(cut.published_at_us),
+        source_time=None if cut.source_time_us < 0 else time_of(cut.source_time_us),
+        start=f"{interval.start_journal}:{interval.start_offset}",
+        end=f"{interval.end_journal}:{interval.end_offset}",
+        transactions=interval.transactions_applied,
+        changed={
+            name: table.row_changes for name, table in cut.tables.items() if table.row_changes
+        },
+        suspended=tuple(sorted(cut.cursor.suspended)),
+        notes=tuple(f"{note.table + ': ' if note.table else ''}{note.text}" for note in cut.notes),
+    )

@@ -1,0 +1,1 @@
+"""Connections that break, stall and trickle at each byte of a conversation with a server."""

@@ -1,0 +1,162 @@
+"""`cdc-pipeline init`: what it writes, and what it refuses to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cdc_pipeline.cli.app import cli
+from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.orchestration.execute import load_source
+from tests.support.project import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+def _files(folder: Path) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_project_for_a_server_is_valid_and_loads_in_dagster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = _invoke("init", "new", "--source", "billing", "--json")
+    assert done.exit_code == 0, done.output
+    project = tmp_path / "new"
+    assert set(json.loads(done.stdout)["files"]) == _files(project)
+    assert "sales" not in "".join((project / name).read_text() for name in _files(project))
+
+    monkeypatch.chdir(project)
+    assert "BILLING_PASSWORD is not set" in _invoke("validate").output
+    script = 'set -a; . ./.env.example; printf %s "$BILLING_PASSWORD"'
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    monkeypatch.setenv("BILLING_PASSWORD", said.stdout)
+    assert _invoke("validate").exit_code == 0
+    config = load_config(project / "jobs" / "billing.yaml")
+    assert list(config.tables.include) == ["billing.*"]
+    loaded = load_source(project / "jobs", "billing")
+    assert loaded.job.name == "billing_capture"
+
+
+def test_the_journals_of_an_archive_are_one_comment_away(tmp_path: Path) -> None:
+    """The commented section of `jobs/sales.yaml`, in the place of the first one, is valid."""
+    assert _invoke("init", "new").exit_code == 0
+    file = tmp_path / "new" / "jobs" / "sales.yaml"
+    lines = file.read_text().splitlines()
+    start, archive = lines.index("source:"), lines.index("# source:")
+    end = archive + 3
+    section = [line.removeprefix("# ") for line in lines[archive:end]]
+    kept = lines[: start - 1] + section + lines[end:]
+    file.write_text("\n".join(line for line in kept if line != "start: latest"))
+    assert load_config(file).source.kind == "archive"
+
+
+def test_dagsters_settings_are_those_of_the_checkout(tmp_path: Path) -> None:
+    assert _invoke("init", "new").exit_code == 0
+    home = tmp_path / "new" / "dagster_home"
+    assert (home / "dagster.yaml").read_text() == (
+        ROOT / "dagster_home" / "dagster.yaml"
+    ).read_text()
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
+    workspace = yaml.safe_load((tmp_path / "new" / "workspace.yaml").read_text())
+    (location,) = workspace["load_from"]
+    assert (tmp_path / "new" / location["python_file"]["relative_path"]).is_file()
+
+
+def test_without_dagster_cursors_are_in_the_lake_until_it_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("cdc_pipeline.cli.init.has_dagster", lambda: False)
+        assert _invoke("init", "new").exit_code == 0
+    project = tmp_path / "new"
+    assert _files(project) == {"jobs/sales.yaml", "README.md", ".env.example", ".gitignore"}
+    assert "CDC_PIPELINE_CURSOR=lake" in (project / ".env.example").read_text()
+    monkeypatch.chdir(project)
+    added = _invoke("init", ".", "--add-dagster", "--json")
+    assert set(json.loads(added.stdout)["files"]) == {
+        "jobs/definitions.py",
+        "workspace.yaml",
+        "dagster_home/dagster.yaml",
+    }
+    assert _invoke("init", ".", "--add-dagster").exit_code == 2
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "new" / "jobs").mkdir(parents=True)
+    mine = tmp_path / "new" / "README.md"
+    mine.write_text("mine")
+    done = _invoke("init", "new")
+    assert done.exit_code == 2
+    assert "README.md" in done.stderr
+    assert _files(tmp_path / "new") == {"README.md"}
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["1st", "a/b", "../up", "", "a b", "x" * 101])
+def test_a_name_that_cannot_name_a_source_is_refused(tmp_path: Path, name: str) -> None:
+    done = _invoke("init", "new", "--source", name)
+    assert done.exit_code == 2
+    assert "cannot name a source" in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("a file")
+    done = _invoke("init", "new/project")
+    assert done.exit_code == 1
+    assert "new" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.spark
+def test_the_demo_needs_no_project(tmp_path: Path) -> None:
+    """In an empty folder it makes one, says each step, and a second demo finds nothing to do."""
+    program = (
+        "import sys; sys.modules['dagster'] = None; from cdc_pipeline.cli.app import run; run()"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "DAGSTER_HOME"}
+
+    def demo() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program, "demo", "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        )
+
+    first = demo()
+    report = json.loads(first.stdout)
+    assert report["verified"]
+    assert [check["differences"] for check in report["checks"]] == [[]] * 5
+    for step in (
+        "Dagster is not installed: the demo keeps its cursor in the lake",
+        "made the demo's project in cdc_demo",
+        "first run",
+        "second run",
+        "comparing the tables with the server's SELECT",
+    ):
+        assert step in first.stderr
+    second = json.loads(demo().stdout)
+    assert [run["outcome"] for run in second["runs"]] == ["nothing_new"]
+    assert second["checks"] == []
+    assert _files(tmp_path / "cdc_demo") >= {"README.md", "jobs/shop.yaml"}
+    kept = _invoke("--jobs", "cdc_demo/jobs", "--cursor", "lake", "status", "shop", "--json")
+    assert json.loads(kept.stdout)["state"] == "ready"

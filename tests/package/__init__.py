@@ -1,0 +1,1 @@
+"""The package as its users get it: a wheel, installed into environments of their own."""
