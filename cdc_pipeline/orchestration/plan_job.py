@@ -50,7 +50,7 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
             raise unexpected(error) from None
         context.add_output_metadata(
             {
-                "plan": dg.MetadataValue.md(plan_text(made)),
+                "plan": dg.MarkdownMetadataValue(plan_text(made)),
                 "unread_bytes": dg.MetadataValue.int(made.bytes_between),
             }
         )

@@ -118,8 +118,8 @@ class CdcTranslator:
     def freshness_policy(
         self, config: PipelineConfig, table: str | None
     ) -> dg.FreshnessPolicy | None:
-        """Return when an asset counts as late. A table has an event only when it changes, the
-        cursor whenever it moves."""
+        """Return when an asset counts as late. One with a policy has a materialization of each run
+        that it follows, changed or not (`signs.py`)."""
         given = config.dagster.of_table(table).freshness
         if given is None:
             return None
