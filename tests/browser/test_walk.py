@@ -124,12 +124,13 @@ def test_the_lineage_is_drawn_from_the_source_to_the_cursor(
     walked: Walked, page: Page, picture: Picture
 ) -> None:
     # Large enough for Dagster to draw what each asset is and how it is.
-    page.set_viewport_size({"width": 1600, "height": 950})
+    page.set_viewport_size({"width": 1600, "height": 1000})
     groups = quote(",".join(f"global@global:{group}" for group in ("shop", "shop_source")))
     page.goto(f"{walked.dagit.url}/asset-groups?expanded={groups}")
     expect(page.locator("svg path[marker-end]")).to_have_count(10)
     expect(page.locator("foreignObject", has_text="Delta Lake")).to_have_count(5)
     expect(page.locator("foreignObject", has_text="cursor")).to_have_count(1)
+    expect(page.get_by_text("Loading")).to_have_count(0)
     picture(page, "lineage")
 
 
