@@ -106,6 +106,7 @@ def picture(walked: Walked) -> Picture:
 
     def draw(page: Page, name: str) -> None:
         if folder:
+            page.wait_for_load_state("networkidle")
             page.mouse.move(0, 0)
             page.evaluate(_RENAMED, [str(walked.dagit.project), "/srv/shop"])
             page.screenshot(path=Path(folder) / f"{name}.png", animations="disabled")
