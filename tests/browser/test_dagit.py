@@ -133,7 +133,7 @@ def test_the_job_is_listed_and_its_page_shows_the_capture_step(dagit: Dagit, pag
 def test_the_launchpad_offers_the_bound_and_finds_no_mistake(dagit: Dagit, page: Page) -> None:
     page.goto(dagit.url + JOB_PAGE + "/playground")
     expect(page.get_by_text("No errors")).to_be_visible()
-    expect(page.get_by_text("bound_end_of_log")).to_be_visible()
+    expect(page.get_by_text("bound_end_of_log").first).to_be_visible()
     expect(page.get_by_role("button", name="Launch Run")).to_be_enabled()
 
 
