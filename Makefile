@@ -49,6 +49,18 @@ test-machine: setup
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
 
+.PHONY: ui-test
+ui-test: setup ## Dagster's pages in a real browser, on a real `dagster dev`
+	@$(BIN)/python -m cdc_pipeline.sink.spark.jars
+	@$(BIN)/python -m tests.browser.install
+	@$(BIN)/python -m pytest -m "not whole" tests/browser $(PYTEST_ARGS)
+
+.PHONY: screenshots
+screenshots: setup ## take the documentation's pictures of Dagster anew, into docs/pictures
+	@$(BIN)/python -m cdc_pipeline.sink.spark.jars
+	@$(BIN)/python -m tests.browser.install
+	@PICTURES=$(CURDIR)/docs/pictures $(BIN)/python -m pytest tests/browser/test_walk.py $(PYTEST_ARGS)
+
 .PHONY: cluster-test
 cluster-test: setup ## a Spark cluster, an S3 server and PostgreSQL as processes of this machine; killed at every fault point (Go, PostgreSQL; 8 GB of memory)
 	@$(BIN)/python -m tests.servers.install mysql

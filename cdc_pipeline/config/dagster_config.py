@@ -16,9 +16,19 @@ from typing import Final, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from cdc_pipeline.config.target_config import Section, checked_patterns
-from cdc_pipeline.config.units import Duration
+from cdc_pipeline.config.units import Bytes, Duration, Seconds
 from cdc_pipeline.text.table_names import TablePattern, matches_any
 
+CheckName = Literal[
+    "follows",
+    "count",
+    "checksum",
+    "key_uniqueness",
+    "interval_continuity",
+    "intervals_join",
+    "lag",
+    "retention",
+]
 # What Dagster accepts. It refuses anything else with a traceback.
 _OWNER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:.+")
 _TAG_NAME: Final = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
@@ -138,11 +148,39 @@ class AssetRule(AssetSettings):
         return matches_any(patterns, table) and not matches_any(without, table)
 
 
+class GrowthSensorConfig(Section):
+    """When the sensor of a live source starts a capture: if `unread_bytes` of its log are unread,
+    or if the server may purge what is needed within `headroom`. It looks every `interval_s`."""
+
+    unread_bytes: Bytes = Field(default=64 << 20, ge=1)
+    headroom: Duration = timedelta(hours=24)
+    interval_s: Seconds = Field(default=60, ge=10)
+    enabled: bool = False
+
+
+class ChecksConfig(Section):
+    """The checks that the job ``<source>_checks`` executes, and its schedule."""
+
+    names: tuple[CheckName, ...] = ("intervals_join", "lag", "retention")
+    cron: str | None = None
+    timezone: str = "UTC"
+    enabled: bool = False
+
+
 class DagsterConfig(AssetSettings):
-    """Settings of all assets, of some tables, and of the cursor."""
+    """Settings of all assets, of some tables, and of the cursor; and of the runs.
+
+    `fail_on_suspended` fails a run that leaves a table suspended; without it the run succeeds, and
+    the table's check `follows` fails. `observed_tables_max` is the most tables of a source that
+    each run observes, changed or not.
+    """
 
     rules: tuple[AssetRule, ...] = ()
     cursor: AssetSettings = AssetSettings()
+    fail_on_suspended: bool = False
+    observed_tables_max: int = Field(default=25, ge=0)
+    sensor: GrowthSensorConfig = GrowthSensorConfig()
+    checks: ChecksConfig = ChecksConfig()
 
     def of_table(self, table: str | None) -> AssetSettings:
         """Return the settings of a Delta table; of the cursor if `table` is None."""

@@ -10,6 +10,8 @@ Rules:
   when the table changes, selected or not; the command line's definitions do not even have them.
 - Every output is optional: the run logs what it published and yields no output, so no event appears
   twice.
+- A run that leaves tables suspended has done everything else: it succeeds, and their checks
+  `follows` fail. With `dagster.fail_on_suspended`, or if it was to catch them up, it fails.
 - Only errors that an unchanged retry can overcome (`CdcError.retryable`) are retried, at most
   `_RETRIES_MAX` times.
 - If another process holds the source's lock (captures of a load or a verification), the run waits
@@ -30,8 +32,8 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import CdcError, LockError
+from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.failures import unexpected
@@ -44,7 +46,8 @@ from cdc_pipeline.pipeline.bounds import bound_text
 from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
-from cdc_pipeline.position.cursor import CursorStore, StoredCursor
+from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
+from cdc_pipeline.position.short_cursor import whole_cursor
 
 _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
@@ -90,7 +93,8 @@ def _step_description(config: PipelineConfig) -> str:
         "- `bound_transactions`, `bound_bytes`, `bound_seconds`: at the end of the "
         "transaction that reaches this amount\n"
         "- `bound_end_of_log: true`: at the end of the log when the run is planned\n\n"
-        "With `only_tables` the run catches up suspended tables alone, and the cursor stays."
+        "`only_tables` catches suspended tables up and does nothing else. `unused_examples` shows "
+        "how each field is written, and is ignored."
     )
 
 
@@ -134,6 +138,7 @@ class CaptureStep:
                 writer=recorder.write_cursor,
                 before=lambda: _cursor_in_lake(pipeline),
             ),
+            recorder=recorder,
             observer=RelayObserver(*observers),
             capture=self.capture,
             retry_wait_s=self.retry_wait_s,
@@ -161,11 +166,13 @@ def build_assets(
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
     cursor_alone: bool = False,
+    with_snapshot: bool = False,
 ) -> tuple[dg.AssetsDefinition, list[dg.AssetSpec]]:
     """Return the asset whose `body` captures `pipeline`, and the specs of its upstream
     tables.
 
-    With `cursor_alone` the asset captures the same, and its definition has no tables.
+    With `cursor_alone` the asset captures the same, and its definition has no tables. With
+    `with_snapshot` the tables of a live server come from its snapshot asset too (`load_asset.py`).
     """
     cut = None if cursor_alone else newest_cut(pipeline)
     tables = {} if cursor_alone else known_tables(pipeline, cut)
@@ -178,6 +185,12 @@ def build_assets(
         for table, of_it in tables.items()
     ]
     specs.append(translator.cursor_spec(pipeline, list(tables)))
+    upstream = [spec.key for spec in sources]
+    if with_snapshot and tables and isinstance(pipeline.source, LiveSourceConfig):
+        snapshot_key = translator.snapshot_key(pipeline.name)
+        upstream.append(snapshot_key)
+        *of_tables, of_cursor = specs
+        specs = [*(_after_snapshot(spec, snapshot_key) for spec in of_tables), of_cursor]
     step = CaptureStep(
         pipeline=pipeline,
         translator=translator,
@@ -190,7 +203,7 @@ def build_assets(
     @dg.op(
         name=name or step_name(pipeline.name),
         description=_step_description(pipeline),
-        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
+        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(upstream))},
         out={
             f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))
         },
@@ -208,12 +221,22 @@ def build_assets(
 
     assets = dg.AssetsDefinition(
         node_def=capture_step,
-        keys_by_input_name={f"table_{number}": spec.key for number, spec in enumerate(sources)},
+        keys_by_input_name={f"table_{number}": key for number, key in enumerate(upstream)},
         keys_by_output_name={f"asset_{number}": spec.key for number, spec in enumerate(specs)},
         specs=specs,
         can_subset=True,
     )
     return assets, sources
+
+
+def _after_snapshot(spec: dg.AssetSpec, snapshot_key: dg.AssetKey) -> dg.AssetSpec:
+    """Return the spec of a table that comes from the snapshot as well.
+
+    A capture needs none of its partitions, so it maps to none: otherwise Dagster would call each
+    table out of date as soon as another one is loaded. (One step has one mapping for all tables.)
+    """
+    mapping = dg.SpecificPartitionsPartitionMapping([])
+    return spec.merge_attributes(deps=[dg.AssetDep(snapshot_key, partition_mapping=mapping)])
 
 
 def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:
@@ -229,6 +252,7 @@ def _run(
     *,
     run_config: CaptureRunConfig,
     cursors: DagsterCursorStore,
+    recorder: MaterializationRecorder,
     observer: RunObserver,
     capture: Capture | None,
     retry_wait_s: float,
@@ -266,9 +290,18 @@ def _run(
         )
     except CdcError as error:
         listener.error = error
-        raise _failure(
+        failure = _failure(
             error, retry_number=context.op_execution_context.retry_number, wait_s=retry_wait_s
-        ) from error
+        )
+        if not isinstance(error, TargetSuspendedError) or isinstance(failure, dg.RetryRequested):
+            raise failure from error
+        cursor = _cursor_now(config, cursors)
+        if cursor is not None:
+            recorder.ended(cursor)
+        if config.dagster.fail_on_suspended or tables is not None:
+            raise failure from error
+        context.log.error(str(error))
+        return
     except Exception as error:
         listener.error = error
         raise unexpected(error) from None
@@ -278,6 +311,8 @@ def _run(
     finally:
         _tell_skipped(context, cursors)
     listener.report = report
+    if report.cursor is not None:
+        recorder.ended(report.cursor)
     context.log.info(f"{report.outcome}: {report.reason}")
 
 
@@ -289,6 +324,12 @@ def _tag_source(context: dg.AssetExecutionContext, source: str) -> None:
     is_ours = selected is not None and selected <= context.assets_def.keys
     if is_ours and SOURCE_TAG not in context.run.tags:
         context.instance.add_run_tags(context.run.run_id, {SOURCE_TAG: source})
+
+
+def _cursor_now(config: PipelineConfig, cursors: DagsterCursorStore) -> CursorState | None:
+    """Return the cursor as a run has left it; None if it is not that of the newest cut."""
+    stored, cut = cursors.read(), newest_cut(config)
+    return None if stored is None or cut is None else whole_cursor(stored, cut.cursor)
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore) -> None:

@@ -5,7 +5,8 @@ Rules:
   (`pipeline/verify/verify.py`), so they exist only for live servers. `key_uniqueness` and
   `interval_continuity` look at the lake.
 - They run only when a person or schedule selects checks. In a run that materializes assets they do
-  nothing, because the capture would then read every table in full.
+  nothing, because the capture would then read every table in full: only `follows` is evaluated
+  there, too (`follows.py`).
 - Checks of the cursor: `intervals_join`, `lag`, `retention`; they start no Spark.
 - A check that cannot decide does not pass: it returns a warning with the reason.
 - Verification captures like any run; what it publishes is logged in the check's run.
@@ -26,6 +27,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.failures import resolved, unexpected
+from cdc_pipeline.orchestration.follows import FOLLOWS, follows_result, follows_spec
 from cdc_pipeline.orchestration.intervals import check_intervals_join
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
@@ -67,6 +69,7 @@ def build_checks(
 
 def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
     """Yield the names of the checks that a table has."""
+    yield FOLLOWS
     of_table = cut.tables.get(table) if cut is not None else None
     if is_live:
         yield from _VERIFIED
@@ -77,6 +80,8 @@ def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
 
 
 def _spec(name: str, key: dg.AssetKey) -> dg.AssetCheckSpec:
+    if name == FOLLOWS:
+        return follows_spec(key)
     return dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name])
 
 
@@ -94,17 +99,20 @@ def _table_checks(
         **_ports(specs),
     )
     def verify_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        if context.run.asset_selection:
-            context.log.info(
-                "a run that materializes assets does not check tables: execute the checks in a "
-                "run of their own"
-            )
-            return
         wanted: dict[str, list[str]] = {}
         for check in sorted(context.selected_asset_check_keys):
             wanted.setdefault(check.name, []).append(table_of[check.asset_key])
         keys = {table: key for key, table in table_of.items()}
         config = resolved(pipeline)
+        yield from _follow_results(config, wanted.pop(FOLLOWS, []), translator=translator)
+        if not wanted:
+            return
+        if context.run.asset_selection:
+            context.log.info(
+                "a run that materializes assets does not compare tables: execute the checks in a "
+                "run of their own"
+            )
+            return
         with _as_step_failure(config):
             for name, table, passed, text, values in _table_results(
                 context, config, wanted, translator=translator
@@ -112,6 +120,17 @@ def _table_checks(
                 yield _result(name, keys[table], passed=passed, text=text, values=values)
 
     return _checks(verify_step, specs)
+
+
+def _follow_results(
+    config: PipelineConfig, tables: Sequence[str], *, translator: CdcTranslator
+) -> Iterator[dg.AssetCheckResult]:
+    """Yield whether the tables follow at the newest cut; of one that is not in it, nothing."""
+    cut = newest_cut(config) if tables else None
+    targets = {} if cut is None else cut.cursor.targets
+    for table in tables:
+        if table in targets:
+            yield follows_result(config, translator, table, targets[table].suspended)
 
 
 def _ports(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import dagster as dg
 
-PROCESS_TAG = "cdc/process"
+# Dagster does not show tags of this prefix: it is no name for people.
+PROCESS_TAG = ".dagster/cdc_process"
 
 
 def this_process() -> str:

@@ -39,8 +39,11 @@ from cdc_pipeline.orchestration.capture_asset import (
     step_name,
 )
 from cdc_pipeline.orchestration.check_assets import build_checks
+from cdc_pipeline.orchestration.check_job import build_check_job
+from cdc_pipeline.orchestration.growth_sensor import build_growth_sensor
 from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
+from cdc_pipeline.orchestration.plan_job import build_plan_job
 from cdc_pipeline.orchestration.recorder import RowCounter
 from cdc_pipeline.orchestration.refused_settings import refused_settings
 from cdc_pipeline.orchestration.resource import CdcResource
@@ -158,6 +161,7 @@ def build_source(
             body=cdc.run,
             translator=translator,
             cursor_alone=loading is not None,
+            with_snapshot=True,
             **runtime,
         )
         if loading is not None:
@@ -228,11 +232,18 @@ def _of_source(
     upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
     jobs += [upkeep] if upkeep is not None else []
     schedules += [upkeep_schedule] if upkeep_schedule is not None else []
+    checks = build_checks(config, translator=translator)
+    check_job, check_schedule = build_check_job(config, checks)
+    jobs += [build_plan_job(config, translator=translator)]
+    jobs += [check_job] if check_job is not None else []
+    schedules += [check_schedule] if check_schedule is not None else []
+    sensor = build_growth_sensor(config, translator=translator)
     return dg.Definitions(
         assets=assets,
-        asset_checks=build_checks(config, translator=translator),
+        asset_checks=checks,
         jobs=jobs,
         schedules=schedules,
+        sensors=[sensor] if sensor is not None else [],
     )
 
 
@@ -316,8 +327,8 @@ def _job_description(config: PipelineConfig) -> str:
         f"A run stops {bound_text(config.bound)}. To stop one run elsewhere, give its step "
         f"`{step_name(config.name)}` another bound in the launchpad: `bound_journal` with "
         "`bound_offset`, `bound_gtid`, `bound_time`, `bound_transactions`, `bound_bytes`, "
-        "`bound_seconds`, or `bound_end_of_log`. With `only_tables` it catches up suspended tables "
-        "alone."
+        "`bound_seconds`, or `bound_end_of_log`; `unused_examples` there shows how each is "
+        "written. `only_tables` catches suspended tables up and does nothing else."
     )
 
 

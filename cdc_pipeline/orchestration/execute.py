@@ -20,7 +20,7 @@ from pathlib import Path
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
 from cdc_pipeline.orchestration.capture_asset import pool_name, step_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
@@ -67,7 +67,10 @@ class LoadedSource:
 
 @dataclass(frozen=True)
 class CaptureRun:
-    """A finished run: its id in Dagster, and the capture's report or the error."""
+    """A finished run: its id in Dagster, and the capture's report or the error.
+
+    A run that succeeds and leaves tables suspended has the error that names them.
+    """
 
     run_id: str
     succeeded: bool
@@ -200,7 +203,7 @@ def execute_capture(
         run_id=result.run_id,
         succeeded=result.success,
         report=listener.report if result.success else None,
-        error=None if result.success else error,
+        error=error if not result.success or isinstance(error, TargetSuspendedError) else None,
     )
 
 

@@ -6,8 +6,8 @@ Rules:
 - It takes no slot of the source's pool, so captures continue meanwhile. The lake's lock protects
   both (K16: one writer at a time); the load takes it only for its captures and the swap.
 - What it publishes is logged like a capture's batches: the changed tables, then the cursor, both
-  without a partition. Each loaded table is also logged as a partition of this asset, with its
-  load's figures.
+  without a partition. Each loaded table is also logged as a partition of this asset, before the
+  table itself, which comes from it (`recorder.py`); the figures of its load are an observation.
 - Only live servers have such an asset: archived journals cannot be queried for tables.
 """
 
@@ -27,9 +27,10 @@ from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.failures import resolved, unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.load_observer import LoadRecorder
+from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorStore
@@ -72,7 +73,7 @@ def build_load(
 ) -> dg.AssetsDefinition | None:
     """Return the asset that loads tables of `pipeline`; None if the source is an archive or none of
     its tables is known yet."""
-    sources = _loadable(pipeline)
+    sources = loadable(pipeline)
     if not sources:
         return None
     key = translator.snapshot_key(pipeline.name)
@@ -89,7 +90,7 @@ def build_load(
         owners=translator.owners(pipeline, None),
         skippable=True,
         partitions_def=dg.StaticPartitionsDefinition([dagster_name(table) for table in sources]),
-        tags={SOURCE_TAG: pipeline.name},
+        tags={SOURCE_TAG: pipeline.name, ROLE_TAG: "snapshot"},
     )
 
     @dg.op(
@@ -133,7 +134,7 @@ def load_description(source: str) -> str:
     )
 
 
-def _loadable(pipeline: PipelineConfig) -> list[str]:
+def loadable(pipeline: PipelineConfig) -> list[str]:
     """Return the known source tables that a load can read, sorted."""
     if not isinstance(pipeline.source, LiveSourceConfig):
         return []
@@ -188,7 +189,7 @@ def _run(
     for target, loaded in report.targets.items():
         for table in sorted(wanted.intersection(loaded.sources)):
             context.log_event(
-                dg.AssetMaterialization(
+                dg.AssetObservation(
                     translator.snapshot_key(pipeline.name),
                     partition=dagster_name(table),
                     description=f"cut {loaded.cut}: {loaded.rows:,} rows of {target}",
@@ -199,11 +200,11 @@ def _run(
 
 
 def _metadata(target: str, loaded: LoadedTarget) -> dict[str, Any]:
-    """The figures of one target's load; numbers under their own names are plotted."""
+    """The figures of one target's load."""
     figures = loaded.model_dump(exclude={"sources", "low", "high"})
     return {
         "target": target,
-        **figures,
+        **{name: shown(name, value) for name, value in figures.items()},
         "rows_stand_for": str(loaded.low),
         "read_until": str(loaded.high),
     }

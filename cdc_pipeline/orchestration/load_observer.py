@@ -83,7 +83,7 @@ class LoadRecorder(RunObserver):
                     metadata={
                         "load_id": state.load_id,
                         "rows_read": table.rows,
-                        "chunks": table.chunks,
+                        "chunks": str(table.chunks),
                         "rows_estimated": estimated,
                         "percent": 100.0
                         if table.is_done

@@ -19,6 +19,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.failures import resolved, unexpected
+from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
@@ -118,6 +119,6 @@ def build_maintenance(
 def metadata_of(done: TableMaintenance) -> dict[str, Any]:
     """Return what was found and done at one table, as Dagster metadata."""
     found = done.model_dump(exclude={"table", "properties"})
-    return {name: value for name, value in found.items() if value != ""} | {
+    return {name: shown(name, value) for name, value in found.items() if value != ""} | {
         "properties_set": sorted(done.properties)
     }

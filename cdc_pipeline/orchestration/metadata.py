@@ -2,7 +2,8 @@
 
 Rules:
 - Entries are ordered by interest to a reader: Dagster keeps that order.
-- Each figure worth following over time is a number in its own entry, so that Dagster plots it.
+- Dagster plots every number. So what a person would plot is a number in its own entry (rows, bytes,
+  seconds); other numbers, such as versions, are texts (`is_plotted`).
 - The cursor is stored under `cursor`, and the recorder adds that entry; the other entries of its
   event are for people. Together they do not grow with the number of tables (K25): what does not fit
   is shortened, because the cut has all of it.
@@ -10,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -19,57 +21,19 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from cdc_pipeline.config.modes import Mode
-from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.lake.records import Cut, DdlDecision, Interval
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.orchestration.shortened import shortened
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.short_cursor import short_document
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
-from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
 
 Metadata = dict[str, dg.MetadataValue]
 
 CURSOR_ENTRY = "cursor"
+_PLOTTED = re.compile(r"(^|_)(rows|bytes|seconds|s|percent)(_|$)")
 _TABLES_NAMED_MAX = 20
 # Entries of the capture that repeat the cut's own entries in another form.
 _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows", "ddl"})
-
-
-# What the pipeline adds to each table's own columns.
-_CDC_DESCRIPTIONS = {
-    OP_COLUMN: "last operation on the row: insert or update",
-    SEQ_COLUMN: (
-        "position of that change in the order of all changes of the source: the higher, the later"
-    ),
-    TS_COLUMN: "when that change was committed at the source",
-    RESCUED_COLUMN: "the server's text of values that their columns cannot hold, by column",
-}
-
-
-def column_schema(
-    columns: Sequence[TargetColumn],
-    *,
-    key: Sequence[str] = (),
-    mode: Mode = "mirror",
-    rescues: bool = False,
-) -> dg.TableSchema:
-    """Return all columns of the Delta table: the source's, then the pipeline's. Key columns are
-    never null."""
-    descriptions = dict.fromkeys(key, "part of the key") | _CDC_DESCRIPTIONS
-    columns = (*columns, RESCUED) if rescues else columns
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                name=column.name,
-                type=column.delta_type,
-                description=descriptions.get(column.name),
-                constraints=dg.TableColumnConstraints(nullable=column.name not in key),
-            )
-            for column in (*columns, *SINK_MODES[mode].own_columns(tuple(columns), tuple(key)))
-        ]
-    )
 
 
 def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | None) -> Metadata:
@@ -81,8 +45,8 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         "rows_inserted": dg.MetadataValue.int(of_table.rows_inserted),
         "rows_updated": dg.MetadataValue.int(of_table.rows_updated),
         "rows_deleted": dg.MetadataValue.int(of_table.rows_deleted),
-        "delta_version": dg.MetadataValue.int(of_table.table_version),
-        "batch_number": dg.MetadataValue.int(cut.batch_number),
+        "delta_version": dg.MetadataValue.text(str(of_table.table_version)),
+        "batch_number": dg.MetadataValue.text(str(cut.batch_number)),
         "dagster/uri": dg.MetadataValue.url(path.as_uri()),
         "path": dg.MetadataValue.path(str(path)),
         **_source_time(cut),
@@ -92,18 +56,15 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         metadata["rescued"] = dg.MetadataValue.json(of_table.rescued)
     if row_count is not None:
         metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
-    if of_table.spec.columns:
-        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
-            column_schema(
-                of_table.spec.columns,
-                key=of_table.spec.key,
-                mode=of_table.spec.mode,
-                rescues=of_table.rescues,
-            )
-        )
     if cut.cursor.targets[table].partial:
         metadata["partial"] = dg.MetadataValue.bool(True)
     return metadata
+
+
+def data_version(table_version: int) -> dict[str, str]:
+    """Return the tag that tells Dagster the version of an asset's data: the Delta table's. It stays
+    the same in events of a run that changed nothing."""
+    return {"dagster/data_version": str(table_version)}
 
 
 def ddl_of(cut: Cut, table: str) -> list[DdlDecision]:
@@ -141,8 +102,8 @@ def cursor_event_metadata(
     if interval is not None:
         metadata |= _interval_metadata(interval)
     metadata["server"] = dg.MetadataValue.text(str(cursor.identity))
-    metadata["batch_number"] = dg.MetadataValue.int(cursor.batch_number)
-    metadata["open_xa"] = dg.MetadataValue.int(len(cursor.open_xa))
+    metadata["batch_number"] = dg.MetadataValue.text(str(cursor.batch_number))
+    metadata["open_xa"] = dg.MetadataValue.text(str(len(cursor.open_xa)))
     if cut is not None:
         metadata |= _cut_metadata(cut)
     for name, value in given.items():
@@ -150,7 +111,7 @@ def cursor_event_metadata(
             name in metadata or name == CURSOR_ENTRY or (cut is not None and name in _SAID_BY_CUT)
         )
         if value is not None and not said:
-            metadata[name] = _plain_value(value)
+            metadata[name] = shown(name, value)
     if cut is not None and cut.quarantine:
         metadata["quarantine_rows"] = dg.MetadataValue.int(
             sum(count.rows for count in cut.quarantine.values())
@@ -164,14 +125,14 @@ def cursor_event_metadata(
     if cursor.suspended:
         metadata["suspended_tables"] = dg.MetadataValue.json(
             {
-                table: suspended_entry(table, held)
+                table: suspended_entry(table, held, source=cursor.source)
                 for table, held in sorted(cursor.suspended.items())
             }
         )
     metadata["delta_versions"] = dg.MetadataValue.json(
         _first({table: state.table_version for table, state in sorted(cursor.targets.items())})
     )
-    metadata["tables_total"] = dg.MetadataValue.int(len(cursor.targets))
+    metadata["tables_total"] = dg.MetadataValue.text(str(len(cursor.targets)))
     return shortened(metadata)
 
 
@@ -190,13 +151,26 @@ def _first(entries: Mapping[str, object]) -> dict[str, object]:
     return dict(islice(entries.items(), _TABLES_NAMED_MAX))
 
 
-def suspended_entry(table: str, held: Suspension) -> dict[str, str]:
+def suspended_entry(table: str, held: Suspension, *, source: str) -> dict[str, str]:
     """Describe a suspended target for people: cause, position, and how to resolve it."""
     return {
         "cause": f"{held.error}: {held.what}",
         "stands_at": str(held.position),
-        "way_out": way_out(table, held),
+        "way_out": way_out(table, held, source=source),
     }
+
+
+def is_plotted(name: str) -> bool:
+    """Return whether a person would plot the number of this name."""
+    return _PLOTTED.search(name) is not None
+
+
+def shown(name: str, value: object) -> dg.MetadataValue:
+    """Return the metadata value that shows a plain Python or pydantic value best under its name."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and not is_plotted(name):
+        return dg.MetadataValue.text(str(value))
+    return _plain_value(value)
 
 
 def _plain_value(value: object) -> dg.MetadataValue:
@@ -237,18 +211,18 @@ def _interval_metadata(interval: Interval) -> Metadata:
         exclude={"start_journal", "start_offset", "end_journal", "end_offset"}
     )
     return {"interval": dg.MetadataValue.text(text)} | {
-        name: _plain_value(count) for name, count in counts.items()
+        name: shown(name, count) for name, count in counts.items()
     }
 
 
 def _cut_metadata(cut: Cut) -> Metadata:
     changed = [table for name, table in cut.tables.items() if changed_by(cut, name)]
     metadata: Metadata = {
-        "cut": dg.MetadataValue.int(cut.batch_number),
+        "cut": dg.MetadataValue.text(str(cut.batch_number)),
         "rows_inserted": dg.MetadataValue.int(sum(table.rows_inserted for table in changed)),
         "rows_updated": dg.MetadataValue.int(sum(table.rows_updated for table in changed)),
         "rows_deleted": dg.MetadataValue.int(sum(table.rows_deleted for table in changed)),
-        "tables_changed": dg.MetadataValue.int(len(changed)),
+        "tables_changed": dg.MetadataValue.text(str(len(changed))),
         **_source_time(cut),
     }
     if cut.source_time_us >= 0:

@@ -2,33 +2,41 @@
 
 Rules:
 - Order per batch (K2: an event must be true when it is logged): changed tables, then the cursor.
-- A table that a batch suspends gets an observation, because nothing of it was materialized (K4).
+- A table that a batch suspends gets a failed check `follows`, and no materialization (K4). One
+  that a batch changes, or that follows again, passes it; a run repeats no result of its own.
 - A cursor that moves to a cut of an earlier run (killed between cut and cursor) first logs what
   that run could not: only the tables whose newest event is of an earlier batch, so no batch appears
   twice.
+- The run's sign on each asset (`signs.py`) comes last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Set
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE
+from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
+from cdc_pipeline.orchestration.follows import follows_evaluation, follows_key
 from cdc_pipeline.orchestration.known_tables import newest_cut
-from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, ddl_of, suspended_entry
+from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
+from cdc_pipeline.orchestration.names import dagster_name
+from cdc_pipeline.orchestration.signs import events_of, sign_of
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, Suspension
 
 # Counts the rows of a table at a Delta version, if that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]
 
+LOADED_NOTE = "loaded"  # of a table whose rows a load has replaced
 _TABLES_NAMED_MAX = 20
 
 
@@ -62,9 +70,16 @@ class MaterializationRecorder(RunObserver):
         self._translator = translator
         self._row_counter = row_counter or _count_by_log
         self._cut: Cut | None = None
+        self._plan: CapturePlan | None = None
+        self._planned_at_s = 0.0
+        self._materialized: set[dg.AssetKey] = set()
+        self._at_source: dict[str, Mapping[str, SourceColumn]] = {}
+        self._described = -1  # the batch whose tables are in it
+        self._follows: dict[str, bool] = {}  # results of this run, by table
 
     def planned(self, plan: CapturePlan) -> None:
         """Show the plan in the run's log."""
+        self._plan, self._planned_at_s = plan, time.time()
         self._context.log.info(
             f"{plan.source} ({plan.identity}): from {plan.start_journal}:{plan.start_offset} "
             f"({'; '.join(plan.start_reasons)}) to {plan.end_journal}:{plan.end_offset} "
@@ -76,13 +91,12 @@ class MaterializationRecorder(RunObserver):
     def published(self, cut: Cut) -> None:
         """Log the tables that the batch changed."""
         self._cut = cut
+        self._log_loaded(cut)
         for table in sorted(cut.tables):
             if changed_by(cut, table):
                 self._log_table(cut, table)
         for table in sorted({note.table for note in cut.notes if note.kind == SUSPENDED_NOTE}):
-            held = cut.cursor.suspended.get(table)
-            if held is not None:
-                self._log_suspended(cut, table, suspended_entry(table, held))
+            self._tell_follows(table, cut.cursor.suspended.get(table))
 
     def write_cursor(self, cursor: CursorState, given: dict[str, object]) -> None:
         """Log the cursor."""
@@ -97,7 +111,7 @@ class MaterializationRecorder(RunObserver):
         if cut is not None and cut.cursor.position.order != cursor.position.order:
             cut = None  # only the position moved: the cut's counts are not this event's
         metadata = self._translator.cursor_event_metadata(cursor, cut, given)
-        self._context.log_event(
+        self._materialize(
             dg.AssetMaterialization(
                 asset_key=self._translator.cursor_key(self._config.name),
                 description=f"batch {cursor.batch_number}, {cursor.position}",
@@ -105,20 +119,82 @@ class MaterializationRecorder(RunObserver):
             )
         )
 
-    def _log_suspended(self, cut: Cut, table: str, entry: dict[str, str]) -> None:
-        self._context.log.warning(f"{table} is suspended at {entry['stands_at']}: {entry['cause']}")
-        self._context.log_event(
-            dg.AssetObservation(
-                asset_key=self._translator.table_key(self._config.name, table),
-                description=f"suspended by batch {cut.batch_number}",
-                metadata={**entry, "batch_number": cut.batch_number},
+    def ended(self, cursor: CursorState) -> None:
+        """Log what a run leaves at its end: the check of each table that is suspended, that follows
+        again, or that was selected with its checks; and the run's sign on the assets."""
+        before = self._plan.suspended if self._plan is not None else {}
+        announced = self._announced_checks()
+        for table, target in sorted(cursor.targets.items()):
+            if (
+                target.suspended is not None
+                or table in before
+                or (announced and follows_key(self._config, self._translator, table) in announced)
+            ):
+                self._tell_follows(table, target.suspended)
+        sign = sign_of(self._config, cursor, plan=self._plan, planned_at_s=self._planned_at_s)
+        for event in events_of(
+            self._config, self._translator, sign, materialized=self._materialized
+        ):
+            self._context.log_event(event)
+
+    def _announced_checks(self) -> Set[dg.AssetCheckKey]:
+        """Return the checks that Dagster expects of this run."""
+        if not self._context.has_assets_def:
+            return frozenset()
+        keys: Set[dg.AssetCheckKey] = self._context.job_def.asset_layer.asset_graph.asset_check_keys
+        return keys
+
+    def _tell_follows(self, table: str, held: Suspension | None) -> None:
+        if self._follows.get(table) is (held is None):
+            return
+        self._follows[table] = held is None
+        if held is not None:
+            self._context.log.warning(
+                f"{table} is suspended at {held.position}: {held.error}: {held.what}"
             )
-        )
+        evaluation = follows_evaluation(self._config, self._translator, table, held)
+        self._context.log_event(evaluation)  # type: ignore[arg-type]  # missing in its annotation
+
+    def _materialize(self, event: dg.AssetMaterialization) -> None:
+        self._materialized.add(event.asset_key)
+        self._context.log_event(event)
+
+    def _log_loaded(self, cut: Cut) -> None:
+        """Log the source tables whose rows a load has put into the cut: partitions of the snapshot
+        asset, which only live servers have."""
+        if not isinstance(self._config.source, LiveSourceConfig):
+            return
+        loaded = sorted({note.table for note in cut.notes if note.kind == LOADED_NOTE})
+        for table in (name for name in loaded if name in cut.tables):
+            version = cut.tables[table].table_version
+            rows = self._count(table, version)
+            metadata: dict[str, dg.MetadataValue] = {
+                "target": dg.MetadataValue.text(table),
+                "cut": dg.MetadataValue.text(str(cut.batch_number)),
+                "delta_version": dg.MetadataValue.text(str(version)),
+            }
+            if rows is not None:
+                metadata["rows"] = dg.MetadataValue.int(rows)
+            for source in cut.cursor.targets[table].source_names:
+                self._context.log_event(
+                    dg.AssetMaterialization(
+                        self._translator.snapshot_key(self._config.name),
+                        partition=dagster_name(source),
+                        description=f"loaded by cut {cut.batch_number}",
+                        metadata=metadata,
+                    )
+                )
 
     def _log_missing_tables(self, cut: Cut) -> None:
-        for table in sorted(cut.tables):
-            if changed_by(cut, table) and self._last_batch(table) < cut.batch_number:
-                self._log_table(cut, table)
+        missing = [
+            table
+            for table in sorted(cut.tables)
+            if changed_by(cut, table) and self._last_batch(table) < cut.batch_number
+        ]
+        if missing:
+            self._log_loaded(cut)
+        for table in missing:
+            self._log_table(cut, table)
 
     def _last_batch(self, table: str) -> int:
         key = self._translator.table_key(self._config.name, table)
@@ -127,7 +203,8 @@ class MaterializationRecorder(RunObserver):
         value = (
             materialization.metadata.get("batch_number") if materialization is not None else None
         )
-        return value.value or 0 if isinstance(value, dg.IntMetadataValue) else 0
+        # A text; a number in events of earlier versions.
+        return 0 if value is None else int(str(value.value))
 
     def _count(self, table: str, version: int) -> int | None:
         """Return the table's row count. An unreadable log does not fail the run here: the batch is
@@ -138,20 +215,42 @@ class MaterializationRecorder(RunObserver):
             self._context.log.warning(f"the rows of {table} are not counted: {error}")
             return None
 
+    def _columns_at_source(self, cut: Cut) -> SourceColumns:
+        """Return what the server says of the columns of the cut's changed tables: asked once for
+        each table, and again after a statement."""
+        if self._described != cut.batch_number:
+            self._described = cut.batch_number
+            changed = [table for table in cut.tables if changed_by(cut, table)]
+            asked = {
+                source
+                for table in changed
+                for source in cut.cursor.targets[table].source_names
+                if source not in self._at_source or ddl_of(cut, table)
+            }
+            self._at_source |= read_source_columns(self._config, sorted(asked))
+        return self._at_source
+
     def _log_table(self, cut: Cut, table: str) -> None:
         version = cut.tables[table].table_version
         statements = "; ".join(
             f"{ddl.kind.replace('_', ' ')} {ddl.decision}" for ddl in ddl_of(cut, table)
         )
-        self._context.log_event(
+        self._materialize(
             dg.AssetMaterialization(
                 asset_key=self._translator.table_key(self._config.name, table),
                 description=f"batch {cut.batch_number}" + (f": {statements}" if statements else ""),
-                metadata=self._translator.table_event_metadata(
-                    self._config, cut, table, self._count(table, version)
-                ),
+                metadata={
+                    **self._translator.column_metadata(
+                        self._config, cut, table, self._columns_at_source(cut)
+                    ),
+                    **self._translator.table_event_metadata(
+                        self._config, cut, table, self._count(table, version)
+                    ),
+                },
+                tags=data_version(version),
             )
         )
+        self._tell_follows(table, cut.cursor.suspended.get(table))
 
 
 def tables_text(tables: tuple[str, ...]) -> str:

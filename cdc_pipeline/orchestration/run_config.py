@@ -3,11 +3,14 @@
 Rules:
 - Everything is optional: a run without settings does what the YAML file says.
 - The fields describe one bound (`pipeline.bounds`), or name the tables to catch up.
+- The launchpad begins with the defaults, in which a field that is not set has no line. So one field
+  holds an example of each other one, and is ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field
@@ -22,6 +25,19 @@ from cdc_pipeline.config.pipeline_config import (
     TransactionsBoundConfig,
 )
 from cdc_pipeline.pipeline.bounds import bound_of
+
+# One value of each field that is its own bound, or that names tables; see `unused_examples`.
+EXAMPLES: Final[dict[str, Any]] = {
+    "bound_journal": "binlog.000007",
+    "bound_offset": 600480,
+    "bound_gtid": "0-1-100",
+    "bound_time": "2026-01-31T08:00:00+00:00",
+    "bound_transactions": 1000,
+    "bound_bytes": 1_000_000_000,
+    "bound_seconds": 60.0,
+    "bound_end_of_log": True,
+    "only_tables": ["shop.orders"],
+}
 
 
 class CaptureRunConfig(dg.Config):
@@ -82,6 +98,14 @@ class CaptureRunConfig(dg.Config):
         description=(
             "Catch up only these suspended tables, each as schema.table, and leave the cursor "
             "where it is. Empty: capture the source."
+        ),
+    )
+
+    unused_examples: dict[str, Any] = Field(
+        default=EXAMPLES,
+        description=(
+            "Ignored: one example of each field. To use one, copy its line to the level above, "
+            "next to only_tables; of the bounds, take one (bound_journal goes with bound_offset)."
         ),
     )
 

@@ -22,9 +22,14 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.orchestration.columns import (
+    SourceColumns,
+    column_origins,
+    column_schema,
+    described_columns,
+)
 from cdc_pipeline.orchestration.metadata import (
     Metadata,
-    column_schema,
     cursor_event_metadata,
     table_event_metadata,
 )
@@ -113,8 +118,8 @@ class CdcTranslator:
     def freshness_policy(
         self, config: PipelineConfig, table: str | None
     ) -> dg.FreshnessPolicy | None:
-        """Return when an asset counts as late. A table has an event only when it changes, the
-        cursor whenever it moves."""
+        """Return when an asset counts as late. One with a policy has a materialization of each run
+        that it follows, changed or not (`signs.py`)."""
         given = config.dagster.of_table(table).freshness
         if given is None:
             return None
@@ -132,7 +137,12 @@ class CdcTranslator:
         if given is None:
             return None
         if given == "eager":
-            return dg.AutomationCondition.eager()
+            # Captures themselves observe the tables of the database, and loads bring their tables
+            # up to date: nothing waits for either, or starts because of it.
+            return dg.AutomationCondition.eager().ignore(
+                dg.AssetSelection.tag(ROLE_TAG, "source_table")
+                | dg.AssetSelection.tag(ROLE_TAG, "snapshot")
+            )
         # Dagster's own on_cron waits for events of what an asset depends on: a capture is the whole
         # source, and nothing else writes them.
         tick: dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
@@ -243,6 +253,36 @@ class CdcTranslator:
         return table_event_metadata(
             cut, table, path=self.table_path(config, table), row_count=row_count
         )
+
+    def column_metadata(
+        self, config: PipelineConfig, cut: Cut, table: str, at_source: SourceColumns
+    ) -> Metadata:
+        """Return the columns of a table after the batch of `cut`, and the columns of source tables
+        that each one comes from. `at_source` is what the server says of those."""
+        of_table = cut.tables[table]
+        spec = of_table.spec
+        if not spec.columns:
+            return {}
+        schema = column_schema(
+            spec.columns,
+            key=spec.key,
+            mode=spec.mode,
+            rescues=of_table.rescues,
+            described=described_columns(table, spec, at_source),
+        )
+        lineage = dg.TableColumnLineage(
+            deps_by_column={
+                name: [
+                    dg.TableColumnDep(self.source_table_key(config.name, source), column)
+                    for source, column in origins
+                ]
+                for name, origins in column_origins(table, spec).items()
+            }
+        )
+        return {
+            "dagster/column_schema": dg.MetadataValue.table_schema(schema),
+            "dagster/column_lineage": dg.MetadataValue.column_lineage(lineage),
+        }
 
     def cursor_event_metadata(
         self, cursor: CursorState, cut: Cut | None, given: dict[str, object]

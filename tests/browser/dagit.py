@@ -208,6 +208,10 @@ class Dagit:
         run's id."""
         return self._launched(job, {}, {"ops": {step: {"config": dict(config)}}})
 
+    def run_job(self, job: str) -> str:
+        """Launch `job` as it is, and wait for success. The run's id."""
+        return self._launched(job, {}, {})
+
     def check(self, checks: Mapping[tuple[str, ...], Sequence[str]]) -> str:
         """Execute checks of assets alone, as their page does, and wait for success. The run's
         id."""

@@ -1,4 +1,5 @@
-"""K4 in Dagster: a subset of a source's assets, and how suspended tables show."""
+"""K4 in Dagster: a subset of a source's assets, and how suspended tables show: each fails its own
+check `follows`, and no other asset's."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import dagster as dg
 import pytest
 
 from cdc_pipeline.config.pipeline_config import load_config
-from cdc_pipeline.errors import ConfigError, MergeError
+from cdc_pipeline.errors import ConfigError, MergeError, TargetSuspendedError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import is_retryable, note_of, suspension, way_out
 from cdc_pipeline.orchestration import build_definitions, execute_capture
@@ -41,8 +42,12 @@ def _suspended_cut() -> Cut:
     )
 
 
-def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
-    write_config(project.jobs, "shop", include=("shop.orders", "shop.items"))
+def _resumed_cut() -> Cut:
+    return cut(batch=3, tables={"shop.orders": 3, "shop.items": 2})
+
+
+def _loaded(project: Project, capture: FakeCapture, *, extra: str = "") -> LoadedSource:
+    write_config(project.jobs, "shop", include=("shop.orders", "shop.items"), extra=extra)
     job = build_definitions(project.jobs, capture=capture, retry_wait_s=0).resolve_job_def(
         "shop_capture"
     )
@@ -52,6 +57,18 @@ def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
         cursor_key=CURSOR,
         config=load_config(project.jobs / "shop.yaml"),
     )
+
+
+def _follows(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.AssetCheckEvaluation | None:
+    """The newest result of the table's check `follows`, as Dagster shows it."""
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+        [dg.AssetCheckKey(key, "follows")]
+    ).get(dg.AssetCheckKey(key, "follows"))
+    event = None if record is None or record.event is None else record.event.dagster_event
+    if event is None:
+        return None
+    assert isinstance(event.event_specific_data, dg.AssetCheckEvaluation)
+    return event.event_specific_data
 
 
 @pytest.mark.parametrize(
@@ -109,9 +126,100 @@ def test_k4_a_suspended_table_shows_with_cause_place_and_way_out(
     assert instance.get_latest_materialization_event(ORDERS) is None, (
         "nothing of it was materialized"
     )
-    (observed,) = instance.fetch_observations(ORDERS, limit=5).records
-    assert observed.asset_observation is not None
-    assert observed.asset_observation.metadata["cause"].value == "SchemaError: a column too many"
+
+
+def test_k4_each_table_tells_its_own_truth_in_the_run_that_found_it(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    capture = FakeCapture([_suspended_cut()])
+    run = execute_capture(_loaded(project, capture), instance=instance)
+    assert run.succeeded, "a suspended table paints no other red"
+    assert isinstance(run.error, TargetSuspendedError), "the command line is told"
+    orders, items = _follows(instance, ORDERS), _follows(instance, ITEMS)
+    assert items is not None
+    assert items.passed
+    assert orders is not None
+    assert not orders.passed
+    assert orders.severity is dg.AssetCheckSeverity.ERROR
+    shown = {name: value.value for name, value in orders.metadata.items()}
+    assert shown["stands_at"] == "binlog.000003:500"
+    assert shown["cause"] == "SchemaError: a column too many"
+    assert shown["command"] == "cdc-pipeline backfill shop --table shop.orders --rebuild"
+
+    again = execute_capture(_loaded(project, capture), instance=instance)
+    assert again.succeeded
+    told = instance.all_logs(again.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    assert len(told) == 1, "a run that finds nothing says again what is suspended, and only that"
+
+
+def test_k4_a_table_that_follows_again_passes(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    execute_capture(_loaded(project, FakeCapture([_suspended_cut()])), instance=instance)
+    capture = FakeCapture([_suspended_cut(), _resumed_cut()])
+    run = execute_capture(_loaded(project, capture), instance=instance)
+    assert (run.succeeded, run.error) == (True, None)
+    orders = _follows(instance, ORDERS)
+    assert orders is not None
+    assert orders.passed
+
+
+@pytest.mark.parametrize("retryable", [False, True])
+def test_k4_a_run_with_suspended_tables_fails_if_that_is_set(
+    project: Project, instance: dg.DagsterInstance, *, retryable: bool
+) -> None:
+    made = _suspended_cut()
+    if retryable:
+        gone = HELD.model_copy(update={"error": "MergeError"})
+        orders = made.cursor.targets["shop.orders"].model_copy(update={"suspended": gone})
+        targets = {**made.cursor.targets, "shop.orders": orders}
+        made = made.model_copy(
+            update={"cursor": made.cursor.model_copy(update={"targets": targets})}
+        )
+    capture = FakeCapture([made])
+    loaded = _loaded(project, capture, extra="dagster: {fail_on_suspended: true}\n")
+    run = execute_capture(loaded, instance=instance)
+    assert not run.succeeded
+    assert len(capture.bounds) == (3 if retryable else 1), "what may pass by itself is tried again"
+    orders_check = _follows(instance, ORDERS)
+    assert orders_check is not None
+    assert not orders_check.passed
+
+
+def test_k4_a_run_that_was_to_catch_a_table_up_fails_if_it_does_not(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    capture = FakeCapture([_suspended_cut()])
+    loaded = _loaded(project, capture)
+    assert not execute_capture(loaded, instance=instance, tables=["shop.orders"]).succeeded
+    assert execute_capture(loaded, instance=instance, tables=["shop.items"]).succeeded
+
+
+@pytest.mark.parametrize("materializes", [False, True])
+def test_the_check_by_itself_reads_the_lake_and_captures_nothing(
+    project: Project, instance: dg.DagsterInstance, *, materializes: bool
+) -> None:
+    capture = FakeCapture([_suspended_cut()])
+    execute_capture(_loaded(project, capture), instance=instance)
+    definitions = build_definitions(project.jobs, capture=capture, retry_wait_s=0)
+    keys = [dg.AssetCheckKey(key, "follows") for key in (ORDERS, ITEMS)]
+    selection = dg.AssetSelection.checks(*keys)
+    if materializes:
+        selection = selection | dg.AssetSelection.assets(ITEMS)
+    job = dg.define_asset_job("checks", selection=selection)
+    result = (
+        dg.Definitions(
+            assets=definitions.assets,
+            asset_checks=definitions.asset_checks,
+            jobs=[job],
+            executor=dg.in_process_executor,
+        )
+        .resolve_job_def("checks")
+        .execute_in_process(instance=instance)
+    )
+    assert len(capture.bounds) == (2 if materializes else 1)
+    found = {one.asset_key: one.passed for one in result.get_asset_check_evaluations()}
+    assert found == {ORDERS: False, ITEMS: True}
 
 
 def test_k4_the_error_of_a_run_is_retryable_where_its_causes_are() -> None:

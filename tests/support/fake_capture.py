@@ -7,7 +7,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
@@ -16,6 +16,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.orchestration.known_tables import newest_cut
+from cdc_pipeline.pipeline.capture.suspension import check_suspended
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan, CaptureReport
 from cdc_pipeline.position.cursor import (
@@ -23,6 +24,7 @@ from cdc_pipeline.position.cursor import (
     CursorStore,
     ShortCursor,
     StoredCursor,
+    Suspension,
     TargetState,
 )
 from cdc_pipeline.position.short_cursor import whole_cursor
@@ -130,8 +132,9 @@ def write_cut(config_lake: Path, value: Cut) -> None:
     put_cut(LakePaths(config_lake, value.source), value)
 
 
-def plan_of(source: str) -> CapturePlan:
+def plan_of(source: str, *, suspended: Mapping[str, Suspension] | None = None) -> CapturePlan:
     return CapturePlan(
+        suspended=dict(suspended or {}),
         source=source,
         identity="mysql:7",
         start_journal="binlog.000003",
@@ -179,11 +182,11 @@ class FakeCapture:
         self.run_ids.append(run_id)
         self.starts.append(start)
         self.before(len(self.bounds))
-        plan = plan_of(config.name)
-        observer.planned(plan)
         newest = newest_cut(config)
         found = start if newest is None or start is None else whole_cursor(start, newest.cursor)
         assert not isinstance(found, ShortCursor)
+        plan = plan_of(config.name, suspended=None if found is None else found.suspended)
+        observer.planned(plan)
         last = found
         if newest is not None and (start is None or start.batch_number < newest.batch_number):
             last = newest.cursor  # K3: a cursor behind the last cut is moved to it
@@ -204,6 +207,7 @@ class FakeCapture:
                 },
             )
             last = value.cursor
+        check_suspended(last, tables)
         applied = last is not None and (last is not begin or begin is not found)
         return CaptureReport(
             source=config.name,

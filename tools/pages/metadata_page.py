@@ -10,6 +10,7 @@ import yaml
 
 import cdc_pipeline
 from cdc_pipeline.lake.records import Interval
+from cdc_pipeline.orchestration.metadata import is_plotted
 from tools.pages.markdown import code, made_from, table
 
 ORCHESTRATION = Path(cdc_pipeline.__file__).parent / "orchestration"
@@ -21,7 +22,8 @@ _TOGETHER = {"start_journal", "start_offset", "end_journal", "end_offset"}
 INTRO = """\
 # Metadata in Dagster
 
-Every entry that the pipeline gives to its assets' events. Numbers are plotted on the asset's page.
+Every entry that the pipeline gives to its assets' events. Dagster plots numbers on the asset's
+page: what a person would plot is one, and all else is text.
 [Dagster](../dagster.md) says which event has which entries.
 """
 
@@ -36,7 +38,11 @@ def metadata_page() -> str:
 
 def entries() -> dict[str, str]:
     """Return the entries of all events with their kinds."""
-    found = {name: "int" for name in Interval.model_fields if name not in _TOGETHER}
+    found = {
+        name: "int" if is_plotted(name) else "text"
+        for name in Interval.model_fields
+        if name not in _TOGETHER
+    }
     found["ignorable_events"] = "json"
     for file in sorted(ORCHESTRATION.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))

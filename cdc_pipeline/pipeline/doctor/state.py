@@ -117,7 +117,7 @@ def _suspended(context: Context) -> Iterator[Verdict]:
     found = context.cursor.suspended if context.cursor is not None else {}
     for name, held in sorted(found.items()):
         yield error(
-            f"{name} is suspended: it receives no changes, and each run fails at its end",
+            f"{name} is suspended: it receives no changes",
             expected="a table that follows its source",
             got=f"{held.error}: {held.what}; suspended at {held.position}",
             mend=way_out(name, held),

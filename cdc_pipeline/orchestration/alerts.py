@@ -1,0 +1,99 @@
+"""Alerts: a function of the project is called for each run that failed, and for each asset check
+that failed in a run that succeeded.
+
+Rules:
+- Each alert is sent once: Dagster's daemon calls a sensor once for each run.
+- An alert holds names, places and the texts of errors, and no row value (K26).
+"""
+
+# No postponed annotations in this module: Dagster looks at the annotations of a sensor's function.
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import dagster as dg
+
+from cdc_pipeline.orchestration.translator import SOURCE_TAG
+
+
+@dataclass(frozen=True)
+class Alert:
+    """What happened.
+
+    Attributes:
+        source: the pipeline's name; "" for a run of another one of the project's jobs.
+        headline: one line, such as ``shop: follows of shop.orders failed``.
+        text: the error, or what the check found.
+        run_id: of the run in Dagster.
+    """
+
+    source: str
+    headline: str
+    text: str
+    run_id: str
+
+
+def build_alerts(send: Callable[[Alert], object], *, name: str = "cdc_alerts") -> dg.Definitions:
+    """Return sensors that call `send` for each alert; merge them with the pipelines' definitions.
+
+    Args:
+        send: delivers an alert; what it raises is shown at the sensor's tick.
+        name: what the names of the sensors begin with.
+    """
+
+    @dg.run_failure_sensor(
+        name=f"{name}_runs",
+        description="Tells of each run that failed.",
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def failed_runs(context: dg.RunFailureSensorContext) -> None:
+        send(_of_run(context))
+
+    @dg.run_status_sensor(
+        name=f"{name}_checks",
+        run_status=dg.DagsterRunStatus.SUCCESS,
+        description="Tells of each asset check that failed in a run that succeeded, such as "
+        "`follows` of a suspended table.",
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def failed_checks(context: dg.RunStatusSensorContext) -> None:
+        for alert in _of_checks(context):
+            send(alert)
+
+    return dg.Definitions(sensors=[failed_runs, failed_checks])
+
+
+def _of_run(context: dg.RunFailureSensorContext) -> Alert:
+    run = context.dagster_run
+    texts = []
+    for event in context.get_step_failure_events():
+        failure = event.step_failure_data
+        described = failure.user_failure_data.description if failure.user_failure_data else None
+        texts.append(described or failure.error_display_string)
+    return Alert(
+        source=run.tags.get(SOURCE_TAG, ""),
+        headline=f"{run.job_name}: the run failed",
+        text="\n".join(texts) or context.failure_event.message or "",
+        run_id=run.run_id,
+    )
+
+
+def _of_checks(context: dg.RunStatusSensorContext) -> Iterator[Alert]:
+    run = context.dagster_run
+    source = run.tags.get(SOURCE_TAG, "")
+    entries = context.instance.all_logs(
+        run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    )
+    for entry in entries:
+        found = entry.get_dagster_event().event_specific_data
+        if not isinstance(found, dg.AssetCheckEvaluation) or found.passed:
+            continue
+        if found.severity is not dg.AssetCheckSeverity.ERROR:
+            continue
+        asset = ".".join(found.asset_key.path[1:])
+        shown = [f"{name}: {value.value}" for name, value in found.metadata.items()]
+        yield Alert(
+            source=source,
+            headline=f"{source}: {found.check_name} of {asset} failed",
+            text="\n".join([found.description or "", *shown]),
+            run_id=run.run_id,
+        )

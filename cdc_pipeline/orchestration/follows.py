@@ -1,0 +1,83 @@
+"""The check `follows` of each Delta table: whether it follows its source, or is suspended (K4).
+
+Rules:
+- The run that captures evaluates it, without another job: for each table that it changes, for each
+  that it finds suspended, and for each that follows again. A table that nothing happens to keeps
+  its result.
+- Executed by itself, it reads the newest cut and captures nothing.
+- A suspended table fails its own check and no other asset's.
+"""
+
+from __future__ import annotations
+
+from shlex import quote
+
+import dagster as dg
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.lake.suspensions import is_retryable
+from cdc_pipeline.orchestration.metadata import suspended_entry
+from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.position.cursor import Suspension
+
+FOLLOWS = "follows"
+DESCRIPTION = (
+    "The table follows its source. It fails while the table is suspended: then the table stays at "
+    "its last whole transaction, and all others go on."
+)
+
+
+def follows_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """Return the check of the table with this key."""
+    return dg.AssetCheckSpec(FOLLOWS, asset=key, description=DESCRIPTION)
+
+
+def follows_key(config: PipelineConfig, translator: CdcTranslator, table: str) -> dg.AssetCheckKey:
+    """Return the key of the check of `table`."""
+    return dg.AssetCheckKey(translator.table_key(config.name, table), FOLLOWS)
+
+
+def follows_evaluation(
+    config: PipelineConfig, translator: CdcTranslator, table: str, held: Suspension | None
+) -> dg.AssetCheckEvaluation:
+    """Return the result for `table` as a run logs it; `held` is why it is suspended, if it is."""
+    return dg.AssetCheckEvaluation(
+        asset_key=translator.table_key(config.name, table),
+        check_name=FOLLOWS,
+        passed=held is None,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=_sentence(held),
+        metadata={}
+        if held is None
+        else suspended_entry(table, held, source=config.name)
+        | {"command": command_of(config, table, held)},
+    )
+
+
+def follows_result(
+    config: PipelineConfig, translator: CdcTranslator, table: str, held: Suspension | None
+) -> dg.AssetCheckResult:
+    """Return the same as the result of a step of checks."""
+    evaluation = follows_evaluation(config, translator, table, held)
+    return dg.AssetCheckResult(
+        asset_key=evaluation.asset_key,
+        check_name=FOLLOWS,
+        passed=evaluation.passed,
+        severity=evaluation.severity,
+        description=evaluation.description,
+        metadata=evaluation.metadata,
+    )
+
+
+def command_of(config: PipelineConfig, table: str, held: Suspension) -> str:
+    """Return the command that brings a suspended table back: a catch-up if its cause can disappear
+    by itself, else a load, or of an archive a rebuild."""
+    if is_retryable(held):
+        return f"cdc-pipeline run {config.name} --table {quote(table)}"
+    if isinstance(config.source, LiveSourceConfig):
+        return f"cdc-pipeline snapshot {config.name} --table {quote(table)}"
+    return f"cdc-pipeline backfill {config.name} --table {quote(table)} --rebuild"
+
+
+def _sentence(held: Suspension | None) -> str:
+    return "follows" if held is None else f"suspended at {held.position}: {held.error}"

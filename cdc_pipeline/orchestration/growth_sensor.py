@@ -1,0 +1,116 @@
+"""A sensor that starts a capture when the source's log has grown, or is about to be purged.
+
+Rules:
+- It asks the server for a plan, as `cdc-pipeline plan` does, and writes nothing.
+- It starts nothing while a capture is queued or running, nor if nothing is unread: little headroom
+  with nothing to read means that a suspended table is behind, which a run alone does not change.
+- A server that does not answer is a skipped tick with the error.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import dagster as dg
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.storage.file_failures import files_failing
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.pipeline.report import CapturePlan
+
+_UNDER_WAY: Final = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
+
+
+def sensor_name(source: str) -> str:
+    """Return the name of a source's sensor."""
+    return f"{source}_log_growth"
+
+
+def build_growth_sensor(
+    pipeline: PipelineConfig, *, translator: CdcTranslator
+) -> dg.SensorDefinition | None:
+    """Return the sensor; None for an archive, whose files have no server that purges them."""
+    if not isinstance(pipeline.source, LiveSourceConfig):
+        return None
+    settings, tags = pipeline.dagster.sensor, {SOURCE_TAG: pipeline.name}
+    job_name, cursor_key = (
+        translator.job_name(pipeline.name),
+        translator.cursor_key(pipeline.name),
+    )
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        runs = dg.RunsFilter(job_name=job_name, statuses=list(_UNDER_WAY))
+        if context.instance.get_runs_count(runs):
+            return dg.SkipReason(f"{job_name} is queued or running")
+        try:
+            config = pipeline.resolved()
+            with files_failing(config.sink.lake_path):
+                reason = reason_to_run(config, context.instance, cursor_key=cursor_key)
+        except CdcError as error:
+            return dg.SkipReason(str(error))
+        if reason.starts:
+            context.log.info(reason.text)
+            return dg.RunRequest(asset_selection=[cursor_key], tags=tags)
+        return dg.SkipReason(reason.text)
+
+    return dg.SensorDefinition(
+        name=sensor_name(pipeline.name),
+        evaluation_fn=evaluate,
+        job_name=job_name,
+        minimum_interval_seconds=max(1, round(settings.interval_s)),
+        default_status=dg.DefaultSensorStatus.RUNNING
+        if settings.enabled
+        else dg.DefaultSensorStatus.STOPPED,
+        description=(
+            f"Starts a capture of {pipeline.name} when {settings.unread_bytes:,} bytes of its log "
+            f"are unread, or when the server may purge what is needed within "
+            f"{settings.headroom.total_seconds() / 3600:g} hours."
+        ),
+        tags=tags,
+    )
+
+
+class Reason:
+    """Whether the sensor starts a run, and why."""
+
+    def __init__(self, text: str, *, starts: bool) -> None:
+        self.text = text
+        self.starts = starts
+
+
+def reason_to_run(
+    config: PipelineConfig, instance: dg.DagsterInstance, *, cursor_key: dg.AssetKey
+) -> Reason:
+    """Compare the source's log with the cursor in `instance`.
+
+    Raises:
+        CdcError: a plan cannot be made.
+    """
+    # Imported late: definitions are loaded often and need none of this.
+    from cdc_pipeline.pipeline.plan.planning import plan
+    from cdc_pipeline.pipeline.plan.reconcile import reconcile
+    from cdc_pipeline.pipeline.verify.checks import check_retention
+    from cdc_pipeline.pipeline.wiring import build_sink
+
+    settings = config.dagster.sensor
+    cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=config.name)
+    made: CapturePlan = plan(config, cursors=cursors, bound="end_of_log")
+    unread = f"{made.bytes_between:,} bytes are unread"
+    if made.bytes_between >= settings.unread_bytes:
+        return Reason(unread, starts=True)
+    if made.bytes_between == 0:
+        return Reason("nothing is unread", starts=False)
+    cursor = reconcile(cursors.read(), build_sink(config).last_cut()).cursor
+    found = check_retention(config, cursor)
+    headroom_s = found.values.get("headroom_s")
+    if headroom_s is not None and float(headroom_s) < settings.headroom.total_seconds():
+        return Reason(f"{unread}; {found.text}", starts=True)
+    return Reason(f"{unread}; {found.text}", starts=False)

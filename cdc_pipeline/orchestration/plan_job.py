@@ -1,0 +1,112 @@
+"""The plan of the next capture as a job: its result is Markdown on the run's page.
+
+Rules:
+- It writes nothing and takes no slot of the source's pool.
+- What a server or a file says is escaped: it is data, whatever it contains (K20).
+"""
+
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
+# them as text.
+from collections.abc import Iterator
+
+import dagster as dg
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.storage.file_failures import files_failing
+from cdc_pipeline.lake.suspensions import way_out
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.failures import resolved, unexpected
+from cdc_pipeline.orchestration.names import markdown
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.pipeline.report import CapturePlan
+
+_TABLES_NAMED_MAX = 200
+
+
+def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg.JobDefinition:
+    """Return the job ``<source>_plan``."""
+    description = (
+        f"What the next capture of {pipeline.name} would read, from where and why. It changes "
+        "nothing; the plan is metadata of its step."
+    )
+
+    @dg.op(name=f"plan_{pipeline.name}", description=description)
+    def plan_step(context: dg.OpExecutionContext) -> None:
+        from cdc_pipeline.pipeline.plan.planning import plan
+
+        config = resolved(pipeline)
+        cursors = DagsterCursorStore(
+            context.instance,
+            asset_key=translator.cursor_key(pipeline.name),
+            source=pipeline.name,
+        )
+        try:
+            with files_failing(config.sink.lake_path):
+                made = plan(config, cursors=cursors)
+        except CdcError as error:
+            raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
+        except Exception as error:
+            raise unexpected(error) from None
+        context.add_output_metadata(
+            {
+                "plan": dg.MarkdownMetadataValue(plan_text(made)),
+                "unread_bytes": dg.MetadataValue.int(made.bytes_between),
+            }
+        )
+
+    @dg.job(
+        name=f"{pipeline.name}_plan",
+        description=description,
+        executor_def=dg.in_process_executor,
+        tags={SOURCE_TAG: pipeline.name},
+    )
+    def job() -> None:
+        plan_step()
+
+    return job
+
+
+def plan_text(plan: CapturePlan) -> str:
+    """Return a plan as Markdown."""
+    return "\n".join(_lines(plan))
+
+
+def _lines(plan: CapturePlan) -> Iterator[str]:
+    yield f"### The next capture of {markdown(plan.source)}\n"
+    yield "| | |\n|---|---|"
+    yield f"| server | {_cell(plan.identity)} |"
+    yield f"| from | {_cell(f'{plan.start_journal}:{plan.start_offset}')} |"
+    yield f"| because | {_cell('; '.join(plan.start_reasons))} |"
+    yield f"| to | {_cell(f'{plan.end_journal}:{plan.end_offset}')} |"
+    yield f"| because | {_cell(plan.limit or plan.end_reason)} |"
+    journals = f"{len(plan.journals):,} journal{'' if len(plan.journals) == 1 else 's'}"
+    yield f"| unread | {plan.bytes_between:,} bytes in {journals} |"
+    if plan.oldest_needed is not None:
+        needed = f"{plan.oldest_needed}, by {plan.oldest_needed.consumer}"
+        yield f"| needed from | {_cell(needed)} |"
+    if plan.unfinished_batch is not None:
+        yield f"| first | finish batch {plan.unfinished_batch} from its own files |"
+    if plan.targets:
+        yield "\n| table | mode | key | |\n|---|---|---|---|"
+    for target in plan.targets[:_TABLES_NAMED_MAX]:
+        state = "suspended" if target.target in plan.suspended else ""
+        if target.target in plan.needs_snapshot:
+            state = f"needs a snapshot: {plan.needs_snapshot[target.target]}"
+        cells = (target.target, target.kind_text, target.key_text, state)
+        yield f"| {' | '.join(map(_cell, cells))} |"
+    if len(plan.targets) > _TABLES_NAMED_MAX:
+        yield f"\n… and {len(plan.targets) - _TABLES_NAMED_MAX:,} more tables"
+    for table, held in sorted(plan.suspended.items()):
+        cause = f"{held.error}: {held.what}"
+        yield (
+            f"\n**{markdown(table)}** is suspended at {markdown(str(held.position))}: "
+            f"{markdown(cause)}. {markdown(way_out(table, held, source=plan.source))}"
+        )
+    for warning in plan.warnings:
+        yield f"\n**Warning:** {markdown(warning)}"
+
+
+def _cell(text: str) -> str:
+    """Return `text` for one cell of a table."""
+    return markdown(text.replace("\n", " "))

@@ -1,0 +1,163 @@
+"""The sign that each run leaves on a source's assets, also if it found nothing: how far the source
+was checked, how old the tables' state is at most, and how soon the source may purge what is needed.
+
+Rules:
+- The cursor has an observation of every run. Tables and source tables have one if their source has
+  at most `dagster.observed_tables_max` tables: an event costs 12 ms of CPU and is stored twice, so
+  that a thousand tables would cost more than everything else in an idle run.
+- Dagster's freshness policies count materializations alone. An asset with a policy has one of each
+  run that it follows, in place of the observation, and whatever the number of tables.
+- A suspended table is observed where it stands, and never materialized: its policy finds it late.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.known_tables import newest_cut
+from cdc_pipeline.orchestration.metadata import Metadata, cursor_entry, data_version
+from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
+
+Event = dg.AssetObservation | dg.AssetMaterialization
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a run knows of its source at its end.
+
+    Attributes:
+        cursor: where the run left it.
+        lag_s: age of the tables' state at most, in seconds; None if the log's end was not reached
+            and no time of the source is known.
+        headroom_s: seconds until the source may purge what is still needed; None if unknown.
+    """
+
+    cursor: CursorState
+    lag_s: float | None
+    headroom_s: float | None
+
+    def metadata(self) -> Metadata:
+        """Return the entries of an asset that follows."""
+        found: Metadata = {"checked_up_to": dg.MetadataValue.text(str(self.cursor.position))}
+        if self.cursor.timestamp_s > 0:
+            at = datetime.fromtimestamp(self.cursor.timestamp_s, tz=UTC)
+            found["source_time"] = dg.MetadataValue.timestamp(at)
+        if self.lag_s is not None:
+            found["lag_seconds"] = dg.MetadataValue.float(round(self.lag_s, 3))
+        return found | self._headroom()
+
+    def suspended_metadata(self, held: Suspension) -> Metadata:
+        """Return the entries of a table that is suspended."""
+        return {"checked_up_to": dg.MetadataValue.text(str(held.position)), **self._headroom()}
+
+    def _headroom(self) -> Metadata:
+        if self.headroom_s is None:
+            return {}
+        return {"retention_headroom_seconds": dg.MetadataValue.float(self.headroom_s)}
+
+
+def sign_of(
+    config: PipelineConfig, cursor: CursorState, *, plan: CapturePlan | None, planned_at_s: float
+) -> Sign:
+    """Return the sign of a run that ended at `cursor`; of a live server, asks how long it keeps its
+    log.
+
+    Args:
+        plan: the run's; None if it made none.
+        planned_at_s: when it was made, in seconds since 1970: what was committed later is not in.
+    """
+    lag_s = None
+    if plan is not None and _reached_log_end(plan, cursor):
+        lag_s = max(0.0, time.time() - planned_at_s)
+    elif cursor.timestamp_s > 0:
+        lag_s = max(0.0, time.time() - cursor.timestamp_s)
+    return Sign(cursor, lag_s, _headroom_s(config, cursor))
+
+
+def _reached_log_end(plan: CapturePlan, cursor: CursorState) -> bool:
+    # Imported late: definitions are loaded often and need none of this.
+    from cdc_pipeline.pipeline.plan.resolved_run import LOG_END
+
+    is_at_end = (cursor.journal, cursor.offset) == (plan.end_journal, plan.end_offset)
+    return is_at_end and plan.end_reason == LOG_END
+
+
+def _headroom_s(config: PipelineConfig, cursor: CursorState) -> float | None:
+    if not isinstance(config.source, LiveSourceConfig):
+        return None
+    from cdc_pipeline.pipeline.verify.checks import check_retention
+
+    try:
+        found = check_retention(config, cursor).values.get("headroom_s")
+    except CdcError:
+        return None  # the run has done its work: what a server does not tell is left out
+    return None if found is None else float(found)
+
+
+def events_of(
+    config: PipelineConfig,
+    translator: CdcTranslator,
+    sign: Sign,
+    *,
+    materialized: Container[dg.AssetKey],
+) -> Iterator[Event]:
+    """Yield the events that a run leaves at its end.
+
+    Args:
+        materialized: assets that have a materialization of this run already.
+    """
+    cursor, metadata = sign.cursor, sign.metadata()
+    observes_tables = len(cursor.targets) <= config.dagster.observed_tables_max
+    described = f"checked up to {cursor.position}"
+    sources: set[str] = set()
+    for table, target in sorted(cursor.targets.items()):
+        sources.update(target.source_names)
+        key, held = translator.table_key(config.name, table), target.suspended
+        has_policy = translator.freshness_policy(config, table) is not None
+        if held is None and has_policy and key not in materialized:
+            yield dg.AssetMaterialization(
+                key,
+                description=f"unchanged, {described}",
+                metadata=metadata | _state_of(target),
+                tags=data_version(target.table_version),
+            )
+        elif observes_tables and held is None:
+            yield dg.AssetObservation(key, description=described, metadata=metadata)
+        elif observes_tables and held is not None:
+            yield dg.AssetObservation(
+                key,
+                description=f"suspended at {held.position}",
+                metadata=sign.suspended_metadata(held),
+            )
+    for source in sorted(sources) if observes_tables else ():
+        key = translator.source_table_key(config.name, source)
+        yield dg.AssetObservation(key, description=described, metadata=metadata)
+    key = translator.cursor_key(config.name)
+    if translator.freshness_policy(config, None) is None or key in materialized:
+        yield dg.AssetObservation(key, description=described, metadata=metadata)
+        return
+    # The newest materialization is what the next run reads: it holds the cursor, as it stands.
+    yield dg.AssetMaterialization(
+        key,
+        description=f"batch {cursor.batch_number}, unchanged, {described}",
+        metadata=metadata
+        | {"batch_number": dg.MetadataValue.text(str(cursor.batch_number))}
+        | cursor_entry(cursor, at_cut=newest_cut(config)),
+    )
+
+
+def _state_of(target: TargetState) -> Metadata:
+    """Return which batch the table is at."""
+    return {
+        "delta_version": dg.MetadataValue.text(str(target.table_version)),
+        "batch_number": dg.MetadataValue.text(str(target.applied_batch)),
+    }

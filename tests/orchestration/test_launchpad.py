@@ -1,0 +1,47 @@
+"""What a person finds in the launchpad: an example of every field, each of which works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.snap.job_snapshot import JobSnap
+from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
+from dagster_shared.yaml_utils import load_run_config_yaml
+
+from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.orchestration.run_config import EXAMPLES, CaptureRunConfig
+from tests.support.fake_capture import FakeCapture, cut, write_config
+from tests.support.project import Project
+
+
+def _begins_with(job: dg.JobDefinition) -> dict[str, Any]:
+    """The text that Dagster's page puts into the launchpad."""
+    snap = JobSnap.from_job_def(job)
+    schema = snap.config_schema_snapshot
+    root = schema.get_config_snap(snap.mode_def_snaps[0].root_config_key or "")
+    found: dict[str, Any] = load_run_config_yaml(default_values_yaml_from_type_snap(schema, root))
+    return found
+
+
+def test_the_launchpad_begins_with_an_example_of_every_field(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    write_config(project.jobs, "shop")
+    capture = FakeCapture([cut(batch=1, tables={"shop.orders": 1})])
+    job = build_definitions(project.jobs, capture=capture).resolve_job_def("shop_capture")
+    begins = _begins_with(job)
+    shown = begins["ops"]["capture_shop"]["config"]
+    assert set(shown["unused_examples"]) == set(CaptureRunConfig.model_fields) - {"unused_examples"}
+    assert job.execute_in_process(instance=instance, run_config=begins).success
+    assert (capture.bounds, capture.tables) == ([None], [None]), "examples are not used"
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "bound_offset"])
+def test_each_example_works_one_level_higher(name: str) -> None:
+    given = {name: EXAMPLES[name]}
+    if name == "bound_journal":
+        given["bound_offset"] = EXAMPLES["bound_offset"]
+    config = CaptureRunConfig(**given)
+    assert config.bound() is not None or config.only_tables == ["shop.orders"]

@@ -1,0 +1,96 @@
+"""A live server in Dagster: comments and types of its columns, what it keeps, and loads that were
+started on the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tests.servers.server import Server
+from tests.support.project import Project
+
+SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
+
+
+def _run(project: Project, *arguments: str) -> None:
+    done = subprocess.run(
+        [SCRIPT, *arguments],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _configured(project: Project, server: Server, database: str) -> None:
+    user, password = server.create_replication_user()
+    document = {
+        "source": {
+            "kind": "live",
+            "host": server.host,
+            "port": server.port,
+            "user": user,
+            "password": password,
+        },
+        "tables": {"include": [f"{database}.orders"], "allow_empty": True},
+        "start": "latest",
+        "sink": {"lake_path": str(project.lake)},
+    }
+    (project.jobs / "shop.yaml").write_text(json.dumps(document))
+
+
+def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_kept(
+    project: Project, instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+) -> None:
+    _configured(project, mysql_server, mysql_database)
+    _run(project, "run", "shop")
+    mysql_server.execute(
+        f"CREATE TABLE `{mysql_database}`.orders (id INT UNSIGNED PRIMARY KEY, note VARCHAR(40) "
+        "COMMENT 'what the customer said')"
+    )
+    mysql_server.execute(f"INSERT INTO `{mysql_database}`.orders VALUES (1, 'soon')")
+    _run(project, "run", "shop")
+    event = instance.get_latest_materialization_event(
+        dg.AssetKey(["shop", mysql_database, "orders"])
+    )
+    assert event is not None
+    assert event.asset_materialization is not None
+    schema = event.asset_materialization.metadata["dagster/column_schema"].value
+    assert isinstance(schema, dg.TableSchema)
+    key, note = schema.columns[:2]
+    assert key.constraints.other == ["at the source int unsigned"]
+    assert (note.description, note.constraints.other) == (
+        "what the customer said",
+        ["at the source varchar(40)"],
+    )
+    _run(project, "run", "shop")
+    (seen,) = instance.fetch_observations(
+        dg.AssetKey(["shop", "source", mysql_database, "orders"]), limit=1
+    ).records
+    assert seen.asset_observation is not None
+    metadata = {name: value.value for name, value in seen.asset_observation.metadata.items()}
+    kept_s = int(mysql_server.query("SELECT @@GLOBAL.binlog_expire_logs_seconds")[0][0])
+    assert 0 < metadata["retention_headroom_seconds"] <= kept_s
+    assert metadata["lag_seconds"] >= 0
+
+
+@pytest.mark.spark
+def test_a_load_of_the_command_line_counts_for_the_snapshots_partitions(
+    project: Project, instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+) -> None:
+    mysql_server.execute(f"CREATE TABLE `{mysql_database}`.orders (id INT PRIMARY KEY)")
+    mysql_server.execute(f"INSERT INTO `{mysql_database}`.orders VALUES (1), (2)")
+    _configured(project, mysql_server, mysql_database)
+    _run(project, "snapshot", "shop")
+    name = f"{mysql_database}.orders"
+    assert instance.get_materialized_partitions(dg.AssetKey(["shop", "snapshot"])) == {name}
+    record = instance.fetch_materializations(dg.AssetKey(["shop", "snapshot"]), limit=1).records[0]
+    assert record.asset_materialization is not None
+    assert record.asset_materialization.metadata["rows"].value == 2
+    assert record.run_id, "of a run of its own"
