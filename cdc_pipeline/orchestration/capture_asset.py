@@ -297,7 +297,7 @@ def _run(
             raise failure from error
         cursor = _cursor_now(config, cursors)
         if cursor is not None:
-            recorder.ended(cursor)
+            recorder.leave_signs(cursor)
         if config.dagster.fail_on_suspended or tables is not None:
             raise failure from error
         context.log.error(str(error))
@@ -312,7 +312,7 @@ def _run(
         _tell_skipped(context, cursors)
     listener.report = report
     if report.cursor is not None:
-        recorder.ended(report.cursor)
+        recorder.leave_signs(report.cursor)
     context.log.info(f"{report.outcome}: {report.reason}")
 
 

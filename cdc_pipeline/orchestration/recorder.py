@@ -119,7 +119,7 @@ class MaterializationRecorder(RunObserver):
             )
         )
 
-    def ended(self, cursor: CursorState) -> None:
+    def leave_signs(self, cursor: CursorState) -> None:
         """Log what a run leaves at its end: the check of each table that is suspended, that follows
         again, or that was selected with its checks; and the run's sign on the assets."""
         before = self._plan.suspended if self._plan is not None else {}
