@@ -180,7 +180,8 @@ def _plain(value: Any) -> Any:
 def _duration(value: timedelta) -> str:
     for seconds, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if value % timedelta(seconds=seconds) == timedelta():
-            return f"{value // timedelta(seconds=seconds)} {unit}"
+            count = value // timedelta(seconds=seconds)
+            return f"{count} {unit.removesuffix('s') if count == 1 else unit}"
     return f"{value.total_seconds():g} s"
 
 

@@ -160,5 +160,5 @@ def test_metadata_leaves_out_what_did_not_happen() -> None:
     )
     found = metadata_of(done)
     assert found["properties_set"] == ["a", "b"]
-    assert found["vacuum"] == "lite"
+    assert found["vacuum"] == dg.MetadataValue.text("lite")
     assert "skipped" not in found

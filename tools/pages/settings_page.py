@@ -145,7 +145,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, BaseModel) or value is None:
         return ""
     if isinstance(value, timedelta):
-        return code(f"{value.days} days")
+        return code(f"{value.days} day" + "s" * (value.days != 1))
     if isinstance(value, bool):
         return code(str(value).lower())
     if isinstance(value, int | float):

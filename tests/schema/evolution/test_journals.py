@@ -100,7 +100,7 @@ def test_k13_every_added_column_is_confirmed_and_old_rows_read_as_back_filled(
             confirm(known.source.columns, known.source.key, entry)
             for column in entry.columns:
                 assert spark_name(arrow_type(column)) == delta_type(column)
-    assert all("reload" in what for what in lake.refused.values())
+    assert all("new snapshot" in what for what in lake.refused.values())
     for number, line in enumerate(lines):
         assert (f"t{number}" in lake.refused) == line.startswith("refused: "), line
         if not line.startswith("refused: "):
