@@ -30,7 +30,7 @@ SOURCE = "shop"
 class TableCheck(BaseModel):
     """Comparison of a table with the server's SELECT."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     table: str
     rows: int
@@ -47,7 +47,7 @@ class DemoReport(BaseModel):
         verified: whether the tables of the present cut are known to be equal.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     runs: tuple[CaptureReport, ...]
     checks: tuple[TableCheck, ...]

@@ -80,7 +80,8 @@ def _decorator(**options: bool) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         made = compiled(function)
         if isinstance(made, Dispatcher):  # not with NUMBA_DISABLE_JIT
-            made._cache = kernel_cache.KernelCache(function)
+            dispatcher: Any = made  # its type stub does not know its cache
+            dispatcher._cache = kernel_cache.KernelCache(function)
             _without_constants(made)
         return made
 

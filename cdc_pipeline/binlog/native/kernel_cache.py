@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from numba.core import caching
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 
 _FOLDER: Final = Path(__file__).parents[1]
 _IMPORT: Final = re.compile(
@@ -73,11 +73,11 @@ class KernelCache:
     """Cache of one kernel, which costs nothing before it is used, and loads without what only
     compiling needs.
 
-    numba's own cache looks for its folder when a function is defined, though most functions are only
-    parts of others. Before it loads a function it makes its context ready to compile: it imports
-    and registers the implementation of all that it can compile, which costs more than loading all
-    kernels. A kernel that is not in the cache is compiled by numba, which makes the context ready
-    itself.
+    numba's own cache looks for its folder when a function is defined, though most functions are
+    only parts of others. Before it loads a function it makes its context ready to compile: it
+    imports and registers the implementation of all that it can compile, which costs more than
+    loading all kernels. A kernel that is not in the cache is compiled by numba, which makes the
+    context ready itself.
     """
 
     def __init__(self, function: Any) -> None:
@@ -85,7 +85,8 @@ class KernelCache:
 
     @cached_property
     def _numba_cache(self) -> Any:
-        return caching.FunctionCache(self._function)
+        function_cache: Any = caching.FunctionCache  # not typed
+        return function_cache(self._function)
 
     @property
     def cache_path(self) -> str:

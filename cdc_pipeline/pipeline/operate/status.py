@@ -28,7 +28,7 @@ from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 class TableStatus(BaseModel):
     """One target."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     delta_version: int
     applied_batch: int
@@ -58,7 +58,7 @@ class SourceStatus(BaseModel):
             unknown.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     state: str
