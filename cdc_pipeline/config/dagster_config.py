@@ -130,7 +130,7 @@ class AssetRule(AssetSettings):
     """Settings of some Delta tables: shell patterns over ``schema.table``, the names in the
     lake."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, defer_build=True)
 
     tables: tuple[str, ...]
     except_: tuple[str, ...] = Field(default=(), alias="except")

@@ -57,7 +57,9 @@ class SchemaChangePolicy(BaseModel):
             changed.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
     drop_column: Literal["keep", "apply", "stop"] = "keep"
     rename_column: Literal["apply", "new_column", "stop"] = "apply"

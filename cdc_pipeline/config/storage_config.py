@@ -43,7 +43,9 @@ class StorageConfig(BaseModel):
     (K16: one writer per source); `retry_s` how long a request is retried after network failures.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
     endpoint: (
         Annotated[str, Takes("an address such as https://store.example:9000, without credentials")]

@@ -38,7 +38,9 @@ _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 class Section(BaseModel):
     """A section of the YAML: nothing unknown in it, and no value shown in an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
+    )
 
 
 def one_setting(name: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +187,7 @@ class TargetRule(RowPolicies):
     docs/tables/targets.md.
     """
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, defer_build=True)
 
     tables: tuple[str, ...] = ("*.*",)
     except_: tuple[str, ...] = Field(default=(), alias="except")

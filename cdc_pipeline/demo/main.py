@@ -35,7 +35,7 @@ Capture = Callable[[Bound | None, RunObserver], CaptureReport]
 class TableCheck(BaseModel):
     """Comparison of a table with the server's SELECT."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     table: str
     rows: int
@@ -52,7 +52,7 @@ class DemoReport(BaseModel):
         verified: whether the tables of the present cut are known to be equal.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     runs: tuple[CaptureReport, ...]
     checks: tuple[TableCheck, ...]

@@ -47,7 +47,7 @@ LOADS_FOLDER: Final = "loads"
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class LoadState(_Plain):

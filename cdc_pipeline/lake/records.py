@@ -51,7 +51,7 @@ __all__ = [
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Interval(_Plain):

@@ -37,7 +37,7 @@ from cdc_pipeline.position.cursor import TargetState, cursor_document
 class _StateFacts(BaseModel):
     """The part of a `TargetState` that seldom changes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     app_id: str
     partial: bool = False

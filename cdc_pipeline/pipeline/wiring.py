@@ -124,6 +124,6 @@ def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
 
 
 def slice_events_max(config: PipelineConfig) -> int:
-    """Return the events in one slice: 1024 (SPEC T1), less in a small ring so that both threads
+    """Return the events in one slice: 8192 (SPEC T1), less in a small ring so that both threads
     overlap."""
-    return max(1, min(1024, config.store.ring_events // 4))
+    return max(1, min(8192, config.store.ring_events // 4))

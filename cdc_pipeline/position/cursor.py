@@ -29,7 +29,7 @@ SHORT_VERSION = 3
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Suspension(_Plain):

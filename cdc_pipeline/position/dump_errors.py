@@ -29,7 +29,7 @@ class DumpErrors(BaseModel):
     rows without a table map. last: message of the last error, for people.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     count: int = Field(default=0, ge=0)
     table_id_not_found: bool = False

@@ -16,7 +16,7 @@ from cdc_pipeline.schema.types import TargetColumn
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class RecordedSource(_Plain):

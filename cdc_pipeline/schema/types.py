@@ -31,7 +31,7 @@ _EXCLUDE: Final = "rename the column at the source, or add the table to tables.e
 class TargetColumn(BaseModel):
     """One recorded column of a target: Delta type as DDL text, such as ``decimal(10,2)``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     delta_type: str

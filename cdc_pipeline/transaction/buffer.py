@@ -11,6 +11,8 @@ Rules:
   event and its query. If the two are in different chunks, they are copied into one small chunk.
 - Between two feeds the buffer keeps only a transaction that may still be a single statement, of
   which only the GTID event has arrived.
+- The slices of a chunk are put as one list, up to `slice_events_max` events at a time: a put needs
+  room for one slice at most.
 - Without coalescing it follows T1 exactly: flush before a begin, after an end, after anything that
   is not DML, after a heartbeat, and when full.
 - Everything before a refused or contradictory event is delivered before the error is raised.
@@ -27,7 +29,11 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.events import query
-from cdc_pipeline.binlog.transactions.grouping import TransactionBounds, TransactionPass
+from cdc_pipeline.binlog.transactions.grouping import (
+    GroupedChunk,
+    TransactionBounds,
+    TransactionPass,
+)
 from cdc_pipeline.binlog.transactions.grouping_kernel import MARK_ABANDON, MARK_STATEMENT
 from cdc_pipeline.errors import CdcError, RingSizeError, StoreError, TransactionError
 from cdc_pipeline.position.position import Position
@@ -81,7 +87,7 @@ class TransactionBuffer:
         *,
         is_isolated: Callable[[str, str], bool],
         source: str,
-        slice_events_max: int = 1024,
+        slice_events_max: int = 8192,
         on_position: Callable[[Position], None] | None = None,
         on_statement: StatementObserver | None = None,
         coalesce: bool = True,
@@ -102,6 +108,9 @@ class TransactionBuffer:
         self._coalesce = coalesce
         self._pass = TransactionPass()
         self._pending: list[EventSlice] = []  # an open transaction, before any of it has left
+        self._list: list[EventSlice] = []  # to be put together, all from the fed chunk
+        self._list_events = 0
+        self._list_end: tuple[Chunk, int] | None = None  # chunk and row of its last transaction end
         self._open_events = 0  # events of the open transaction that have left as pieces
         self._open_journal = ""
         self._open_offset = -1
@@ -122,6 +131,15 @@ class TransactionBuffer:
             CdcError: whatever `on_statement` and `is_isolated` raise.
         """
         grouped = self._pass.step(chunk)
+        try:
+            self._feed(chunk, grouped)
+        finally:
+            # Also before an error: everything before it is delivered.
+            self._put_list()
+        if grouped.error is not None:
+            raise grouped.error
+
+    def _feed(self, chunk: Chunk, grouped: GroupedChunk) -> None:
         bounds = grouped.bounds
         first = 0
         for row in bounds.statements.tolist():
@@ -139,8 +157,6 @@ class TransactionBuffer:
                 first = row + 1
         if first < grouped.rows:
             self._deliver(chunk, first, grouped.rows, bounds)
-        if grouped.error is not None:
-            raise grouped.error
 
     def finish(self) -> None:
         """Finish at the end of the source.
@@ -301,24 +317,42 @@ class TransactionBuffer:
             self._send(part, end_row=-1)
 
     def _send(self, part: EventSlice, *, end_row: int) -> None:
-        """Put one list (T2) and report its position if it was accepted (T3).
-        `end_row` is a row of the slice's chunk.
+        """Add a slice to the list that is put next (T2). `end_row` is a row of the slice's chunk,
+        -1 if no transaction ends in the slice.
         """
-        if not self._put([part]):
-            event = part.events[0]
+        is_full = self._list_events + part.event_count > self._slice_events_max
+        if is_full or part.is_isolated or not self._coalesce:
+            self._put_list()
+        self._list.append(part)
+        self._list_events += part.event_count
+        if end_row >= 0:
+            self._list_end = part.chunk, end_row
+        if part.is_isolated:
+            self._put_list()
+
+    def _put_list(self) -> None:
+        """Put the list (T2) and report its position if it was accepted (T3)."""
+        parts, self._list = self._list, []
+        ended, self._list_end = self._list_end, None
+        count, self._list_events = self._list_events, 0
+        if not parts:
+            return
+        if not self._put(parts):
+            event = parts[0].events[0]
             raise StoreError(
                 "the store refused events; the position remains before them",
-                journal=part.chunk.journal,
+                journal=parts[0].chunk.journal,
                 offset=int(event["offset"]),
                 expected="room in the store within the time limit",
-                got=f"{part.event_count} events refused",
+                got=f"{count} events refused",
                 next_step="run again: reading continues after the last transaction that was stored",
             )
-        if self._on_position is not None and end_row >= 0:
-            end = part.chunk.events[end_row]
+        if self._on_position is not None and ended is not None:
+            chunk, row = ended
+            end = chunk.events[row]
             self._on_position(
                 Position(
-                    journal=part.chunk.journal,
+                    journal=chunk.journal,
                     offset=int(end["next_offset"]),
                     timestamp_s=int(end["timestamp_s"]),
                     server_id=int(end["server_id"]),

@@ -398,7 +398,7 @@ _K25: Final[tuple[Mutation, ...]] = (
         "K25",
         "an event of many packets is bounded as a whole",
         "binlog/framing/packets_kernel.py",
-        "if state[TOTAL] + length > state[LIMIT]:",
+        "if total + length > state[LIMIT]:",
         "if length > state[LIMIT]:",
         _SIZES + "test_k25_f18_an_event_of_many_packets_stops_where_they_exceed_the_limit",
     ),

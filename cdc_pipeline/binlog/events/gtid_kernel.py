@@ -50,7 +50,7 @@ _SOURCE_ID_BYTES: Final = 16
 def _unsigned(data: NDArray[np.uint8], at: int, count: int) -> Any:
     value = np.uint64(0)
     for index in range(count):
-        value |= np.uint64(data[at + index]) << np.uint64(8 * index)
+        value |= np.uint64(data[np.uint64(at + index)]) << np.uint64(8 * index)
     return value
 
 

@@ -34,8 +34,13 @@ from cdc_pipeline.binlog.event_types import (
 )
 from cdc_pipeline.binlog.events import format_description, rotate
 from cdc_pipeline.binlog.events.incident import incident_text
+from cdc_pipeline.binlog.framing.ahead import FramedAhead
 from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX, unpack
 from cdc_pipeline.binlog.framing.framing_kernel import (
+    AHEAD_IGNORED,
+    AHEAD_OFFSET,
+    AHEAD_PACKED,
+    AHEAD_POSITION,
     EVENT_BYTES_MAX,
     EVENT_CLASSES,
     Status,
@@ -125,6 +130,16 @@ class EventFramer:
         self.artificial: list[_ArtificialEvent] = []
         self._failure: CdcError | None = None
         self._event_bytes = _EVENT_BYTES_GUESS  # of the last chunk, a little less than the mean
+        self._ahead: FramedAhead | None = None
+
+    def ahead(self) -> FramedAhead:
+        """Return where to frame the events of the next `feed` as they come."""
+        if self._ahead is None:
+            checksum_bytes, table_id_bytes = self._widths()
+            self._ahead = FramedAhead(
+                self.offset, checksum_bytes=checksum_bytes, table_id_bytes=table_id_bytes
+            )
+        return self._ahead
 
     def feed(self, data: NDArray[np.uint8]) -> tuple[Chunk | None, int]:
         """Frame the whole events at the front of `data`.
@@ -146,8 +161,7 @@ class EventFramer:
         self._raise_failure()
         self.artificial = []
         journal, end_offset = self.journal, self.offset
-        events = np.empty(len(data) // self._event_bytes + _SPARE_ROWS, dtype=EVENT_DTYPE)
-        position = row = packed_events = 0
+        events, position, row, packed_events = self._framed(len(data))
         known_mark = -1
         while True:
             checksum_bytes, table_id_bytes = self._widths()
@@ -200,6 +214,19 @@ class EventFramer:
         if chunk is None and position == 0:
             self._raise_failure()
         return chunk, position
+
+    def _framed(self, size_bytes: int) -> tuple[np.ndarray, int, int, int]:
+        """Return the rows of the next chunk, where framing continues in its bytes and in its rows,
+        and how many compressed events are among those that were framed ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or not ahead.rows:
+            events = np.empty(size_bytes // self._event_bytes + _SPARE_ROWS, dtype=EVENT_DTYPE)
+            return events, 0, 0, 0
+        state, rows = ahead.state.tolist(), ahead.rows
+        self.offset = state[AHEAD_OFFSET]
+        if state[AHEAD_IGNORED]:
+            self._count_ignored(ahead.events["event_type"][:rows])
+        return ahead.events, state[AHEAD_POSITION], rows, state[AHEAD_PACKED]
 
     def finish(self, remaining_bytes: int) -> None:
         """Mark the end of the input: `remaining_bytes` were fed and not consumed.

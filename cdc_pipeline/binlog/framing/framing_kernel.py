@@ -108,21 +108,35 @@ _CLASS_STOP = int(EventClass.STOP)
 _CLASS_PACKED = int(EventClass.PACKED)
 _CLASS_PACKED_TABLE = int(EventClass.PACKED_TABLE)
 _MASK32 = 0xFFFFFFFF
+
+# Fields of the state array of `frame_ahead`.
+AHEAD_STATUS: Final = 0  # a Status; it frames only as long as this is DONE
+AHEAD_POSITION: Final = 1  # index in the unconsumed bytes of the next prefix
+AHEAD_ROW: Final = 2  # next free row
+AHEAD_OFFSET: Final = 3  # journal offset of the next event
+AHEAD_CHECKSUM_BYTES: Final = 4
+AHEAD_TABLE_ID_BYTES: Final = 5
+AHEAD_IGNORED: Final = 6  # unknown but ignorable events so far
+AHEAD_PACKED: Final = 7  # compressed events so far
+AHEAD_ROWS_GOAL: Final = 8  # receiving ends with so many rows
+AHEAD_FIELDS: Final = 9
 FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 
 
 @helper
 def _u2(data: NDArray[np.uint8], at: int) -> Any:
-    return np.int64(data[at]) | np.int64(data[at + 1]) << 8
+    # Unsigned indexes are not counted from the end, so that the compiler makes one load of these.
+    return np.int64(data[np.uint64(at)]) | np.int64(data[np.uint64(at + 1)]) << 8
 
 
 @helper
-def _u4(data: NDArray[np.uint8], at: int) -> Any:
+def u4(data: NDArray[np.uint8], at: int) -> Any:
+    """Read four bytes, little-endian; the caller has checked the bounds."""
     return (
-        np.int64(data[at])
-        | np.int64(data[at + 1]) << 8
-        | np.int64(data[at + 2]) << 16
-        | np.int64(data[at + 3]) << 24
+        np.int64(data[np.uint64(at)])
+        | np.int64(data[np.uint64(at + 1)]) << 8
+        | np.int64(data[np.uint64(at + 2)]) << 16
+        | np.int64(data[np.uint64(at + 3)]) << 24
     )
 
 
@@ -137,7 +151,7 @@ def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
     position = 0
     size = len(data)
     while position < target and size - position >= HEADER_BYTES:
-        length = _u4(data, position + 9)
+        length = u4(data, position + 9)
         if length < HEADER_BYTES or length > EVENT_BYTES_MAX:
             break
         position += length
@@ -199,16 +213,16 @@ def frame(
             )
         if row == len(events):
             return _FULL, begin, row, offset, ignored, packed
-        length = _u4(data, position + 9)
+        length = u4(data, position + 9)
         event_type = data[position + 4]
         event_class = np.int64(classes[event_type])
         if checksum_bytes < 0 and not dump and event_type != FORMAT_DESCRIPTION:
             return _MARK, begin, row, offset, ignored, packed
         if length < HEADER_BYTES or length > EVENT_BYTES_MAX:
             return _BAD_LENGTH, begin, row, offset, ignored, packed
-        if prefix_bytes != 0 and _u4(data, begin) != length + 1:
+        if prefix_bytes != 0 and u4(data, begin) != length + 1:
             return _BAD_LENGTH, begin, row, offset, ignored, packed
-        log_position = _u4(data, position + 13)
+        log_position = u4(data, position + 13)
         flags = _u2(data, position + 17)
         if dump and (
             flags & FLAG_ARTIFICIAL
@@ -237,7 +251,7 @@ def frame(
                 return _BAD_LENGTH, begin, row, offset, ignored, packed
             if checksum_bytes != 0 and (prefix_bytes == 0 or data[position - 1] != CHECKED):
                 stop = position + length - 4
-                if np.int64(crc32_of(data, position, stop)) != _u4(data, stop):
+                if np.int64(crc32_of(data, position, stop)) != u4(data, stop):
                     return _BAD_CHECKSUM, begin, row, offset, ignored, packed
         if event_class == _CLASS_STOP:
             return _STOP_TYPE, begin, row, offset, ignored, packed
@@ -252,7 +266,7 @@ def frame(
             body = position + HEADER_BYTES
             if length < HEADER_BYTES + table_id_bytes + 2 + checksum_bytes:
                 return _BAD_LENGTH, begin, row, offset, ignored, packed
-            table_id = _u4(data, body)
+            table_id = u4(data, body)
             if table_id_bytes == 6:
                 table_id |= _u2(data, body + 4) << 32
         event = events[row]
@@ -262,8 +276,8 @@ def frame(
         event["tx_offset"] = -1
         event["commit_ts_us"] = -1
         event["table_id"] = table_id
-        event["timestamp_s"] = _u4(data, position)
-        event["server_id"] = _u4(data, position + 5)
+        event["timestamp_s"] = u4(data, position)
+        event["server_id"] = u4(data, position + 5)
         event["event_length"] = length
         event["tx_ordinal"] = 0
         event["parent"] = -1
@@ -274,3 +288,45 @@ def frame(
         begin = position + length
         offset = event_offset + length
     return _DONE, begin, row, offset, ignored, packed
+
+
+@kernel
+def frame_ahead(
+    data: NDArray[np.uint8],
+    first: int,
+    stop: int,
+    events: Any,
+    ahead: NDArray[np.int64],
+    classes: NDArray[np.uint8],
+) -> None:
+    """Frame the complete events of a dump in ``data[first:stop]`` that are not framed yet.
+
+    Args:
+        data: uint8 (n,), the block that receives.
+        first: where the unconsumed bytes begin.
+        stop: where the complete events end.
+        events: array of EVENT_DTYPE.
+        ahead: int64 (AHEAD_FIELDS,), kept from call to call.
+        classes: EVENT_CLASSES.
+    """
+    if ahead[AHEAD_STATUS] != _DONE:
+        return
+    status, position, row, offset, ignored, packed = frame(
+        data[first:stop],
+        ahead[AHEAD_POSITION],
+        events,
+        ahead[AHEAD_ROW],
+        ahead[AHEAD_OFFSET],
+        ahead[AHEAD_CHECKSUM_BYTES],
+        ahead[AHEAD_TABLE_ID_BYTES],
+        True,
+        PREFIX_BYTES,
+        -1,
+        classes,
+    )
+    ahead[AHEAD_STATUS] = status
+    ahead[AHEAD_POSITION] = position
+    ahead[AHEAD_ROW] = row
+    ahead[AHEAD_OFFSET] = offset
+    ahead[AHEAD_IGNORED] += ignored
+    ahead[AHEAD_PACKED] += packed

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.framing import packets_kernel as kernel
 from cdc_pipeline.binlog.framing import receiving
+from cdc_pipeline.binlog.framing.ahead import FramedAhead, nothing_ahead
 from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
 from cdc_pipeline.binlog.framing.receiving import Received
 from cdc_pipeline.binlog.native.block_pool import BlockPool
@@ -79,6 +80,7 @@ class PacketBuffer:
         self._state[kernel.LIMIT] = packet_bytes_max
         self._waiting = np.zeros(2, dtype=np.int32)
         self._now = np.zeros(2, dtype=np.int64)
+        self._nothing_ahead = nothing_ahead()
         self.end: PacketEnd | None = None
 
     @property
@@ -139,10 +141,18 @@ class PacketBuffer:
         return self._judge(kernel.walk_packets(self._data, self._state))
 
     def receive(
-        self, descriptor: int, goal_bytes: int, *, timeout_s: float
+        self,
+        descriptor: int,
+        goal_bytes: int,
+        *,
+        timeout_s: float,
+        ahead: FramedAhead | None = None,
     ) -> tuple[PacketEnd | None, Received]:
         """Read a non-blocking socket until `events` have `goal_bytes`, the block is full, or
         `timeout_s` has passed, with or without new bytes.
+
+        Args:
+            ahead: where to frame events as they come; enough of them also end it.
 
         Returns:
             (as `commit`, why it returned). After Received.FAILED, read through the socket object,
@@ -152,6 +162,7 @@ class PacketBuffer:
             BinlogError: as `commit`.
         """
         self.room()
+        ahead = ahead or self._nothing_ahead
         goal, timeout_ms = self._first + goal_bytes, int(timeout_s * 1000)
         late_ns = time.monotonic_ns() + int(timeout_s * 1e9)
         status, received = receiving.receive(
@@ -164,6 +175,9 @@ class PacketBuffer:
             self._waiting,
             self._now,
             self._state,
+            self._first,
+            ahead.events,
+            ahead.state,
         )
         return self._judge(status), Received(received)
 
@@ -187,8 +201,7 @@ class PacketBuffer:
         length = int.from_bytes(
             self._data[first - kernel.HEADER_BYTES : first - 1].tobytes(), "little"
         )
-        if self._state[kernel.STOP] >= first + length:
-            self.end = parse_end(self._data[first : first + length].tobytes())
+        self.end = parse_end(self._data[first : first + length].tobytes())
         return self.end
 
     def consume(self, count: int) -> None:

@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.framing.framing_kernel import CHECKED, PREFIX_BYTES
+from cdc_pipeline.binlog.framing.framing_kernel import CHECKED, PREFIX_BYTES, u4
 from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES, crc32_of
 from cdc_pipeline.binlog.native.compiling import kernel
 
 # Why a walk stopped.
 NEED_MORE: Final = 0
-SPECIAL: Final = 1  # a logical packet that is not an event: Python reads it
+SPECIAL: Final = 1  # a whole packet that is not an event: Python reads it
 BAD_SEQUENCE: Final = 2
 EMPTY: Final = 3  # a logical packet without any byte
 TOO_LARGE: Final = 4  # a logical packet of more than state[LIMIT] bytes
@@ -44,48 +44,61 @@ def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
     Returns:
         Why it stopped; unless more bytes are needed, further calls return the same.
     """
+    # In local names: the compiler cannot know that writing to `data` leaves `state` as it is.
+    begin, at, stop = state[WHOLE], state[NEXT], state[STOP]
+    total, is_last, sequence = state[TOTAL], state[IS_LAST], state[SEQUENCE]
+    why = NEED_MORE
     while True:
-        begin, at, stop = state[WHOLE], state[NEXT], state[STOP]
-        if state[IS_LAST] == 1:
+        if is_last == 1:
             if at > stop:
-                return NEED_MORE
+                break
             for index in range(HEADER_BYTES):
-                data[begin + index] = (state[TOTAL] >> (8 * index)) & 0xFF
+                data[np.uint64(begin + index)] = (total >> (8 * index)) & 0xFF
             end = at - CHECKSUM_BYTES
-            if state[HAS_CHECKSUMS] == 1 and end >= begin + PREFIX_BYTES:
-                stored = np.int64(data[end]) | np.int64(data[end + 1]) << 8
-                stored |= np.int64(data[end + 2]) << 16 | np.int64(data[end + 3]) << 24
-                if np.int64(crc32_of(data, begin + PREFIX_BYTES, end)) == stored:
-                    data[begin + HEADER_BYTES] = CHECKED
-            state[IS_LAST] = 0
-            state[WHOLE] = at
-            continue
+            if (
+                state[HAS_CHECKSUMS] == 1
+                and end >= begin + PREFIX_BYTES
+                and np.int64(crc32_of(data, begin + PREFIX_BYTES, end)) == u4(data, end)
+            ):
+                data[np.uint64(begin + HEADER_BYTES)] = CHECKED
+            is_last = 0
+            begin = at
         if stop - at < HEADER_BYTES:
-            return NEED_MORE
-        length = np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16
-        if data[at + 3] != state[SEQUENCE]:
-            state[GOT] = data[at + 3]
-            return BAD_SEQUENCE
+            break
+        header = u4(data, at)
+        length = header & PACKET_BYTES_MAX
+        if header >> 24 != sequence:
+            state[GOT] = header >> 24
+            why = BAD_SEQUENCE
+            break
         if at == begin:
             if length == 0:
-                return EMPTY
+                why = EMPTY
+                break
             if stop - at < PREFIX_BYTES:
-                return NEED_MORE
-            if data[at + HEADER_BYTES] != 0:
-                return SPECIAL
+                break
+            if data[np.uint64(at + HEADER_BYTES)] != 0:
+                if stop - at >= HEADER_BYTES + length:
+                    why = SPECIAL
+                break
             if length > state[LIMIT]:
                 state[GOT] = length
-                return TOO_LARGE
-            state[TOTAL] = length
-            state[NEXT] = at + HEADER_BYTES + length
+                why = TOO_LARGE
+                break
+            total = length
+            at += HEADER_BYTES + length
         else:
-            if state[TOTAL] + length > state[LIMIT]:
-                state[GOT] = state[TOTAL] + length
-                return TOO_LARGE
+            if total + length > state[LIMIT]:
+                state[GOT] = total + length
+                why = TOO_LARGE
+                break
             for index in range(at, stop - HEADER_BYTES):
                 data[index] = data[index + HEADER_BYTES]
-            state[STOP] = stop - HEADER_BYTES
-            state[TOTAL] += length
-            state[NEXT] = at + length
-        state[SEQUENCE] = (state[SEQUENCE] + 1) & 0xFF
-        state[IS_LAST] = 1 if length < PACKET_BYTES_MAX else 0
+            stop -= HEADER_BYTES
+            total += length
+            at += length
+        sequence = (sequence + 1) & 0xFF
+        is_last = 1 if length < PACKET_BYTES_MAX else 0
+    state[WHOLE], state[NEXT], state[STOP] = begin, at, stop
+    state[TOTAL], state[IS_LAST], state[SEQUENCE] = total, is_last, sequence
+    return why

@@ -1,7 +1,8 @@
-"""Read a socket and walk over its packets in compiled code, block by block.
+"""Read a socket, walk over its packets and frame their events in compiled code, block by block.
 
 The only module of `binlog` that does I/O. Between two reads no Python runs: the interpreter's lock
-is not needed, and new bytes are still in the processor's cache when their checksums are computed.
+is not needed, and new bytes are still in the processor's cache when their checksums are computed
+and their headers are read.
 
 Rules:
 - The socket does not block; waiting uses `poll` with a limit. Slow data is returned when the time
@@ -23,6 +24,12 @@ import numpy as np
 from numba import config, types
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.framing.framing_kernel import (
+    AHEAD_ROW,
+    AHEAD_ROWS_GOAL,
+    EVENT_CLASSES,
+    frame_ahead,
+)
 from cdc_pipeline.binlog.framing.packets_kernel import NEED_MORE, STOP, WHOLE, walk_packets
 from cdc_pipeline.binlog.native.compiling import kernel
 
@@ -67,6 +74,9 @@ def receive(
     waiting: NDArray[np.int32],
     now: NDArray[np.int64],
     state: NDArray[np.int64],
+    first: int,
+    events: Any,
+    ahead: NDArray[np.int64],
 ) -> tuple[int, int]:
     """Read into ``data[state[STOP]:]`` and walk the packets there.
 
@@ -80,12 +90,20 @@ def receive(
         waiting: int32 (2,), for `poll`.
         now: int64 (2,), for `clock_gettime`.
         state: of `walk_packets`.
+        first: where the unconsumed bytes begin in `data`.
+        events, ahead: of `frame_ahead`; receiving also ends with as many rows as `ahead` wants.
 
     Returns:
         (status of the walk, a Received).
     """
     status = walk_packets(data, state)
-    while status == NEED_MORE and state[WHOLE] < goal and state[STOP] + read_bytes <= len(data):
+    frame_ahead(data, first, state[WHOLE], events, ahead, EVENT_CLASSES)
+    while (
+        status == NEED_MORE
+        and state[WHOLE] < goal
+        and ahead[AHEAD_ROW] < ahead[AHEAD_ROWS_GOAL]
+        and state[STOP] + read_bytes <= len(data)
+    ):
         place = data.ctypes.data + state[STOP]
         count = _recv(descriptor, place, read_bytes, 0)
         if count < 0:
@@ -105,4 +123,5 @@ def receive(
             return status, _CLOSED
         state[STOP] += count
         status = walk_packets(data, state)
+        frame_ahead(data, first, state[WHOLE], events, ahead, EVENT_CLASSES)
     return status, _ENOUGH

@@ -127,6 +127,13 @@ class _Writer:
         )
         return self.builder.xor(moved, next_group)
 
+    def joined(self, groups: list[Any], step: int) -> Any:
+        """Fold adjacent groups of `step` bytes into the last one. No product waits for another."""
+        *before, value = groups
+        for index, group in enumerate(before):
+            value = self.fold(group, value, step * (len(before) - index))
+        return value
+
     def reduce(self, block: Any) -> Any:
         """Return the remainder of one block times x**32: 32 bits in 128."""
         builder = self.builder
@@ -234,12 +241,7 @@ class _Writer:
         value, position = self.until_multiple(value, position, total, _LANES * group_bytes)
         nothing = ir.Constant(value.type, [ir.Constant(_I64, 0)] * value.type.count)
         lanes, position = self.loop([nothing] * (_LANES - 1) + [value], position, total)
-        value = lanes[0]
-        for lane in lanes[1:]:
-            value = self.fold(value, lane, group_bytes)
-        value, *others = self.blocks_of(value)
-        for other in others:
-            value = self.fold(value, other, _BLOCK)
+        value = self.joined(self.blocks_of(self.joined(lanes, group_bytes)), _BLOCK)
         crc = builder.xor(self.reduce(value), ones)
         builder.ret(builder.and_(builder.trunc(crc, _I64), ir.Constant(_I64, 0xFFFFFFFF)))
 

@@ -75,11 +75,13 @@ def _without_constants(dispatcher: Any) -> None:
 
 
 def _decorator(**options: bool) -> Callable[[Any], Any]:
-    compiled = _njit(cache=True, nogil=True, _nrt=False, no_cfunc_wrapper=True, **options)
+    compiled = _njit(nogil=True, _nrt=False, no_cfunc_wrapper=True, **options)
 
     def decorate(function: Any) -> Any:
         made = compiled(function)
         if isinstance(made, Dispatcher):  # not with NUMBA_DISABLE_JIT
+            dispatcher: Any = made  # its type stub does not know its cache
+            dispatcher._cache = kernel_cache.KernelCache(function)
             _without_constants(made)
         return made
 

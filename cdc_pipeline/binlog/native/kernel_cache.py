@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from numba.core import caching
+from numba.core.runtime.nrt import rtsys
 
 _FOLDER: Final = Path(__file__).parents[1]
 _IMPORT: Final = re.compile(
@@ -66,6 +67,45 @@ class _StampedByClosure:
 
     def get_source_stamp(self) -> str:
         return stamp(Path(self._py_file))
+
+
+class KernelCache:
+    """Cache of one kernel, which costs nothing before it is used, and loads without what only
+    compiling needs.
+
+    numba's own cache looks for its folder when a function is defined, though most functions are
+    only parts of others. Before it loads a function it makes its context ready to compile: it
+    imports and registers the implementation of all that it can compile, which costs more than
+    loading all kernels. A kernel that is not in the cache is compiled by numba, which makes the
+    context ready itself.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    @cached_property
+    def _numba_cache(self) -> Any:
+        function_cache: Any = caching.FunctionCache  # not typed
+        return function_cache(self._function)
+
+    @property
+    def cache_path(self) -> str:
+        """The folder of the cache's files."""
+        path: str = self._numba_cache.cache_path
+        return path
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """Return the compiled kernel for a signature; None if it is not in the cache."""
+        rtsys.initialize(target_context)  # what the machine code itself calls
+        return self._numba_cache._load_overload(signature, target_context)
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep a compiled kernel."""
+        self._numba_cache.save_overload(signature, compiled)
+
+    def flush(self) -> None:
+        """Forget all compiled kernels of this function."""
+        self._numba_cache.flush()
 
 
 def install() -> None:

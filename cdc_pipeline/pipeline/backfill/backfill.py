@@ -58,7 +58,7 @@ class BackfillReport(BaseModel):
         parallel: what was decoded in parallel; None if that was not requested.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     source: str
     outcome: Literal["applied", "nothing_new"]

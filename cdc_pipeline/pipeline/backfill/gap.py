@@ -57,7 +57,7 @@ GAP_FILLED_NOTE: Final = "gap_filled"
 class _Filled(BaseModel):
     """Record of a range; `is_done` once the batch is known to be finished."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     version: Literal[1] = 1
     table: str
@@ -76,7 +76,7 @@ class GapReport(BaseModel):
         cut: the first that has them; -1 if nothing was new.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     source: str
     outcome: Literal["applied", "nothing_new"]

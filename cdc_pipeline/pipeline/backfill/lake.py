@@ -47,7 +47,7 @@ _BOUND: Final[TypeAdapter[Bound]] = TypeAdapter(Bound)
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class BackfillRecord(_Plain):

@@ -68,7 +68,7 @@ from cdc_pipeline.position.start.start import resolve_start
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class RebuiltTarget(_Plain):

@@ -26,7 +26,7 @@ EXIT_CODES: Final[dict[Severity, int]] = {"ok": 0, "note": 0, "warning": 1, "err
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Verdict(_Plain):

@@ -36,7 +36,7 @@ _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 class LargestTransaction(BaseModel):
     """The transaction that takes the most bytes of its journal."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     journal: str
     offset: int
@@ -57,7 +57,7 @@ class JournalInfo(BaseModel):
         packed_bytes, unpacked_bytes: of compressed transactions in it.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     journal: str
     size_bytes: int
@@ -80,7 +80,7 @@ class JournalInfo(BaseModel):
 class TableChanges(BaseModel):
     """Changes of one table over all journals."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     inserts: int = 0
     updates: int = 0
@@ -95,7 +95,7 @@ class JournalSummary(BaseModel):
         error: what ended the reading early; the counts are of what came before.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     journals: list[JournalInfo] = Field(default_factory=list)
     transactions: int = 0

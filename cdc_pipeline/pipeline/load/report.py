@@ -11,7 +11,7 @@ from cdc_pipeline.pipeline.report import ReportPosition
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class LoadedTarget(_Plain):

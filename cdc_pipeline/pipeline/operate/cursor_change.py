@@ -65,7 +65,7 @@ class CursorChange(BaseModel):
         nothing_to_do: `new` is where it is already.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     kind: Literal["set", "rebuild"]

@@ -20,7 +20,7 @@ from cdc_pipeline.position.short_cursor import whole_cursor
 class CutSummary(BaseModel):
     """Return the last cut."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     batch_number: int
     kind: BatchKind
@@ -43,7 +43,7 @@ class CursorView(BaseModel):
         unfinished_batch: a recorded batch that the next run finishes first.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     cursor: StoredCursor | None

@@ -28,7 +28,7 @@ from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 class TableStatus(BaseModel):
     """One target."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     delta_version: int
     applied_batch: int
@@ -60,7 +60,7 @@ class SourceStatus(BaseModel):
             unknown, or the source is an archive, which is as old as its journals.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     kind: Literal["live", "archive"]

@@ -47,7 +47,7 @@ class CheckResult(BaseModel):
         values: figures, by name with their unit.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     check: CheckName
     table: str = ""

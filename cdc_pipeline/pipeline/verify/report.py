@@ -13,7 +13,7 @@ Status = Literal["equal", "different", "unsettled", "not_compared"]
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Step(NamedTuple):

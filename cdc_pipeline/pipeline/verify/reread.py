@@ -56,7 +56,7 @@ class RepairReport(BaseModel):
         batches: numbers of the batches.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     source: str
     table: str

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class DdlDecision(BaseModel):
     """The decision on one statement; shown in the run's metadata."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     journal: str
     offset: int
@@ -27,7 +27,7 @@ class AddedColumn(BaseModel):
     """A column that a DDL adds to a target: its Delta type as DDL text, and the constant for old
     rows."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     delta_type: str

@@ -22,7 +22,7 @@ class ShadowStatement(BaseModel):
     """A statement that changed a shadow, with the context its meaning depends on, and its log
     position."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     sql: str
     database: str
@@ -39,7 +39,7 @@ class Shadow(BaseModel):
         doubt: why its columns are uncertain; "" if they are certain.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     of: str
     statements: tuple[ShadowStatement, ...] = ()

@@ -22,7 +22,7 @@ from cdc_pipeline.schema.types import TargetColumn
 
 
 class _Step(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class AddColumn(_Step):

@@ -27,7 +27,7 @@ class VacuumState(BaseModel):
             first vacuum); 0: none.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     app_id: str
     applied_batch: int

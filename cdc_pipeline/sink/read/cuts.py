@@ -60,7 +60,7 @@ class CutSummary(BaseModel):
         suspended: tables at another place, each with that place.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     number: int
     kind: str

@@ -337,7 +337,7 @@ class _Stream:
     def _fill(self, goal_bytes: int) -> PacketEnd | CdcError | str | None:
         """Read until there is enough for a chunk and return None, else why nothing more comes (a
         text: the connection broke)."""
-        packets, dump = self._packets, self._dump
+        packets, dump, ahead = self._packets, self._dump, self._framer.ahead()
         journal_format = self._framer.journal_format
         packets.expect_checksums(journal_format is None or journal_format.checksum_bytes > 0)
         timeout_s = self._source.config.read_timeout_s
@@ -347,7 +347,7 @@ class _Stream:
                 ended, received = None, Received.FAILED
                 if dump.descriptor is not None:
                     ended, received = packets.receive(
-                        dump.descriptor, goal_bytes, timeout_s=timeout_s
+                        dump.descriptor, goal_bytes, timeout_s=timeout_s, ahead=ahead
                     )
                 if received is Received.FAILED:
                     count = dump.read(packets.room())
@@ -363,6 +363,7 @@ class _Stream:
                     raise TimeoutError
                 if (
                     packets.event_bytes >= goal_bytes
+                    or ahead.is_enough
                     or packets.is_full
                     or time.monotonic() >= late_s
                 ):

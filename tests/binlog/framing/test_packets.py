@@ -189,6 +189,20 @@ def test_a_socket_gives_the_same(goal_bytes: int) -> None:
     assert end == PacketEnd()
 
 
+def test_an_end_that_comes_in_pieces_is_waited_for() -> None:
+    stream = packets([b"\0abc", b"\xff\xd4\x04#HY000Could not find log"])
+    server, client = socket.socketpair()
+    with server, client:
+        client.settimeout(10)
+        server.sendall(stream[:-3])
+        packets_ = buffer()
+        assert packets_.receive(client.fileno(), 100, timeout_s=0.01) == (None, Received.TIMEOUT)
+        server.sendall(stream[-3:])
+        end, received = packets_.receive(client.fileno(), 100, timeout_s=10)
+    assert (end, received) == (PacketEnd(1236, "HY000", "Could not find log"), Received.ENOUGH)
+    assert packets_.events.tobytes() == prefixed([b"abc"])
+
+
 def test_a_silent_closed_or_broken_socket_is_told() -> None:
     server, client = socket.socketpair()
     client.settimeout(10)

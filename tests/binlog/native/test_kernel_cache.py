@@ -54,5 +54,5 @@ def test_other_files_do_not(package: Path) -> None:
 @pytest.mark.parametrize("kernel", [jsonb.gather_json, walk.walk_rows, framing_kernel.frame])
 def test_all_kernels_are_kept_that_way(kernel: object) -> None:
     kernel_cache.stamp.cache_clear()
-    locator = kernel._cache._impl.locator  # type: ignore[attr-defined]
+    locator = kernel._cache._numba_cache._impl.locator  # type: ignore[attr-defined]
     assert locator.get_source_stamp() == kernel_cache.stamp(Path(locator._py_file))

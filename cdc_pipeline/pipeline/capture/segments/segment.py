@@ -41,7 +41,7 @@ from cdc_pipeline.source.archive.archive import ArchiveSource
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class SegmentTask(_Plain):

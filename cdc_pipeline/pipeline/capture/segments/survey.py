@@ -39,7 +39,7 @@ _DATABASES: Final = (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE
 
 
 class _Plain(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class SurveyRange(_Plain):
