@@ -41,7 +41,6 @@ from tests.campaigns.edges.evidence import Journal
 from tests.campaigns.values.domain import SAMPLES
 from tests.schema.spark_names import spark_name
 from tests.servers import Server
-from tools import types_page
 
 ROOT = Path(__file__).resolve().parents[2]
 MODES = SqlModes(ansi_quotes=False, explicit_defaults_for_timestamp=True, time_zone="+00:00")
@@ -201,12 +200,6 @@ def test_a_type_can_be_a_key_or_is_refused_as_one(kind: Kind, spec: TypeSpec) ->
 
 
 # -- what is written about the types --------------------------------------------------------------
-
-
-def test_the_page_shows_the_table() -> None:
-    """`make docs` writes it."""
-    page = types_page.PAGE.read_text(encoding="utf-8")
-    assert types_page.with_table(page) == page
 
 
 @EVERY_TYPE
