@@ -59,7 +59,7 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     for name, number in sorted(report.quarantine.items()):
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
     for name, held in sorted(report.suspended.items()):
-        line = f"{name} is suspended at {held.position}: {held.error}: {held.what}"
+        line = f"{name} is suspended at {held.position}: {held.what}"
         out.print(line, markup=False, soft_wrap=True)
     if report.ddl:
         out.print(ddl_table(report.ddl))

@@ -214,7 +214,7 @@ def _show(status: SourceStatus) -> None:
             )
         held = of_table.suspended
         if held is not None:
-            line = f"{name} is suspended at {held.position}: {held.error}: {held.what}"
+            line = f"{name} is suspended at {held.position}: {held.what}"
             out.print(line, markup=False, soft_wrap=True)
             out.print(
                 f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True

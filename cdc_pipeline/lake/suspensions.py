@@ -106,7 +106,7 @@ def note_of(table: str, suspended: Suspension) -> Note:
     """Return the note of a cut that suspends a target."""
     return Note(
         kind=SUSPENDED_NOTE,
-        text=f"{suspended.error}: {suspended.what}; suspended at {suspended.position}",
+        text=f"{suspended.what}; suspended at {suspended.position}",
         journal=suspended.journal,
         offset=suspended.offset,
         table=table,

@@ -80,4 +80,4 @@ def command_of(config: PipelineConfig, table: str, held: Suspension) -> str:
 
 
 def _sentence(held: Suspension | None) -> str:
-    return "follows" if held is None else f"suspended at {held.position}: {held.error}"
+    return "follows" if held is None else f"suspended at {held.position}: {held.what}"

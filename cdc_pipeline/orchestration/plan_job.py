@@ -98,7 +98,7 @@ def _lines(plan: CapturePlan) -> Iterator[str]:
     if len(plan.targets) > _TABLES_NAMED_MAX:
         yield f"\n… and {len(plan.targets) - _TABLES_NAMED_MAX:,} more tables"
     for table, held in sorted(plan.suspended.items()):
-        cause = f"{held.error}: {held.what}"
+        cause = f"{held.what}"
         yield (
             f"\n**{markdown(table)}** is suspended at {markdown(str(held.position))}: "
             f"{markdown(cause)}. {markdown(way_out(table, held, source=plan.source))}"

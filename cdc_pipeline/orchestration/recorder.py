@@ -149,9 +149,7 @@ class MaterializationRecorder(RunObserver):
             return
         self._follows[table] = held is None
         if held is not None:
-            self._context.log.warning(
-                f"{table} is suspended at {held.position}: {held.error}: {held.what}"
-            )
+            self._context.log.warning(f"{table} is suspended at {held.position}: {held.what}")
         evaluation = follows_evaluation(self._config, self._translator, table, held)
         self._context.log_event(evaluation)  # type: ignore[arg-type]  # missing in its annotation
 

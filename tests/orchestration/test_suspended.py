@@ -120,7 +120,7 @@ def test_k4_a_suspended_table_shows_with_cause_place_and_way_out(
     assert event is not None
     assert event.asset_materialization is not None
     shown = event.asset_materialization.metadata["suspended_tables"].value
-    assert shown["shop.orders"]["cause"] == "SchemaError: a column too many"
+    assert shown["shop.orders"]["cause"] == "a column too many"
     assert shown["shop.orders"]["stands_at"] == "binlog.000003:500"
     assert "look; each run tries to catch it up" in shown["shop.orders"]["way_out"]
     assert instance.get_latest_materialization_event(ORDERS) is None, (
@@ -143,7 +143,7 @@ def test_k4_each_table_tells_its_own_truth_in_the_run_that_found_it(
     assert orders.severity is dg.AssetCheckSeverity.ERROR
     shown = {name: value.value for name, value in orders.metadata.items()}
     assert shown["stands_at"] == "binlog.000003:500"
-    assert shown["cause"] == "SchemaError: a column too many"
+    assert shown["cause"] == "a column too many"
     assert shown["command"] == "cdc-pipeline backfill shop --table shop.orders --rebuild"
 
     again = execute_capture(_loaded(project, capture), instance=instance)

@@ -119,7 +119,7 @@ def _suspended(context: Context) -> Iterator[Verdict]:
         yield error(
             f"{name} is suspended: it receives no changes",
             expected="a table that follows its source",
-            got=f"{held.error}: {held.what}; suspended at {held.position}",
+            got=f"{held.what}; suspended at {held.position}",
             mend=way_out(name, held),
         )
     if context.cursor is not None and not found:

@@ -136,9 +136,7 @@ class LoadLake(SideLake):
             state = cut.cursor.targets.get(name)
             held = state.suspended if state is not None else None
             if held is not None:
-                self._leave(
-                    name, LoadError(f"{held.error}: {held.what}", next_step=held.next_step or None)
-                )
+                self._leave(name, LoadError(f"{held.what}", next_step=held.next_step or None))
             elif state is None or state.partial or name not in cut.tables:
                 self._leave(
                     name,

@@ -100,7 +100,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
         held = after.suspended
         if held is not None:
             raise LoadError(
-                f"the loaded table could not replace its target: {held.error}: {held.what}",
+                f"the loaded table could not replace its target: {held.what}",
                 table=name,
                 next_step=held.next_step or "run the same command again: it continues from here",
             )

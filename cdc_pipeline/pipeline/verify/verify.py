@@ -400,7 +400,7 @@ class _Verification:
         state, table = cut.cursor.targets[name], cut.tables.get(name)
         if state.suspended is not None:
             held = state.suspended
-            return f"suspended at {held.position}: {held.error}: {held.what}"
+            return f"suspended at {held.position}: {held.what}"
         if table is None or state.table_version < 0:
             return "not created yet"
         parted = why_parted(self._config, state)

@@ -161,7 +161,7 @@ class ProvenView:
             held = at.cut.cursor.suspended.get(name)
             if held is not None:
                 raise LeftError(
-                    f"suspended in the meantime at {held.position}: {held.error}: {held.what}",
+                    f"suspended in the meantime at {held.position}: {held.what}",
                     table=name,
                     next_step=held.next_step,
                 )
