@@ -92,6 +92,7 @@ Fails(t) ==
     /\ \/ AppOf(commits) # LastCut.app[t]
        \/ Len(commits) < from
        \/ \E i \in from + 1 .. Len(commits) : commits[i].batch \notin OwnBatches(t)
+       \/ IdOf(commits) < LastCut.id[t] /\ Rule("transaction ids never go back")
        \/ IdOf(commits) # LastCut.id[t] /\ IdOf(commits) \notin OwnBatches(t)
 
 -----------------------------------------------------------------------------
@@ -103,7 +104,10 @@ NoRecord == [kind |-> "none", number |-> 0, targets |-> {}, low |-> 0, high |-> 
 Idle == [pc |-> "idle", rec |-> NoRecord, done |-> [t \in Tables |-> 0], failed |-> {},
          resumed |-> FALSE, late |-> FALSE]
 
-Holds(r) == holder = r
+Holds(r) ==
+    \/ holder = r
+    \/ ~Rule("one run holds the lock")
+    \/ run[r].late /\ ~Rule("the lease is looked at")
 \* A run that has lost its lease after it looked may still do what it looked for.
 MayAct(r) == Holds(r) \/ run[r].late
 Undecided(r) == {t \in run[r].rec.targets \ run[r].failed : run[r].done[t] = 0}
@@ -146,7 +150,8 @@ SetBack(t) ==
 TakeLock(r) ==
     \* sink/lake_sink.py::LakeSink.lock  lake/storage/lock.py::writer_lock
     \* lake/storage/lease.py::held_lease  sink/durable/power_cut.py::undo_unsynced
-    /\ run[r].pc = "idle" /\ holder = NoRun
+    /\ run[r].pc = "idle"
+    /\ holder = NoRun \/ ~Rule("one run holds the lock")
     /\ holder' = r
     /\ run' = [run EXCEPT ![r].pc = "recover"]
     /\ dirty' = IF Rule("names are made durable under the lock") THEN {} ELSE dirty
@@ -302,8 +307,14 @@ IsThere(rec, t) ==
 IsOther(rec, t) ==
     /\ rec.kind # "load"
     /\ \/ AppOf(log[t]) # CutAt(rec.number - 1).app[t]
-       \/ /\ rec.kind # "restore"
-          /\ IdOf(log[t]) > rec.number /\ Rule("a later transaction id is refused")
+       \/ /\ Rule("a later transaction id is refused")
+          /\ \/ IdOf(log[t]) > rec.number
+             \/ IdOf(log[t]) = rec.number /\ rec.kind = "restore"  \* which has no id of its own
+
+\* Another program has written to the table after the batch.
+IsChangedSince(t) ==
+    /\ Rule("a finished table is as its batch left it")
+    /\ log[t] # <<>> /\ log[t][Len(log[t])].batch = 0
 
 RowsAfter(rec, t) ==
     LET rows == RowsAt(t, Len(log[t]))  places == Changes(t, rec.low, rec.high) IN
@@ -321,7 +332,9 @@ Apply(r, t) ==
     /\ run[r].pc = "apply" /\ MayAct(r)
     /\ t \in Undecided(r)
     /\ LET rec == run[r].rec IN
-       IF IsOther(rec, t) \/ (~rec.files /\ ~IsThere(rec, t))
+       IF \/ IsOther(rec, t)
+          \/ ~rec.files /\ ~IsThere(rec, t)
+          \/ IsThere(rec, t) /\ IsChangedSince(t)
        THEN /\ run' = [run EXCEPT ![r].failed = @ \cup {t}]
             /\ UNCHANGED log
        ELSE IF IsThere(rec, t)
@@ -491,11 +504,12 @@ RestoreState ==
                          IF i > number THEN [records[i] EXCEPT !.files = FALSE] ELSE records[i]]
        /\ replaced' = (replaced \/ cursor.batch > number)
     /\ dirty' = {}
-    /\ UNCHANGED <<log, synced, cursor, trusted, holder, run, side, exempt>>
+    /\ exempt' = Tables
+    /\ UNCHANGED <<log, synced, cursor, trusted, holder, run, side>>
 
 RestoreLake ==
-    \* State and tables come from one backup.
-    /\ Intervenes
+    \* State and tables come from one backup, of a lake that nobody had touched.
+    /\ Intervenes /\ used["person"] = 0
     /\ \E number \in 0 .. Len(cuts) - 1 :
        /\ cuts' = SubSeq(cuts, 1, number)
        /\ records' = SubSeq(records, 1, number)
@@ -503,7 +517,6 @@ RestoreLake ==
        /\ synced' = [t \in Tables |-> CutAt(number).version[t]]
        /\ replaced' = (replaced \/ cursor.batch > number)
     /\ dirty' = {}
-    /\ \A t \in Tables : LastCut.version[t] <= Len(log[t])
     /\ UNCHANGED <<cursor, trusted, holder, run, side, exempt>>
 
 RestoreTable ==

@@ -28,6 +28,7 @@ from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
@@ -188,7 +189,11 @@ class MemoryTables:
             raise _changed(table, self._paths, "a table is older than the last cut")
         own = {pending.batch_number} if pending is not None else set()
         if state.suspended is not None:
-            own.update(range(state.suspended.batch_number, cut.batch_number + 1))
+            own.update(
+                number
+                for number in range(state.suspended.batch_number, cut.batch_number + 1)
+                if any(of.table == table for of in read_record(self._paths, number).targets)
+            )
         if any(commit.batch not in own for commit in there.commits[named + 1 :]):
             raise _changed(
                 table, self._paths, "a table was changed by something other than this pipeline"
@@ -342,7 +347,16 @@ class MemoryTables:
                 lambda rows, step=step: _after_step(record, target, step, rows),
             )
         if target.files:
-            yield "rows", "rows", lambda rows: applied(target, rows, self._staged(target))
+            yield "rows", "rows", lambda rows: self._with_rows(record, target, rows)
+
+    def _with_rows(
+        self, record: BatchRecord, target: RecordedTarget, rows: list[Row]
+    ) -> list[Row]:
+        staged = self._staged(target)
+        if record.kind == "catch_up" and target.spec.mode == "changelog":
+            known = {row[SEQ_COLUMN] for row in rows}
+            staged = [row for row in staged if row["_seq"] not in known]
+        return applied(target, rows, staged)
 
     def _staged(self, target: RecordedTarget) -> list[Row]:
         found: list[Row] = []

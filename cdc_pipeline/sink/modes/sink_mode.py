@@ -87,15 +87,21 @@ class SinkMode(ABC):
         target: RecordedTarget,
         files: list[Path],
         key_facts: KeyFacts | None,
+        *,
+        is_again: bool = False,
     ) -> str:
         """Return the statement that applies staged files to the target; make views in `session`.
 
         Args:
             key_facts: of these files; None if the target has no key.
+            is_again: the target may hold some of the changes.
         """
         frame = session.read.schema(self.staged_schema(target)).parquet(
             *[str(file) for file in files]
         )
+        if is_again and self.live_rows is None:  # each change is a row, known by its seq (K1)
+            there = session.read.format("delta").load(str(path))
+            frame = frame.join(there, frame["_seq"] == there[SEQ_COLUMN], "left_anti")
         shaped_view(session, target, frame, "staged", shape=self.shaped_sql)
         return self.batch_sql(session, path, target, files, key_facts)
 
