@@ -496,7 +496,7 @@ Intervenes == NobodyRuns /\ Use("person", Interventions)
 
 RestoreState ==
     \* The folder _cdc comes from a backup, the tables stay as they are. The backup may hold the
-    \* record of a batch that was at work, without its staged files.
+    \* record of a batch that was at work, without its staged files. It holds no load under way.
     /\ Intervenes
     /\ \E number \in 0 .. Len(cuts) - 1, extra \in {0, 1} :
        /\ cuts' = SubSeq(cuts, 1, number)
@@ -505,7 +505,8 @@ RestoreState ==
        /\ replaced' = (replaced \/ cursor.batch > number)
     /\ dirty' = {}
     /\ exempt' = Tables
-    /\ UNCHANGED <<log, synced, cursor, trusted, holder, run, side>>
+    /\ side' = [t \in Tables |-> [place |-> -1, app |-> 0]]
+    /\ UNCHANGED <<log, synced, cursor, trusted, holder, run>>
 
 RestoreLake ==
     \* State and tables come from one backup, of a lake that nobody had touched.

@@ -110,7 +110,7 @@ def check(
         )
         options = [f"-Xmx{_HEAP_MIB}m", "-XX:+UseParallelGC", f"-Djava.io.tmpdir={folder}"]
         tlc = ["tlc2.TLC", "-workers", str(workers), "-config", CONFIG.name, MODULE.name]
-        done = subprocess.run(  # noqa: S603 - a fixed program, checked by its SHA-256
+        done = subprocess.run(
             [str(java), *options, "-cp", str(jar), *tlc],
             cwd=work,
             env=os.environ | {"LC_ALL": "C"},
@@ -143,11 +143,16 @@ def config_text(constants: Mapping[str, Value], *, is_progress: bool = False) ->
     text = CONFIG.read_text(encoding="utf-8")
     for name, value in constants.items():
         text, count = re.subn(
-            rf"^  {name} = .*$", lambda _, v=value, n=name: f"  {n} = {_literal(v)}", text, flags=re.M
+            rf"^  {name} = .*$",
+            lambda _, v=value, n=name: f"  {n} = {_literal(v)}",
+            text,
+            flags=re.M,
         )
         assert count == 1, name
     if is_progress:
-        text = re.sub(r"^INVARIANTS.*\Z", "PROPERTY Progress\nCHECK_DEADLOCK FALSE\n", text, flags=re.M | re.S)
+        text = re.sub(
+            r"^INVARIANTS.*\Z", "PROPERTY Progress\nCHECK_DEADLOCK FALSE\n", text, flags=re.M | re.S
+        )
         text = text.replace("SPECIFICATION Spec\n", "SPECIFICATION FairSpec\n")
     return text
 

@@ -349,9 +349,7 @@ class MemoryTables:
         if target.files:
             yield "rows", "rows", lambda rows: self._with_rows(record, target, rows)
 
-    def _with_rows(
-        self, record: BatchRecord, target: RecordedTarget, rows: list[Row]
-    ) -> list[Row]:
+    def _with_rows(self, record: BatchRecord, target: RecordedTarget, rows: list[Row]) -> list[Row]:
         staged = self._staged(target)
         if record.kind == "catch_up" and target.spec.mode == "changelog":
             known = {row[SEQ_COLUMN] for row in rows}
