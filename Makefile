@@ -12,6 +12,7 @@ PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 TORTURE_ARGS ?=
 MUTATIONS_ARGS ?=
+MODEL_ARGS ?=
 PACKS ?= 200
 SEED ?= 1
 TEST_WORKERS ?= 2
@@ -113,6 +114,10 @@ torture-network: setup ## connections to both servers that break, stall or trick
 torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.names --seed $(SEED) $(TORTURE_ARGS)
+
+.PHONY: model
+model: setup ## explore every order of steps and faults of the commit protocol (spec/commit.tla) with TLC: MODEL_ARGS="disk lease"
+	@$(BIN)/python -m tests.model $(MODEL_ARGS)
 
 .PHONY: readers
 readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT
