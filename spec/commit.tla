@@ -79,7 +79,8 @@ Pending == records[Len(records)]
 \* The batches whose commits a table may have after the version that the last cut names.
 OwnBatches(t) ==
     (IF HasPending THEN {Len(records)} ELSE {})
-    \cup (IF IsHeld(t)
+    \cup (IF /\ IsHeld(t)
+             /\ Len(log[t]) > LastCut.version[t] \/ ~Rule("only later commits are explained")
           THEN {n \in LastCut.held[t].batch .. Len(cuts) :
                     Rule("own commits are those of recorded targets") => t \in records[n].targets}
           ELSE {})
@@ -92,7 +93,6 @@ Fails(t) ==
     /\ \/ AppOf(commits) # LastCut.app[t]
        \/ Len(commits) < from
        \/ \E i \in from + 1 .. Len(commits) : commits[i].batch \notin OwnBatches(t)
-       \/ IdOf(commits) < LastCut.id[t] /\ Rule("transaction ids never go back")
        \/ IdOf(commits) # LastCut.id[t] /\ IdOf(commits) \notin OwnBatches(t)
 
 -----------------------------------------------------------------------------

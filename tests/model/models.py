@@ -122,9 +122,11 @@ TAKEN_OUT: Final = (
     TakenOut("catching up adds what is not there", "NoneTwice", _disk(4, Failures=1)),
     TakenOut("tables are compared with the cut", "CutAtomic", _disk(4, Interventions=1)),
     TakenOut("own commits are those of recorded targets", "CutAtomic", _disk(5, Interventions=1)),
-    TakenOut("a later transaction id is refused", "CutAtomic", _disk(5, Interventions=2)),
+    TakenOut("a later transaction id is refused", "NoLostChange", _disk(5, Interventions=2)),
     TakenOut(
-        "transaction ids never go back", "NoLostChange", _disk(3, Failures=1, Interventions=2)
+        "only later commits are explained",
+        "NoLostChange",
+        _disk(3, Failures=1, Interventions=2),
     ),
     TakenOut(
         "a finished table is as its batch left it",

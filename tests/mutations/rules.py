@@ -169,6 +169,50 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "sink/delta/test_table_checks.py::test_k3_a_commit_of_others_is_noticed",
     ),
     Mutation(
+        "K3", "a commit is of a batch whose record has the table", "sink/delta/table_checks.py",
+        "        or any(made.table == name for made in read_record(paths, number).targets)\n",
+        "        or read_record(paths, number) is not None\n",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k3_a_commit_under_the_number_of_a_batch_without_the_target_is_of_others",
+    ),
+    Mutation(
+        "K3", "only commits after the cut are of batches since then", "sink/delta/table_checks.py",
+        "    if there is None or there.version <= cut.tables[name].table_version:\n",
+        "    if there is None:\n",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k3_a_table_that_has_lost_the_batch_of_the_cut_is_noticed",
+    ),
+    Mutation(
+        "K3", "what others wrote after a batch is not its own", "sink/apply/merge.py",
+        "    if done and there is not None:\n", "    if False:\n",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k3_what_others_wrote_after_a_batch_is_not_taken_for_it",
+    ),
+    Mutation(
+        "K2", "a later batch in a table hides none", "sink/apply/merge.py",
+        "    if newest > record.batch_number or (", "    if (",
+        "sink/delta/test_batch_numbers.py::test_k2_a_later_batch_in_the_table_hides_none",
+    ),
+    Mutation(
+        "K2", "a commit under its number is not a restore", "sink/apply/merge.py",
+        " or (newest == record.batch_number and not has_id):", ":",
+        "sink/delta/test_batch_numbers.py::test_k2_a_commit_under_its_number_is_not_the_restore",
+    ),
+    Mutation(
+        "K4", "a mirror without a key takes no change twice", "sink/apply/merge.py",
+        "        and state.applied_batch < newest < record.batch_number\n",
+        "        and state.applied_batch < newest < 0\n",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k4_a_mirror_without_a_key_is_not_caught_up_over_changes_that_it_has",
+    ),
+    Mutation(
+        "K4", "a changelog is caught up with what it lacks", "sink/modes/sink_mode.py",
+        "        if is_again and self.live_rows is None:", "        if False:",
+        "sink/modes/test_changelog.py::"
+        "test_k4_a_changelog_takes_no_change_twice_when_it_is_caught_up",
+        spark=True,
+    ),
+    Mutation(
         "K3", "a table is known to be as the cut says only while its log's folder is unchanged",
         "sink/delta/compared_tables.py",
         "return self._known.get(name) == entry", "return name in self._known",

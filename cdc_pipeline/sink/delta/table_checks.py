@@ -107,7 +107,7 @@ def _batches_with(paths: LakePaths, name: str, *, since: int, cut: Cut) -> set[i
     kept any more."""
     there = read_table_log(paths.table(name))
     if there is None or there.version <= cut.tables[name].table_version:
-        return set()  # as it mostly is: no commit to explain
+        return set()  # no commit to explain; nor is another id at the cut's own version
     kept = set(list_numbers(paths.batches))
     return {
         number
@@ -169,8 +169,7 @@ def _check_target(
                 next_step=way_out,
             )
     same = there.transaction_version == table.transaction_version
-    is_older = there.transaction_version < table.transaction_version
-    if is_older or (not same and there.transaction_version // STEPS_PER_BATCH not in own):
+    if not same and there.transaction_version // STEPS_PER_BATCH not in own:
         raise LakeStateError(
             "a table's own record of applied batches contradicts the last cut",
             table=name,
