@@ -69,6 +69,13 @@ MODELS: Final = (
         is_small=True,
     ),
     Model(
+        "two runs",
+        "a kill and a lost lease: in the end the log is in the tables",
+        _store(7, Crashes=1, Losses=1),
+        is_small=True,
+        is_progress=True,
+    ),
+    Model(
         "load",
         "a load: a kill, a target that fails, and a person",
         _disk(4, Crashes=1, Failures=1, Interventions=1, Loads=1),
