@@ -60,12 +60,14 @@ Changes(t, low, high) == {place \in low + 1 .. high : t \in Changed(place)}
 (* Tables. Rows are counted by the transaction that made them.              *)
 
 Whole(t, place) == [p \in Places |-> IF p \in Changes(t, 0, place) THEN 1 ELSE 0]
-Plus(rows, places) == [p \in Places |-> IF p \in places /\ rows[p] < 2 THEN rows[p] + 1 ELSE rows[p]]
+Plus(rows, places) ==
+    [p \in Places |-> IF p \in places /\ rows[p] < 2 THEN rows[p] + 1 ELSE rows[p]]
 RowsAt(t, version) == IF version = 0 THEN Whole(t, 0) ELSE log[t][version].rows
 AppOf(commits) == IF commits = <<>> THEN 0 ELSE commits[Len(commits)].app
 \* Delta's transaction id under the table's own application id; RESTORE keeps it.
 IdOf(commits) ==
-    Max({0} \cup {commits[i].batch : i \in {j \in 1 .. Len(commits) : commits[j].app = AppOf(commits)}})
+    LET own == {i \in 1 .. Len(commits) : commits[i].app = AppOf(commits)} IN
+    Max({0} \cup {commits[i].batch : i \in own})
 
 Following == [at |-> -1, batch |-> 0]
 FirstCut == [place |-> 0, version |-> [t \in Tables |-> 0], id |-> [t \in Tables |-> 0],
@@ -157,14 +159,15 @@ TakeLock(r) ==
     /\ dirty' = IF Rule("names are made durable under the lock") THEN {} ELSE dirty
     /\ IF ~trusted /\ Rule("torn commits are undone")
        THEN /\ log' = [t \in Tables |-> SetBack(t)]
-            /\ synced' = [t \in Tables |-> IF synced[t] > Len(SetBack(t)) THEN Len(SetBack(t)) ELSE synced[t]]
+            /\ synced' = [t \in Tables |-> Min({synced[t], Len(SetBack(t))})]
        ELSE UNCHANGED <<log, synced>>
     /\ trusted' = TRUE
     /\ UNCHANGED <<records, cuts, cursor, side, used, exempt, replaced>>
 
 \* Staged files that no record names go; those of a batch that waits stay.
 WithoutStaged(r) ==
-    [q \in Runs |-> IF q # r /\ run[q].pc = "put" THEN [run[q] EXCEPT !.rec.files = FALSE] ELSE run[q]]
+    [q \in Runs |-> IF q # r /\ run[q].pc = "put" THEN [run[q] EXCEPT !.rec.files = FALSE]
+                    ELSE run[q]]
 
 IsBehind == cursor.batch < Len(cuts) \/ cursor.place < LastCut.place
 Reconciled == IF IsBehind THEN [batch |-> Len(cuts), place |-> LastCut.place] ELSE cursor
@@ -206,7 +209,8 @@ Release(r) ==
     \* pipeline/capture/capture.py::capture
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ Stops(r)
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, side, used, exempt,
+                   replaced>>
 
 -----------------------------------------------------------------------------
 (* Stage. What is staged and not recorded is in the memory of the run: the  *)
@@ -214,7 +218,8 @@ Release(r) ==
 
 Stages(r, rec) ==
     /\ Len(cuts) < Batches
-    /\ run' = [run EXCEPT ![r] = [Idle EXCEPT !.pc = "put", !.rec = [rec EXCEPT !.number = Len(cuts) + 1]]]
+    /\ run' = [run EXCEPT ![r] =
+                  [Idle EXCEPT !.pc = "put", !.rec = [rec EXCEPT !.number = Len(cuts) + 1]]]
     /\ UNCHANGED cursor
 
 StageBatch(r) ==
@@ -229,7 +234,8 @@ StageBatch(r) ==
        ELSE Stages(r, [NoRecord EXCEPT !.kind = "batch", !.targets = targets,
                        !.low = cursor.place, !.high = high, !.place = high,
                        !.start = cursor.place, !.held = LastCut.held])
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt,
+                   replaced>>
 
 StageCatchUp(r, t) ==
     \* pipeline/capture/catch_up.py::CatchUp.run  sink/delta/table_checks.py::check_target
@@ -246,7 +252,8 @@ StageCatchUp(r, t) ==
                        !.start = held.at,
                        !.held = after(IF high = cursor.place THEN Following
                                       ELSE [held EXCEPT !.at = high])])
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt,
+                   replaced>>
 
 StageSwap(r, t) ==
     \* pipeline/load/finish.py::Finish.run  pipeline/load/swap.py::swap
@@ -257,16 +264,19 @@ StageSwap(r, t) ==
     /\ Stages(r, [NoRecord EXCEPT !.kind = "load", !.targets = {t}, !.high = side[t].place,
                   !.place = cursor.place, !.app = side[t].app,
                   !.held = [LastCut.held EXCEPT ![t] = Following]])
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt,
+                   replaced>>
 
 StageRepair(r, t) ==
-    \* pipeline/verify/external_writes.py::put_back  sink/apply/external_writes.py::find_external_write
+    \* pipeline/verify/external_writes.py::put_back
+    \* sink/apply/external_writes.py::find_external_write
     /\ run[r].pc = "plan" /\ Holds(r) /\ Fails(t)
     /\ AppOf(log[t]) = LastCut.app[t] /\ Len(log[t]) > LastCut.version[t]
     /\ \E i \in LastCut.version[t] + 1 .. Len(log[t]) : log[t][i].batch = 0
     /\ Stages(r, [NoRecord EXCEPT !.kind = "restore", !.targets = {t}, !.place = cursor.place,
                   !.version = LastCut.version[t], !.held = LastCut.held])
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt,
+                   replaced>>
 
 -----------------------------------------------------------------------------
 (* Record.                                                                  *)
@@ -291,7 +301,8 @@ SyncRecord(r) ==
     /\ run[r].pc = "named"
     /\ dirty' = dirty \ {<<"record", run[r].rec.number>>}
     /\ Goes(r, "apply")
-    /\ UNCHANGED <<log, synced, records, cuts, cursor, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, cursor, trusted, holder, side, used, exempt,
+                   replaced>>
 
 -----------------------------------------------------------------------------
 (* Act.                                                                     *)
@@ -344,7 +355,8 @@ Apply(r, t) ==
                   [batch |-> rec.number, app |-> IF rec.kind = "load" THEN rec.app ELSE AppOf(@),
                    rows |-> RowsAfter(rec, t), whole |-> TRUE])]
             /\ run' = [run EXCEPT ![r].done[t] = Len(log[t]) + 1]
-    /\ UNCHANGED <<synced, records, cuts, dirty, cursor, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<synced, records, cuts, dirty, cursor, trusted, holder, side, used, exempt,
+                   replaced>>
 
 FailTarget(r, t) ==
     \* sink/delta_sink.py::_DeltaTables.register  sink/lake_sink.py::LakeSink.finish
@@ -355,16 +367,19 @@ FailTarget(r, t) ==
     /\ run[r].rec.kind = "load" => run[r].done[t] = 0
     /\ Use("failure", Failures)
     /\ run' = [run EXCEPT ![r].failed = @ \cup {t}]
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, side, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, side, exempt,
+                   replaced>>
 
 MakeDurable(r) ==
     \* sink/delta_sink.py::_DeltaTables.make_durable  sink/durable/durability.py::make_durable
     \* Failed targets are synced too: a later cut may build on what they have.
     /\ run[r].pc = "apply" /\ Holds(r) /\ Undecided(r) = {}
-    /\ synced' = [t \in Tables |-> IF t \in run[r].rec.targets /\ Rule("commits are durable before the cut")
-                                   THEN Len(log[t]) ELSE synced[t]]
+    /\ synced' = [t \in Tables |->
+                     IF t \in run[r].rec.targets /\ Rule("commits are durable before the cut")
+                     THEN Len(log[t]) ELSE synced[t]]
     /\ Goes(r, IF Rule("the cursor comes after the cut") THEN "cut" ELSE "cursor")
-    /\ UNCHANGED <<log, records, cuts, dirty, cursor, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, records, cuts, dirty, cursor, trusted, holder, side, used, exempt,
+                   replaced>>
 
 FailSync(r, t) ==
     \* sink/durable/durability.py::make_durable  sink/durable/power_cut.py::distrust
@@ -373,7 +388,8 @@ FailSync(r, t) ==
     /\ run[r].pc = "apply" /\ Holds(r) /\ Undecided(r) = {}
     /\ t \in run[r].rec.targets \ run[r].failed
     /\ Use("failure", Failures)
-    /\ synced' = [u \in Tables |-> IF u \in run[r].rec.targets \ {t} THEN Len(log[u]) ELSE synced[u]]
+    /\ synced' = [u \in Tables |->
+                     IF u \in run[r].rec.targets \ {t} THEN Len(log[u]) ELSE synced[u]]
     /\ run' = [run EXCEPT ![r].failed = @ \cup {t}, ![r].pc = "cut"]
     /\ trusted' = FALSE
     /\ UNCHANGED <<log, records, cuts, dirty, cursor, holder, side, exempt, replaced>>
@@ -389,7 +405,8 @@ NextCut(rec, done, failed) ==
      app |-> [t \in Tables |-> IF has(t) /\ rec.kind = "load" THEN rec.app ELSE before.app[t]],
      held |-> [t \in Tables |->
                   IF t \notin failed THEN rec.held[t]
-                  ELSE IF rec.kind \in {"load", "restore"} \/ before.held[t].at >= 0 THEN before.held[t]
+                  ELSE IF rec.kind \in {"load", "restore"} \/ before.held[t].at >= 0
+                  THEN before.held[t]
                   ELSE [at |-> rec.start, batch |-> rec.number]]]
 
 PutCut(r) ==
@@ -410,7 +427,8 @@ SyncCut(r) ==
     /\ run[r].pc = "cut named"
     /\ dirty' = dirty \ {<<"cut", run[r].rec.number>>}
     /\ run' = [run EXCEPT ![r].pc = "cursor"]
-    /\ UNCHANGED <<log, synced, records, cuts, cursor, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, cursor, trusted, holder, side, used, exempt,
+                   replaced>>
 
 WriteCursor(r) ==
     \* pipeline/publish.py::publish  pipeline/publish.py::move_to_cut
@@ -422,7 +440,8 @@ WriteCursor(r) ==
        THEN /\ Stops(r)
             /\ UNCHANGED cursor
        ELSE /\ cursor' = [batch |-> number,
-                          place |-> IF number <= Len(cuts) THEN cuts[number].place ELSE run[r].rec.place]
+                          place |-> IF number <= Len(cuts) THEN cuts[number].place
+                                    ELSE run[r].rec.place]
             /\ Goes(r, IF ~Rule("the cursor comes after the cut") THEN "cut"
                        ELSE IF run[r].resumed THEN "recover" ELSE "plan")
             /\ UNCHANGED holder
@@ -437,13 +456,15 @@ BeginLoad(t) ==
     /\ Use("load", Loads)
     /\ \E place \in cursor.place .. LogLen :
        side' = [side EXCEPT ![t] = [place |-> place, app |-> used["load"] + 1]]
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, run, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, run, exempt,
+                   replaced>>
 
 CaptureSide(t) ==
     \* pipeline/load/side.py::LoadLake.capture_to
     /\ side[t].place >= 0 /\ side[t].place < cursor.place
     /\ side' = [side EXCEPT ![t].place = cursor.place]
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, run, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, run, used, exempt,
+                   replaced>>
 
 -----------------------------------------------------------------------------
 (* Faults.                                                                  *)
@@ -466,10 +487,11 @@ PowerCut ==
     /\ \E kept \in [Tables -> 0 .. Max({Len(log[t]) : t \in Tables})], torn \in BOOLEAN :
        /\ \A t \in Tables : kept[t] \in synced[t] .. Len(log[t])
        /\ log' = [t \in Tables |-> [i \in 1 .. kept[t] |->
-                     IF i > synced[t] /\ log[t][i].batch > 0 /\ torn THEN [log[t][i] EXCEPT !.whole = FALSE] ELSE log[t][i]]]
+                     IF i > synced[t] /\ log[t][i].batch > 0 /\ torn
+                     THEN [log[t][i] EXCEPT !.whole = FALSE] ELSE log[t][i]]]
     /\ \E lost \in SUBSET dirty :
-       /\ records' = IF <<"record", Len(records)>> \in lost THEN SubSeq(records, 1, Len(records) - 1)
-                     ELSE records
+       /\ records' = IF <<"record", Len(records)>> \in lost
+                     THEN SubSeq(records, 1, Len(records) - 1) ELSE records
        /\ cuts' = IF <<"cut", Len(cuts)>> \in lost THEN SubSeq(cuts, 1, Len(cuts) - 1) ELSE cuts
     /\ dirty' = {}
     /\ UNCHANGED <<synced, cursor, side, exempt, replaced>>
@@ -487,7 +509,8 @@ SeeLoss(r) ==
     \* sink/lake_sink.py::LakeSink.begin
     /\ run[r].late
     /\ run' = [run EXCEPT ![r] = Idle]
-    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, side, used, exempt, replaced>>
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, cursor, trusted, holder, side, used, exempt,
+                   replaced>>
 
 -----------------------------------------------------------------------------
 (* A person, while nothing runs.                                            *)
@@ -593,7 +616,8 @@ CutAtomic ==
 
 \* A cursor names no batch whose cut a power cut could take away.
 CursorNeverAhead ==
-    replaced \/ cursor.batch <= Len(cuts) - Cardinality({n \in 1 .. Len(cuts) : <<"cut", n>> \in dirty})
+    LET durable == {n \in 1 .. Len(cuts) : <<"cut", n>> \notin dirty} IN
+    replaced \/ cursor.batch <= Cardinality(durable)
 
 \* A lock holds.
 OneWriter == \A r, q \in Runs : r # q /\ run[r].pc # "idle" /\ run[q].pc # "idle" =>
