@@ -12,6 +12,7 @@ PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 TORTURE_ARGS ?=
 MUTATIONS_ARGS ?=
+MODEL_ARGS ?=
 PACKS ?= 200
 SEED ?= 1
 SEEDS ?= 1000
@@ -130,6 +131,10 @@ simulate: setup ## whole histories from one seed each, with crashes, faults and 
 torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.names --seed $(SEED) $(TORTURE_ARGS)
+
+.PHONY: model
+model: setup ## explore every order of steps and faults of the commit protocol (spec/commit.tla) with TLC: MODEL_ARGS="disk lease"
+	@$(BIN)/python -m tests.model $(MODEL_ARGS)
 
 .PHONY: readers
 readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT

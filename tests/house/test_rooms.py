@@ -14,6 +14,7 @@ OWN = {
     "docs",
     "golden",
     "house",
+    "model",
     "mutations",
     "package",
     "servers",

@@ -169,6 +169,50 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "sink/delta/test_table_checks.py::test_k3_a_commit_of_others_is_noticed",
     ),
     Mutation(
+        "K3", "a commit is of a batch whose record has the table", "sink/delta/table_checks.py",
+        "        or any(made.table == name for made in read_record(paths, number).targets)\n",
+        "        or read_record(paths, number) is not None\n",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k3_a_commit_under_the_number_of_a_batch_without_the_target_is_of_others",
+    ),
+    Mutation(
+        "K3", "only commits after the cut are of batches since then", "sink/delta/table_checks.py",
+        "    if there is None or there.version <= cut.tables[name].table_version:\n",
+        "    if there is None:\n",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k3_a_table_that_has_lost_the_batch_of_the_cut_is_noticed",
+    ),
+    Mutation(
+        "K3", "what others wrote after a batch is not its own", "sink/apply/merge.py",
+        "    if done and there is not None:\n", "    if False:\n",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k3_what_others_wrote_after_a_batch_is_not_taken_for_it",
+    ),
+    Mutation(
+        "K2", "a later batch in a table hides none", "sink/apply/merge.py",
+        "    if newest > record.batch_number or (", "    if (",
+        "sink/delta/test_batch_numbers.py::test_k2_a_later_batch_in_the_table_hides_none",
+    ),
+    Mutation(
+        "K2", "a commit under its number is not a restore", "sink/apply/merge.py",
+        " or (newest == record.batch_number and not has_id):", ":",
+        "sink/delta/test_batch_numbers.py::test_k2_a_commit_under_its_number_is_not_the_restore",
+    ),
+    Mutation(
+        "K4", "what a batch gave a target that it left behind is taken back",
+        "pipeline/capture/catch_up.py",
+        "            self._take_back(name)\n", "",
+        "pipeline/capture/test_changelog_suspension.py::"
+        "test_k4_what_fails_after_its_commit_is_caught_up_once",
+    ),
+    Mutation(
+        "K4", "a target that catches up knows its table as of its own place",
+        "pipeline/targets/targets.py",
+        "                and self._catching_up not in led_to\n", "",
+        "pipeline/capture/test_changelog_suspension.py::"
+        "test_k4_a_second_target_of_a_table_catches_up_over_its_creation",
+    ),
+    Mutation(
         "K3", "a table is known to be as the cut says only while its log's folder is unchanged",
         "sink/delta/compared_tables.py",
         "return self._known.get(name) == entry", "return name in self._known",

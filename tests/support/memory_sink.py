@@ -29,6 +29,7 @@ from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
@@ -189,7 +190,11 @@ class MemoryTables:
             raise _changed(table, self._paths, "a table is older than the last cut")
         own = {pending.batch_number} if pending is not None else set()
         if state.suspended is not None:
-            own.update(range(state.suspended.batch_number, cut.batch_number + 1))
+            own.update(
+                number
+                for number in range(state.suspended.batch_number, cut.batch_number + 1)
+                if any(of.table == table for of in read_record(self._paths, number).targets)
+            )
         if any(commit.batch not in own for commit in there.commits[named + 1 :]):
             raise _changed(
                 table, self._paths, "a table was changed by something other than this pipeline"

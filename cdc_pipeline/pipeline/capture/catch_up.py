@@ -6,7 +6,9 @@ Rules:
   position; the last one ends its suspension.
 - It ends at the cursor and not at the last cut, because the cursor may have passed rows that only
   the suspended target has.
-- The MERGE's own guard drops rows that the target already holds.
+- The target may hold some of these changes, of a batch that failed after its commit: the MERGE's
+  own guard drops them. Where each change leaves a record of its own, the table is taken back first
+  (`sink/apply/take_back.py`).
 - It ends before the oldest prepared XA transaction that is still open; the changes of that are read
   when it has ended.
 - Before a row is staged, the table must be as the last cut says, and the log must reach back to its

@@ -7,6 +7,8 @@ Rules:
   A batch has rows or a DDL for a target, never both.
 - Each mode has one statement that applies a batch (`sink/modes/`). It changes a row only if its
   change is newer than the row: a batch that is applied again must not move a row back.
+- A table that has a later batch than the one to apply was not restored with the lake's state. Its
+  transaction ids would hide this batch, so it is refused.
 - Small batches of whole images of a mirror do the same without a MERGE (`upsert`); inserts whose
   keys no row has are appended (`append`). If the table is plain, neither needs a session: Spark
   starts for the first target that needs it, and not at all if none does.
@@ -37,7 +39,13 @@ from cdc_pipeline.sink.apply.mirror_rows import last_rows, read_staged
 from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.apply.upsert import add_upserted, suits, upsert
 from cdc_pipeline.sink.delta.data_file import CODEC
-from cdc_pipeline.sink.delta.log import TableLog, commit_note, read_table_log
+from cdc_pipeline.sink.delta.log import (
+    MAINTENANCE,
+    TableLog,
+    commit_note,
+    read_commit,
+    read_table_log,
+)
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.delta.transactions import (
@@ -71,17 +79,64 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     """
     path = paths.table(target.table)
     there = read_table_log(path)
+    done = _has_batch(record, target, there, path=path)
+    if done and there is not None:
+        _check_newest(path, target, there)
+    return done
+
+
+def _has_batch(
+    record: BatchRecord, target: RecordedTarget, there: TableLog | None, *, path: Path
+) -> bool:
     if target.content is not None:
         done = is_replaced(there, record, target, path=path)
         return done and there is not None and are_done(there, record, target)
     if there is None or (target.replaces and there.app_id == target.replaces):
         return False
     check_owner(there, target.table, target.app_id, path=path)
+    _check_order(record, target, there)
     if target.restores >= 0:
         return is_restored(path, record, target, there)
     if target.files or target.raw_files:
         return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
     return are_done(there, record, target)
+
+
+def _check_newest(path: Path, target: RecordedTarget, there: TableLog) -> None:
+    """Raises:
+    LakeStateError: another program has written to the table since the batch: the cut would name
+        what it wrote. Of a table that a load replaces, or that is new, nothing else shows that.
+    """
+    version = there.version
+    while (commit := read_commit(path, version)) is not None and commit.operation in MAINTENANCE:
+        version -= 1
+    # Without a commit, the log's retention has removed it.
+    if commit is not None and "cdc_app_id" not in commit.user_metadata:
+        raise LakeStateError(
+            "a table was changed by something other than this pipeline",
+            table=target.table,
+            expected="only maintenance after the commits of the batch to finish",
+            got=f"version {version}: {commit.operation}",
+            next_step="take a new snapshot of the table; to prevent this, let other programs write "
+            "only to copies of the lake's tables",
+        )
+
+
+def _check_order(record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
+    """Raises:
+    LakeStateError: the table has a later batch.
+    """
+    newest = there.transaction_version // STEPS_PER_BATCH
+    has_id = target.restores < 0  # RESTORE commits none
+    if newest > record.batch_number or (newest == record.batch_number and not has_id):
+        raise LakeStateError(
+            "the table has a batch that comes after this one: the lake's state was restored from a "
+            "backup, and the table was not",
+            table=target.table,
+            expected=f"batch {record.batch_number} or an earlier one",
+            got=f"batch {newest}",
+            next_step="restore the lake's newest state, or take a new snapshot of the table",
+        )
 
 
 def apply_target(

@@ -7,7 +7,8 @@ Rules:
 - A table whose content the batch to finish replaces (`replace`) is not checked here but when it is
   replaced.
 - A suspended target may also hold commits that no cut names: those of the batches since it failed
-  (K4).
+  (K4), as far as their records have the target. Under a number whose record does not have it, the
+  commit was made before the lake's state was restored from a backup.
 - A table to which nothing has happened since it was compared is not compared again
   (`compared_tables`).
 - A commit that the log's retention has removed is not checked: the runs since then have checked it.
@@ -20,8 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
+from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.sink.delta.compared_tables import ComparedTables
 from cdc_pipeline.sink.delta.log import is_maintenance, is_of_batch, read_commit, read_table_log
@@ -96,8 +98,23 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
         return
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
-        own.update(range(target.suspended.batch_number, cut.batch_number + 1))
+        own.update(_batches_with(paths, name, since=target.suspended.batch_number, cut=cut))
     _check_target(path, name, target.app_id, table, own, way_out=_way_out(paths.source, name))
+
+
+def _batches_with(paths: LakePaths, name: str, *, since: int, cut: Cut) -> set[int]:
+    """Return the batches up to a cut whose records have a target, and those whose records are not
+    kept any more."""
+    there = read_table_log(paths.table(name))
+    if there is None or there.version <= cut.tables[name].table_version:
+        return set()  # no commit to explain; nor is another id at the cut's own version
+    kept = set(list_numbers(paths.batches))
+    return {
+        number
+        for number in range(since, cut.batch_number + 1)
+        if number not in kept
+        or any(made.table == name for made in read_record(paths, number).targets)
+    }
 
 
 def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:

@@ -123,7 +123,7 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work_name:
         work = Path(work_name)
-        _resolve(work / "ivy", wanted)
+        resolve(work / "ivy", wanted)
         complete = work / "complete"
         complete.mkdir()
         pinned, found = checksums(jar_set), set()
@@ -206,8 +206,12 @@ def maven_mirrors() -> list[str]:
     return found
 
 
-def _resolve(ivy_home: Path, wanted: JarSet) -> None:
-    """Let Spark resolve and download into ``ivy_home/jars``."""
+def resolve(ivy_home: Path, wanted: JarSet) -> None:
+    """Let Spark's Ivy download jars into ``ivy_home/jars``; their checksums are not compared.
+
+    Raises:
+        RuntimeSetupError: they cannot be downloaded.
+    """
     settings = os.environ.get(IVY_SETTINGS_VARIABLE)
     attempts: list[list[str]] = (
         [["--conf", f"spark.jars.ivySettings={settings}"]] if settings else [[]]

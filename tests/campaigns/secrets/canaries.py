@@ -22,7 +22,6 @@ NAMES = (
     "prepared",  # a masked value of a prepared XA transaction
     "masked_default",  # literals of statements
     "where",
-    "comment",
     "table_comment",
     "connection",
     "partition",

@@ -156,7 +156,8 @@ class Play:
             f"'{c['excluded']}-new' WHERE id = 3",
             "DELETE FROM people WHERE id = 4",
             f"INSERT INTO waiting VALUES (1, '{c['hashed']}')",
-            f"ALTER TABLE people ADD COLUMN level INT DEFAULT 5 COMMENT '{c['comment']}'",
+            # Dagster's pages show the comments of columns.
+            "ALTER TABLE people ADD COLUMN level INT DEFAULT 5 COMMENT 'a comment'",
             f"ALTER TABLE parts ADD PARTITION (PARTITION r VALUES IN ('{c['partition']}r'))",
             f"CREATE USER canary_a IDENTIFIED BY '{c['user_password']}'",
             f"ALTER USER canary_a IDENTIFIED BY '{c['grant_password']}'",

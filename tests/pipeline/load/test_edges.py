@@ -140,7 +140,7 @@ def test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load(
     def begun(**options: Any) -> list[LoadStatus]:
         with killed_at("load_chunks"):
             load(rules(6), cursors=cursors, tables=asked, **options)
-        return list(status(rules(6), cursors=cursors).loads)
+        return list(status(rules(6), cursors=cursors).snapshots)
 
     # The log that a stopped load needs is purged: it says so, and begins again when it is told to.
     (first,) = begun()

@@ -34,8 +34,17 @@ def paths(tmp_path: Path) -> LakePaths:
     return LakePaths(tmp_path / "lake", "shop")
 
 
-def write(paths: LakePaths, *, app_id: str = APP_ID, note: dict[str, object] | None = None) -> None:
-    """One more commit of the table, which adds no rows; the first one makes it."""
+def write(
+    paths: LakePaths,
+    *,
+    app_id: str = APP_ID,
+    note: dict[str, object] | None = None,
+    batch: int | None = None,
+) -> None:
+    """One more commit of the table, which adds no rows; the first one makes it. With `batch`: as
+    that batch commits its rows."""
+    if batch is not None:
+        note = {"cdc_app_id": app_id, "cdc_batch": batch}
     log = paths.table(NAME) / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     version = len(list(log.iterdir()))
@@ -60,6 +69,8 @@ def write(paths: LakePaths, *, app_id: str = APP_ID, note: dict[str, object] | N
             {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
             {"metaData": made},
         ]
+    if batch is not None:
+        actions.append({"txn": {"appId": app_id, "version": transaction_version(batch, 0)}})
     (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
 
 
