@@ -22,7 +22,7 @@ from tests.support.captures import SPARK
 from tests.support.delta_reader import newest_rows
 from tests.support.memory_shop import archive_at
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
 MODES = {
     "shop.pair_changelog": {"tables": ["shop.pair"], "mode": "changelog"},

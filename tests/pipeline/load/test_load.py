@@ -177,7 +177,7 @@ def test_k17_killed_five_times_under_constant_writes(
     )
     told = status(config, cursors=cursors)
     assert {name for name, table in told.tables.items() if table.partial} == set()
-    assert told.loads == ()
+    assert told.snapshots == ()
     paths = LakePaths(config.sink.lake_path, "bank")
     assert [at.name for at in (paths.state / "loads").iterdir()] == ["loads.lock"]
     assert writer.transactions > 30
