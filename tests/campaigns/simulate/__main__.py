@@ -13,15 +13,11 @@ import argparse
 import multiprocessing
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
-from tests.campaigns.simulate.history import play
-
-_MEMORY = Path("/dev/shm")
+from tests.campaigns.simulate.history import judged
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(options.first, options.first + options.seeds)
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         for done, (seed, found, finding) in enumerate(
-            pool.imap_unordered(_play, seeds, chunksize=4), start=1
+            pool.imap_unordered(judged, seeds, chunksize=4), start=1
         ):
             counts += found
             if finding:
@@ -53,15 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"({60 * options.seeds / took_s:,.0f} a minute): {told}"
     )
     return 1 if findings else 0
-
-
-def _play(seed: int) -> tuple[int, Counter[str], str]:
-    """The seed, what its history came to, and what is wrong; empty if nothing is."""
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-        try:
-            return seed, play(seed, Path(folder)), ""
-        except Exception as error:
-            return seed, Counter(), f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import tempfile
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.support.memory_shop import MemoryShop
 from tests.support.memory_sink import STEPS
 
 RUNS_MAX = 9
+MEMORY = Path("/dev/shm")  # where files cost least, if the system has it
 HEALED_RUNS_MAX = 4
 
 
@@ -41,6 +43,15 @@ def play(seed: int, folder: Path) -> Counter[str]:
     history = _History(seed, folder)
     history.play()
     return history.counts
+
+
+def judged(seed: int) -> tuple[int, Counter[str], str]:
+    """The seed, what its history came to, and what is wrong; empty if nothing is."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        try:
+            return seed, play(seed, Path(folder)), ""
+        except Exception as error:
+            return seed, Counter(), f"{type(error).__name__}: {error}"
 
 
 class _History:
