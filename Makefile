@@ -57,7 +57,7 @@ ui-test: setup ## Dagster's pages in a real browser, on a real `dagster dev`
 	@$(BIN)/python -m pytest -m "not whole" tests/browser $(PYTEST_ARGS)
 
 .PHONY: screenshots
-screenshots: setup ## take the documentation's pictures of Dagster anew, into docs/pictures
+screenshots: setup ## take the documentation's pictures of Dagster again, into docs/pictures
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars
 	@$(BIN)/python -m tests.browser.install
 	@PICTURES=$(CURDIR)/docs/pictures $(BIN)/python -m pytest tests/browser/test_walk.py $(PYTEST_ARGS)

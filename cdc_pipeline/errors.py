@@ -271,7 +271,7 @@ class TableReadError(SourceError):
 class TableReadInterruptedError(TableReadError):
     """A lock, a kill or a timeout aborted a SELECT of a table: the same read can succeed.
 
-    Cause: Somebody killed the query, or it waited for a lock longer than the server permits.
+    Cause: The query was killed, or it waited for a lock longer than the server permits.
 
     Fix: Run again; a snapshot continues where it was.
     """

@@ -12,7 +12,7 @@ from cdc_pipeline.cli.confirm import confirm, operator
 from cdc_pipeline.cli.groups import CommandGroup
 from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.ranges import POSITION, RenamedOption, joined_place
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.settings import Settings, limit_option, source_argument, with_json
 from cdc_pipeline.cli.source_access import open_source
 
 if TYPE_CHECKING:
@@ -59,13 +59,7 @@ def show(settings: Settings, *, source: str) -> None:
 
 @command.command("history")
 @source_argument()
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="How many, newest first.",
-)
+@limit_option()
 @with_json
 def history(settings: Settings, *, source: str, limit: int) -> None:
     """Show the newest cursors of SOURCE: when and by which run each was written, what it covered,

@@ -10,7 +10,7 @@ from cdc_pipeline.cli.groups import CommandGroup
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.ranges import RenamedOption
 from cdc_pipeline.cli.report import ddl_table
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.settings import Settings, limit_option, source_argument, with_json
 from cdc_pipeline.text.printable import printable
 
 if TYPE_CHECKING:
@@ -35,13 +35,7 @@ def command() -> None:
 
 @command.command("list")
 @source_argument()
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="How many, newest first.",
-)
+@limit_option()
 @with_json
 def list_(settings: Settings, *, source: str, limit: int) -> None:
     """List the newest cuts of SOURCE. Asks no server and starts no JVM."""

@@ -37,6 +37,8 @@ def command(settings: Settings, *, source: str) -> None:
 
 
 def _show(found: Discovery) -> None:
+    from cdc_pipeline.pipeline.doctor.context import size
+
     out = results()
     numbers = ("rows, about", "size, about")
     rows = table(
@@ -48,7 +50,7 @@ def _show(found: Discovery) -> None:
         rows.add_row(
             one.table,
             "" if one.rows_estimated < 0 else f"{one.rows_estimated:,}",
-            "" if one.bytes_estimated < 0 else _size(one.bytes_estimated),
+            "" if one.bytes_estimated < 0 else size(one.bytes_estimated),
             ", ".join(one.key) or ("" if one.rows_estimated < 0 else "none"),
             _captured(one),
         )
@@ -73,10 +75,3 @@ def _show(found: Discovery) -> None:
 def _captured(one: DiscoveredTable) -> str:
     sign = _SIGNS[one.verdict]
     return f"{sign}, as {one.how}" if one.verdict == "captured" else sign + one.how
-
-
-def _size(size_bytes: int) -> str:
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size_bytes >= unit:
-            return f"{size_bytes / unit:.1f} {name}"
-    return f"{size_bytes} bytes"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, listed, notes, results, table
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.settings import Settings, limit_option, source_argument, with_json
 from cdc_pipeline.cli.source_access import check_dagster
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("history")
 @source_argument()
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="How many runs and how many batches, newest first.",
-)
+@limit_option("How many runs and how many batches, newest first.")
 @with_json
 def command(settings: Settings, *, source: str, limit: int) -> None:
     """Show past runs of SOURCE, as Dagster keeps them, and the batches that they published, as the

@@ -53,7 +53,7 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:
-    from cdc_pipeline.lake.suspensions import way_out
+    from cdc_pipeline.lake.suspensions import sentence, way_out
     from cdc_pipeline.pipeline.plan.feature_plan import feature_lines
 
     out = results()
@@ -105,7 +105,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
     for load in plan.snapshots:
         rows.add_row("snapshot", load_line(load))
     for name, held in sorted(plan.suspended.items()):
-        rows.add_row("suspended", f"{name} is suspended at {held.position}: {held.what}")
+        rows.add_row("suspended", sentence(name, held))
         rows.add_row("", way_out(name, held, source=plan.source))
     if plan.unfinished_batch is not None:
         rows.add_row("first", f"finish batch {plan.unfinished_batch} from its own files")

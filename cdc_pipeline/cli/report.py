@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     """Print what the run did, in a few small tables on standard output."""
+    from cdc_pipeline.lake.suspensions import sentence
+
     out = results()
     interval = report.interval
     rows = table(f"{report.source}: {report.outcome.replace('_', ' ')}", "", "")
@@ -59,8 +61,7 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     for name, number in sorted(report.quarantine.items()):
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
     for name, held in sorted(report.suspended.items()):
-        line = f"{name} is suspended at {held.position}: {held.what}"
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(sentence(name, held), markup=False, soft_wrap=True)
     if report.ddl:
         out.print(ddl_table(report.ddl))
         out.print()

@@ -115,6 +115,13 @@ def source_argument(name: str = "source", **settings: Any) -> Callable[[Any], An
     return click.argument(name, shell_complete=_complete_source, **settings)
 
 
+def limit_option(what: str = "How many, newest first.") -> Callable[[Any], Any]:
+    """Return the decorator for ``--limit`` of a list; `what` is its help."""
+    return click.option(
+        "--limit", type=click.IntRange(min=1), default=20, show_default=True, help=what
+    )
+
+
 def _set_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     ctx.ensure_object(Settings).as_json = value
 

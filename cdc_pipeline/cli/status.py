@@ -84,7 +84,7 @@ def command(settings: Settings, *, source: str | None, with_cursor: bool) -> Non
 
 
 def _exit_code(value: SourceStatus | CdcError) -> int:
-    """Return 1 for what a run or a person must mend, 2 for a wrong file."""
+    """Return 1 for what a run or a person must correct, 2 for a wrong file."""
     if isinstance(value, ConfigError):
         return 2
     return 1 if isinstance(value, CdcError) or value.suspended else 0
@@ -140,7 +140,7 @@ def _status(settings: Settings, source: str, *, with_cursor: bool) -> SourceStat
 
 
 def _show(status: SourceStatus) -> None:
-    from cdc_pipeline.lake.suspensions import way_out
+    from cdc_pipeline.lake.suspensions import sentence, way_out
 
     out = results()
     out.print(
@@ -214,8 +214,7 @@ def _show(status: SourceStatus) -> None:
             )
         held = of_table.suspended
         if held is not None:
-            line = f"{name} is suspended at {held.position}: {held.what}"
-            out.print(line, markup=False, soft_wrap=True)
+            out.print(sentence(name, held), markup=False, soft_wrap=True)
             out.print(
                 f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True
             )

@@ -88,6 +88,11 @@ def is_retryable(suspended: Suspension) -> bool:
     )
 
 
+def sentence(table: str, suspended: Suspension) -> str:
+    """Return where a target is suspended and why, on one line."""
+    return f"{table} is suspended at {suspended.position}: {suspended.what}"
+
+
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """Describe what a person can do, on one line."""
     reload = (

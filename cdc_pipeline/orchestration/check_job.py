@@ -14,6 +14,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.orchestration.schedules import schedule_of
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
 
@@ -25,26 +26,14 @@ def build_check_job(
     keys = sorted(key for made in checks for key in made.check_keys if key.name in settings.names)
     if not keys:
         return None, None
-    name, tags = f"{pipeline.name}_checks", {SOURCE_TAG: pipeline.name}
+    name = f"{pipeline.name}_checks"
     found = ", ".join(dict.fromkeys(key.name for key in keys))
     job = dg.define_asset_job(
         name,
         selection=dg.AssetSelection.checks(*keys),
         description=f"Executes checks of {pipeline.name}: {found}.",
         executor_def=dg.in_process_executor,
-        tags=tags,
+        tags={SOURCE_TAG: pipeline.name},
     )
-    if settings.cron is None:
-        return job, None
-    schedule = dg.ScheduleDefinition(
-        name=f"{name}_schedule",
-        job_name=name,
-        cron_schedule=settings.cron,
-        execution_timezone=settings.timezone,
-        default_status=dg.DefaultScheduleStatus.RUNNING
-        if settings.enabled
-        else dg.DefaultScheduleStatus.STOPPED,
-        description=f"Checks {pipeline.name}: {found}.",
-        tags=tags,
-    )
-    return job, schedule
+    described = f"Checks {pipeline.name}: {found}."
+    return job, schedule_of(settings, job_name=name, source=pipeline.name, description=described)

@@ -47,6 +47,7 @@ from cdc_pipeline.orchestration.plan_job import build_plan_job
 from cdc_pipeline.orchestration.recorder import RowCounter
 from cdc_pipeline.orchestration.refused_settings import refused_settings
 from cdc_pipeline.orchestration.resource import CdcResource
+from cdc_pipeline.orchestration.schedules import schedule_of
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
 
@@ -207,17 +208,7 @@ def _of_source(
     """Build assets, checks, jobs and schedules of one source."""
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [capture_assets, *upstream]
     jobs: list[Any] = [_capture_job(config, capture_assets, translator=translator)]
-    schedules = (
-        []
-        if config.schedule is None
-        else [
-            _schedule(
-                config,
-                job_name=translator.job_name(config.name),
-                cursor_key=translator.cursor_key(config.name),
-            )
-        ]
-    )
+    schedules = [_schedule(config, translator=translator)]
     load_asset = build_load(config, translator=translator, load=load)
     if load_asset is not None:
         assets.append(load_asset)
@@ -231,18 +222,18 @@ def _of_source(
         jobs.append(load_job)
     upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
     jobs += [upkeep] if upkeep is not None else []
-    schedules += [upkeep_schedule] if upkeep_schedule is not None else []
+    schedules.append(upkeep_schedule)
     checks = build_checks(config, translator=translator)
     check_job, check_schedule = build_check_job(config, checks)
-    jobs += [build_plan_job(config, translator=translator)]
+    jobs.append(build_plan_job(config, translator=translator))
     jobs += [check_job] if check_job is not None else []
-    schedules += [check_schedule] if check_schedule is not None else []
+    schedules.append(check_schedule)
     sensor = build_growth_sensor(config, translator=translator)
     return dg.Definitions(
         assets=assets,
         asset_checks=checks,
         jobs=jobs,
-        schedules=schedules,
+        schedules=[one for one in schedules if one is not None],
         sensors=[sensor] if sensor is not None else [],
     )
 
@@ -332,26 +323,19 @@ def _job_description(config: PipelineConfig) -> str:
     )
 
 
-def _schedule(
-    config: PipelineConfig, *, job_name: str, cursor_key: dg.AssetKey
-) -> dg.ScheduleDefinition:
-    assert config.schedule is not None
-    enabled = config.schedule.enabled
-    tags = {SOURCE_TAG: config.name}
+def _schedule(config: PipelineConfig, *, translator: CdcTranslator) -> dg.ScheduleDefinition | None:
+    if config.schedule is None:
+        return None
+    cursor_key, tags = translator.cursor_key(config.name), {SOURCE_TAG: config.name}
 
     def request(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
         # The cursor alone stands for the source (see `capture_asset`).
         return dg.RunRequest(asset_selection=[cursor_key], tags=tags)
 
-    return dg.ScheduleDefinition(
-        name=f"{job_name}_schedule",
-        job_name=job_name,
-        cron_schedule=config.schedule.cron,
-        execution_timezone=config.schedule.timezone,
-        default_status=dg.DefaultScheduleStatus.RUNNING
-        if enabled
-        else dg.DefaultScheduleStatus.STOPPED,
+    return schedule_of(
+        config.schedule,
+        job_name=translator.job_name(config.name),
+        source=config.name,
         description=f"Captures {config.name}.",
-        tags=tags,
         execution_fn=request,
     )

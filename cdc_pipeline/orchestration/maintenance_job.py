@@ -21,6 +21,7 @@ from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.failures import resolved, unexpected
 from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.run_retention import delete_old_runs
+from cdc_pipeline.orchestration.schedules import schedule_of
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
 from cdc_pipeline.sink.read.cuts import paths_of
@@ -100,20 +101,8 @@ def build_maintenance(
     def job() -> None:
         maintain_step()
 
-    schedule = None
-    if settings.cron is not None:
-        schedule = dg.ScheduleDefinition(
-            name=f"{name}_schedule",
-            job_name=name,
-            cron_schedule=settings.cron,
-            execution_timezone=settings.timezone,
-            default_status=dg.DefaultScheduleStatus.RUNNING
-            if settings.enabled
-            else dg.DefaultScheduleStatus.STOPPED,
-            description=f"Maintains the tables of {pipeline.name}.",
-            tags={SOURCE_TAG: pipeline.name},
-        )
-    return job, schedule
+    described = f"Maintains the tables of {pipeline.name}."
+    return job, schedule_of(settings, job_name=name, source=pipeline.name, description=described)
 
 
 def metadata_of(done: TableMaintenance) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def _first(entries: Mapping[str, object]) -> dict[str, object]:
 def suspended_entry(table: str, held: Suspension, *, source: str) -> dict[str, str]:
     """Describe a suspended target for people: cause, position, and how to resolve it."""
     return {
-        "cause": f"{held.what}",
+        "cause": held.what,
         "stands_at": str(held.position),
         "way_out": way_out(table, held, source=source),
     }

@@ -98,10 +98,9 @@ def _lines(plan: CapturePlan) -> Iterator[str]:
     if len(plan.targets) > _TABLES_NAMED_MAX:
         yield f"\n… and {len(plan.targets) - _TABLES_NAMED_MAX:,} more tables"
     for table, held in sorted(plan.suspended.items()):
-        cause = f"{held.what}"
         yield (
             f"\n**{markdown(table)}** is suspended at {markdown(str(held.position))}: "
-            f"{markdown(cause)}. {markdown(way_out(table, held, source=plan.source))}"
+            f"{markdown(held.what)}. {markdown(way_out(table, held, source=plan.source))}"
         )
     for warning in plan.warnings:
         yield f"\n**Warning:** {markdown(warning)}"

@@ -21,7 +21,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE
+from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE, sentence
 from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
 from cdc_pipeline.orchestration.follows import follows_evaluation, follows_key
 from cdc_pipeline.orchestration.known_tables import newest_cut
@@ -149,7 +149,7 @@ class MaterializationRecorder(RunObserver):
             return
         self._follows[table] = held is None
         if held is not None:
-            self._context.log.warning(f"{table} is suspended at {held.position}: {held.what}")
+            self._context.log.warning(sentence(table, held))
         evaluation = follows_evaluation(self._config, self._translator, table, held)
         self._context.log_event(evaluation)  # type: ignore[arg-type]  # missing in its annotation
 

@@ -87,7 +87,7 @@ class _DeltaTables:
     def take_back(self, cut: Cut, table: str) -> int | None:
         """Remove a table that no cut names, or return the version to restore one to."""
         version = take_back(self._paths, cut, table)
-        if self._spark.started:
+        if table not in cut.tables and self._spark.started:
             forget_logs(self._spark.session())
         return version
 

@@ -192,7 +192,7 @@ def test_a_mistake_in_a_tables_rule(told: Told, shop: Shop) -> None:
 
 @pytest.mark.spark
 def test_a_mistake_about_a_lake_that_is_anothers(told: Told, shop: Shop) -> None:
-    """Somebody's files lie where a table belongs; what the error names rebuilds the table."""
+    """Files of others lie where a table belongs; what the error names rebuilds the table."""
     (foreign := shop.project.lake / "shop" / "pair").mkdir(parents=True)
     (foreign / "report.csv").write_text("1,2\n")
     shop.write(sink="  spark: {master: 'local[1]'}\n")

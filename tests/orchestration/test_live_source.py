@@ -3,7 +3,6 @@ started on the command line."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import dagster as dg
 import pytest
 
 from tests.servers.server import Server
-from tests.support.project import Project
+from tests.support.project import Project, follow_server
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
 
@@ -28,27 +27,10 @@ def _run(project: Project, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _configured(project: Project, server: Server, database: str) -> None:
-    user, password = server.create_replication_user()
-    document = {
-        "source": {
-            "kind": "live",
-            "host": server.host,
-            "port": server.port,
-            "user": user,
-            "password": password,
-        },
-        "tables": {"include": [f"{database}.orders"], "allow_empty": True},
-        "start": "latest",
-        "sink": {"lake_path": str(project.lake)},
-    }
-    (project.jobs / "shop.yaml").write_text(json.dumps(document))
-
-
 def test_a_table_shows_the_servers_types_and_comments_and_how_long_the_log_is_kept(
     project: Project, instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
 ) -> None:
-    _configured(project, mysql_server, mysql_database)
+    follow_server(project, mysql_server, f"{mysql_database}.orders")
     _run(project, "run", "shop")
     mysql_server.execute(
         f"CREATE TABLE `{mysql_database}`.orders (id INT UNSIGNED PRIMARY KEY, note VARCHAR(40) "
@@ -86,7 +68,7 @@ def test_a_load_of_the_command_line_counts_for_the_snapshots_partitions(
 ) -> None:
     mysql_server.execute(f"CREATE TABLE `{mysql_database}`.orders (id INT PRIMARY KEY)")
     mysql_server.execute(f"INSERT INTO `{mysql_database}`.orders VALUES (1), (2)")
-    _configured(project, mysql_server, mysql_database)
+    follow_server(project, mysql_server, f"{mysql_database}.orders")
     _run(project, "snapshot", "shop")
     name = f"{mysql_database}.orders"
     assert instance.get_materialized_partitions(dg.AssetKey(["shop", "snapshot"])) == {name}

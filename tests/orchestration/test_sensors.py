@@ -3,7 +3,6 @@ a job."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import dagster as dg
@@ -19,27 +18,9 @@ from cdc_pipeline.orchestration.plan_job import plan_text
 from tests.orchestration.test_suspended import HELD
 from tests.servers.server import Server
 from tests.support.fake_capture import FakeCapture, cut, plan_of, write_config
-from tests.support.project import Project
+from tests.support.project import Project, follow_server
 
 CURSOR = dg.AssetKey(["shop", "cursor"])
-
-
-def _live(project: Project, server: Server, database: str, sensor: dict[str, object]) -> None:
-    user, password = server.create_replication_user()
-    document = {
-        "source": {
-            "kind": "live",
-            "host": server.host,
-            "port": server.port,
-            "user": user,
-            "password": password,
-        },
-        "tables": {"include": [f"{database}.orders"], "allow_empty": True},
-        "start": "latest",
-        "sink": {"lake_path": str(project.lake)},
-        "dagster": {"sensor": sensor},
-    }
-    (project.jobs / "shop.yaml").write_text(json.dumps(document))
 
 
 def _ticked(project: Project, instance: dg.DagsterInstance) -> dg.SensorResult | object:
@@ -67,7 +48,7 @@ def test_the_sensor_starts_a_capture_of_what_has_grown_or_is_about_to_be_purged(
     sensor: dict[str, object],
     said: str,
 ) -> None:
-    _live(project, mysql_server, mysql_database, sensor)
+    follow_server(project, mysql_server, f"{mysql_database}.orders", dagster={"sensor": sensor})
     definitions = build_definitions(project.jobs)
     job = definitions.resolve_job_def("shop_capture")
     assert job.execute_in_process(instance=instance).success
@@ -94,12 +75,12 @@ def test_the_sensor_is_stopped_unless_it_is_enabled_and_archives_have_none(
     project: Project, mysql_server: Server
 ) -> None:
     write_config(project.jobs, "files")
-    _live(project, mysql_server, "shop", {})
+    follow_server(project, mysql_server, "shop.orders", dagster={"sensor": {}})
     definitions = build_definitions(project.jobs)
     (sensor,) = definitions.sensors or ()
     assert sensor.name == "shop_log_growth"
     assert sensor.default_status is dg.DefaultSensorStatus.STOPPED
-    _live(project, mysql_server, "shop", {"enabled": True})
+    follow_server(project, mysql_server, "shop.orders", dagster={"sensor": {"enabled": True}})
     (sensor,) = build_definitions(project.jobs).sensors or ()
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
 

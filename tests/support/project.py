@@ -3,6 +3,7 @@ the project ships."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ import dagster as dg
 import pytest
 
 from cdc_pipeline.orchestration import open_instance
+from tests.servers import Server
+from tests.support.captures import live
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,6 +37,18 @@ class Project:
     @property
     def home(self) -> Path:
         return self.root / "dagster_home"
+
+
+def follow_server(project: Project, server: Server, table: str, **sections: object) -> None:
+    """Write the source `shop`, which follows one table of a server from now on."""
+    document = {
+        "source": live(server),
+        "tables": {"include": [table], "allow_empty": True},
+        "start": "latest",
+        "sink": {"lake_path": str(project.lake)},
+        **sections,
+    }
+    (project.jobs / "shop.yaml").write_text(json.dumps(document))
 
 
 @pytest.fixture(scope="session")

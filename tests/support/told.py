@@ -22,9 +22,9 @@ _UUID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME: Final = re.compile(
     r"(?!2026-01-31T08:00:00)\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z| UTC)?"
 )
-# Journals of a server with few of them: others are what a person has written.
-_JOURNAL: Final = re.compile(r"binlog\.0000\d\d\b(?! and 4)")
-_PLACE: Final = re.compile(r"binlog\.0000\d\d:\d+")
+# Journals of a server, which has fewer than 10,000: others are what a person has written.
+_JOURNAL: Final = re.compile(r"binlog\.00\d{4}\b(?! and 4)")
+_PLACE: Final = re.compile(r"binlog\.00\d{4}:\d+")
 # The store's folder of a source, named after its lake.
 _STORE: Final = re.compile(r"\bshop-[0-9a-f]{12}\b")
 # Once on a machine, or not: what was compiled, and how far the run was.

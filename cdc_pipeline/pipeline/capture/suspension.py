@@ -26,7 +26,7 @@ from cdc_pipeline.errors import (
     UnknownColumnTypeError,
     UnrepresentableValueError,
 )
-from cdc_pipeline.lake.suspensions import is_retryable, suspension, way_out
+from cdc_pipeline.lake.suspensions import is_retryable, sentence, suspension, way_out
 from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.position.cursor import CursorState, Suspension
@@ -130,9 +130,7 @@ def suspended_error(
         journal=held.journal if only else None,
         offset=held.offset if only else None,
         table=name if only else None,
-        got="\n    ".join(
-            f"{name} is suspended at {held.position}: {held.what}" for name, held in listing
-        ),
+        got="\n    ".join(sentence(name, held) for name, held in listing),
         next_step="\n    ".join(
             f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing
         ),

@@ -134,7 +134,7 @@ def test_k26_a_jar_that_another_source_serves_is_refused(
         if case == "unknown":
             (ivy_home / "jars" / "com.example_extra-1.0.jar").write_bytes(b"x")
 
-    monkeypatch.setattr(jars, "_resolve", resolve)
+    monkeypatch.setattr(jars, "resolve", resolve)
     shutil.rmtree(own_cache)
     refused = "com.example_extra-1.0.jar" if case == "unknown" else name
     with pytest.raises(RuntimeSetupError, match=re.escape(refused)):
