@@ -30,6 +30,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.start.executed import complete, head_set, with_created
+from cdc_pipeline.position.start.last_transaction import check_last_transaction
 from cdc_pipeline.position.start.locate import locate_gtid_set
 from cdc_pipeline.position.start.question import Question
 from cdc_pipeline.position.start.same_log import begin_again, check_same_log
@@ -78,6 +79,9 @@ def by_set_after_purge(question: Question) -> StartDecision:
     """Continue by GTID set if nothing was lost with the cursor's purged journal (P3)."""
     _check_not_ahead(question)
     question.source.validate_position(question.cursor.position)
+    check_last_transaction(
+        question.source, question.cursor.position, pipeline_name=question.cursor.source
+    )
     return StartDecision(
         question.cursor.position,
         (*_cursor_notes(question), _what_is_new(question)),
@@ -87,7 +91,10 @@ def by_set_after_purge(question: Question) -> StartDecision:
 
 def fail_over(question: Question) -> StartDecision:
     """Read the log of another server without the transactions of the cursor's set (P3)."""
-    position = after_gtid_set(question.source, question.cursor.gtid_set, setting="cursor.gtid_set")
+    cursor, source = question.cursor, question.source
+    position = after_gtid_set(source, cursor.gtid_set, setting="cursor.gtid_set")
+    position = replace(position, last_transaction=cursor.last_transaction)
+    check_last_transaction(source, position, pipeline_name=cursor.source)
     return StartDecision(
         position,
         (
@@ -204,7 +211,8 @@ def _check_not_ahead(question: Question) -> None:
         expected=f"a log that ends at {position} or later"
         + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
-        next_step=f"wait if this is a lagging replica; {begin_again(cursor.source)}",
+        next_step="wait if this is a lagging replica; "
+        + begin_again(cursor.source, is_archive=question.source.tables() is None),
     )
 
 
