@@ -8,7 +8,8 @@ Rules:
   Before a run reads on, the journal must reach the cursor's offset, have the cursor's creation time
   and contain those events. Reading them costs one short dump.
 - They are several, because the last one alone says little: it ends a transaction, and two
-  transactions that differ in their rows end alike if they end in the same second.
+  transactions that differ in their rows end alike if they end in the same second. They begin after
+  a GTID: by offset a server may refuse to send those of a time when its gtid_mode was another one.
 - Only small events are recorded, so that the check never transfers a large transaction again: after
   a compressed transaction the last is the GTID event before the payload, which contains the
   payload's length.
@@ -41,6 +42,12 @@ FILE_GONE_STEP: Final = (
 _OFFSET_MAX: Final = (1 << 32) - 1  # the largest offset at which a dump can begin
 # A server rewrites the first while its journal is open and when sending it, and never sends the
 # second.
+_GTIDS: Final = (
+    EventType.GTID,
+    EventType.GTID_TAGGED,
+    EventType.ANONYMOUS_GTID,
+    EventType.MARIADB_GTID,
+)
 _UNSTABLE: Final = (EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYPTION)
 
 
@@ -63,11 +70,13 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
         if not len(rows):
             continue
         last = first = int(rows[-1])
+        is_gtid = np.isin(events["event_type"], _GTIDS)
         offsets, ends = events["offset"], events["next_offset"]
         while (
             first
             and last - first + 1 < _LOGGED_EVENTS_MAX
             and matches[first - 1]
+            and not is_gtid[first - 1 : first + 1].any()
             and ends[first - 1] == offsets[first]
             and ends[last] - offsets[first - 1] <= LOGGED_BYTES_MAX
         ):
@@ -137,7 +146,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
                     break
                 if found is None:
                     _check_created(source, position, chunk.journal_format.created_s, pipeline_name)
-                found = _with(found, chunk)
+                found = _with(found, chunk, stop_offset=end.offset)
     except (BinlogError, PositionError) as error:
         raise other_log(
             source,
@@ -209,12 +218,15 @@ def _check_created(
         )
 
 
-def _with(found: LoggedEvent | None, chunk: Chunk) -> LoggedEvent:
-    """Return the events of a chunk, after those that came before it, as one."""
-    rows = np.flatnonzero(chunk.events["parent"] < 0).tolist()
-    offset = int(chunk.events["offset"][0]) if found is None else found.offset
-    crc32 = _crc32(chunk, rows, 0 if found is None else found.crc32)
-    return LoggedEvent(offset, int(chunk.events["next_offset"][-1]) - offset, crc32)
+def _with(found: LoggedEvent | None, chunk: Chunk, *, stop_offset: int) -> LoggedEvent | None:
+    """Return the events of a chunk before an offset, after those that came before it, as one."""
+    events = chunk.events
+    rows = np.flatnonzero((events["parent"] < 0) & (events["offset"] < stop_offset))
+    if not len(rows):
+        return found
+    offset = int(events["offset"][0]) if found is None else found.offset
+    crc32 = _crc32(chunk, rows.tolist(), 0 if found is None else found.crc32)
+    return LoggedEvent(offset, int(events["next_offset"][rows[-1]]) - offset, crc32)
 
 
 def _crc32(chunk: Chunk, rows: Iterable[int], crc32: int = 0) -> int:

@@ -20,6 +20,7 @@ from cdc_pipeline.errors import (
     PositionError,
     ReplicaIdError,
     ServerUnreachableError,
+    TruncatedJournalError,
 )
 from cdc_pipeline.position.position import Position
 from tests.servers import Flavor, Server
@@ -299,7 +300,7 @@ def test_a_truncated_journal_is_told(start_server: Callable[..., Server], flavor
     with path.open("r+b") as file:
         file.truncate(end.offset - 5)
     chunks, error = read_failing(source, start, end)
-    assert isinstance(error, PositionError)
+    assert isinstance(error, TruncatedJournalError)
     assert events_of(chunks) == good[:-1]
     assert (error.journal, error.offset) == (end.journal, good[-1].fields[0])
     assert error.next_step
