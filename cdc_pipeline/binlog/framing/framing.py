@@ -319,7 +319,7 @@ class EventFramer:
     def _take_artificial(self, header: EventHeader, event: bytes, row: int) -> None:
         if header.event_type == EventType.FORMAT_DESCRIPTION:
             self.journal_format = format_description.parse(
-                event, journal=self.journal, offset=self.offset
+                event, journal=self.journal, offset=self.offset, is_artificial=True
             )
             body = event[HEADER_BYTES:]
         else:

@@ -137,6 +137,8 @@ def _went_on(
 def _refused(decision: Decision, error: CdcError, world: World) -> str:
     if not isinstance(decision, Refused) or type(error) is not decision.error:
         return f"refused: {error}"
+    if not decision.ways_out:
+        return "" if error.next_step else f"no next step: {error}"
     for way in decision.ways_out:
         missing = [text for text in _SAID[way] if text not in str(error)]
         if missing:

@@ -17,7 +17,6 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.errors import (
     DamagedJournalError,
     MissingGrantError,
-    PositionError,
     ReplicaIdError,
     ServerUnreachableError,
     TruncatedJournalError,
