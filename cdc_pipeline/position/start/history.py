@@ -185,8 +185,8 @@ def refuse(question: Question) -> StartDecision:
         expected=_name_of(cursor.identity),
         got=_name_of(question.identity),
         next_step="connect to the server of the cursor again, or name both servers in "
-        "source.host and source.standby; if the source has moved permanently, wipe "
-        "the cursor and the lake of this source and load it from the new server",
+        "source.host and source.standby; "
+        + begin_again(cursor.source, is_archive=question.source.tables() is None),
     )
 
 
@@ -325,8 +325,8 @@ def _check_reaches_back(question: Question, last_us: int) -> None:
             journal=oldest,
             expected=f"a journal created at or before {_time(last_us)}",
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",
-            next_step="read the gap from the old server or an archive of it, or load "
-            "the tables again",
+            next_step="read the gap from the old server or an archive of it; without them, "
+            + begin_again(question.cursor.source),
         )
 
 

@@ -8,6 +8,8 @@ Rules:
 - A cursor therefore records the GTID of the last transaction that was read and its commit time at
   the server that committed it first, which replicas keep: microseconds on MySQL, seconds on
   MariaDB. The transaction of that GTID must have that time.
+- On MariaDB a number belongs to one transaction of its domain: the number of another server in its
+  place shows another history as well.
 - It is searched in the one journal that can hold it; that journal is read up to it. If it was
   purged, there is nothing to compare, and the sets decide alone.
 """
@@ -23,7 +25,7 @@ from cdc_pipeline.binlog.chunk import Chunk, EventSlice
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.errors import ServerSettingError
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.position import LoggedTransaction, Position
 from cdc_pipeline.position.start.executed import head_set
 from cdc_pipeline.position.start.same_log import other_log
 from cdc_pipeline.position.start.types import FIRST_OFFSET, StartSource
@@ -58,16 +60,16 @@ def check_last_transaction(
         return
     try:
         journal = _journal_of(source, known.gtid)
-        found_us = _committed_us(source, journal, known.gtid) if journal else None
+        found = _find(source, journal, known) if journal else None
     except ServerSettingError:
         return  # MySQL with GTIDs sends no journal of a time without them
-    if found_us is None or found_us == known.committed_us:
+    if found is None or found == known:
         return
     raise other_log(
         source,
         position,
         expected=f"{known.gtid} committed at {known.committed_us / 1e6:.6f} (seconds since 1970)",
-        got=f"another transaction of that GTID in {journal}, of {found_us / 1e6:.6f}",
+        got=f"{found.gtid} committed at {found.committed_us / 1e6:.6f}, in {journal}",
         pipeline_name=pipeline_name,
     )
 
@@ -87,28 +89,42 @@ def _journal_of(source: StartSource, gtid: str) -> str:
     return names[low - 1] if low else ""
 
 
-def _committed_us(source: StartSource, journal: str, gtid: str) -> int | None:
-    """Return when the transaction of a journal was committed; None if it is not there."""
-    from cdc_pipeline.binlog.events.gtid import executed
+def _find(source: StartSource, journal: str, known: LoggedTransaction) -> LoggedTransaction | None:
+    """Return the journal's transaction of the GTID of `known`, or else of its number in its domain;
+    None if there is neither."""
     from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 
-    wanted: Any = parse_gtid_set(gtid, source.identity.flavor)
     grouping = TransactionPass()
+    other: LoggedTransaction | None = None
     chunks = source.chunks(Position(journal, FIRST_OFFSET), source.end_position())
     with closing(cast(Any, chunks)) as read:
         for chunk in read:
             if chunk.journal != journal:
-                return None
+                break
             grouping.apply(chunk)
-            there: Any = parse_gtid_set("", source.identity.flavor)
-            for key, numbers in executed(chunk, 0, len(chunk.events)).items():
-                there = there.add_many(key, numbers)
-            if wanted.subtract(there):
-                continue
-            for row in np.flatnonzero(np.isin(chunk.events["event_type"], _GTIDS)).tolist():
-                if _gtid(chunk, row) == gtid:
-                    return int(chunk.events["commit_ts_us"][row])
-    return None
+            for row in _rows_of_number(chunk, known.gtid):
+                gtid, committed_us = _gtid(chunk, row), int(chunk.events["commit_ts_us"][row])
+                if gtid == known.gtid:
+                    return LoggedTransaction(gtid, committed_us)
+                if chunk.journal_format.is_mariadb and _place(gtid) == _place(known.gtid):
+                    other = LoggedTransaction(gtid, committed_us)
+    return other
+
+
+def _rows_of_number(chunk: Chunk, gtid: str) -> list[int]:
+    """Return the rows of the GTID events of a chunk that may have the number of `gtid`."""
+    from cdc_pipeline.binlog.events.gtid import executed
+
+    number = int(gtid.replace(":", "-").rpartition("-")[2])
+    there = executed(chunk, 0, len(chunk.events)).values()
+    if not any(number in numbers for numbers in there):
+        return []
+    return np.flatnonzero(np.isin(chunk.events["event_type"], _GTIDS)).tolist()
+
+
+def _place(gtid: str) -> tuple[str, str]:
+    """Return domain and number of a GTID of MariaDB."""
+    return gtid.partition("-")[0], gtid.rpartition("-")[2]
 
 
 def _gtid(chunk: Chunk, row: int) -> str:

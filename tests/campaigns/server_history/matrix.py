@@ -12,11 +12,11 @@ from fnmatch import fnmatch
 from typing import Final, get_args
 
 from cdc_pipeline.errors import (
+    CdcError,
     DamagedJournalError,
     JournalMissingError,
     PositionError,
     ServerChangedError,
-    ServerSettingError,
     SourceError,
     SourceIdentityError,
     TruncatedJournalError,
@@ -63,10 +63,10 @@ class Row:
         return next(of for pattern, of in self.cells.items() if fnmatch(cell, pattern))
 
 
-def _set_back(reason: str) -> dict[str, Decision]:
+def _refused(reason: str, error: type[CdcError] = SourceIdentityError) -> dict[str, Decision]:
     return {
-        "*/archive": Refused(reason, SourceIdentityError, ("rebuild",)),
-        "*": Refused(reason, SourceIdentityError, ("snapshot",)),
+        "*/archive": Refused(reason, error, ("rebuild",)),
+        "*": Refused(reason, error, ("snapshot",)),
     }
 
 
@@ -189,7 +189,14 @@ MATRIX: Final = (
         "an earlier state is restored and nothing is written",
         _EARLIER,
         events.set_back,
-        _set_back("the log ends before the cursor, or lacks transactions that were read"),
+        {
+            "mysql by offset/standby": Refused(
+                "its log has nothing later than what was read; once it has, the next row applies",
+                PositionError,
+                (),
+            ),
+            **_refused("the log ends before the cursor, or lacks transactions that were read"),
+        },
     ),
     Row(
         "a cold copy is restored and the server goes on",
@@ -197,20 +204,30 @@ MATRIX: Final = (
         events.cold_copy_restored,
         {
             "mysql by offset/standby": _LOST_TOLD,
-            **_set_back("the log does not have the cursor's last events or transactions"),
+            **_refused("the log does not have the cursor's last events or transactions"),
         },
     ),
     Row(
         "a hot copy is restored and the server goes on",
         _EARLIER,
         events.hot_copy_restored,
-        _set_back("the log does not have the cursor's last events or transactions"),
+        {
+            "mysql by offset/standby": Refused(_UNPROVED.reason, DamagedJournalError, ()),
+            **_refused("the log does not have the cursor's last events or transactions"),
+        },
     ),
     Row(
         "a hot copy is restored, the server goes on, and the journals of that time are purged",
         _EARLIER,
         events.restored_and_purged,
-        _set_back("what follows the cursor was purged"),
+        {
+            "mysql by GTID/standby": Refused(
+                "the server never had the last transactions that were read",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+            **_refused("what follows the cursor was purged", JournalMissingError),
+        },
     ),
     Row(
         "a copy is restored, and other rows are written by transactions of the same GTIDs, places, "
@@ -219,7 +236,7 @@ MATRIX: Final = (
         events.restored_within_the_same_second,
         {
             "*/standby": Impossible("nothing was read from the standby's own log yet"),
-            **_set_back("the cursor has the checksum of the last events up to 64 KiB"),
+            **_refused("the cursor has the checksum of the last events up to 64 KiB"),
         },
     ),
     Row(
@@ -239,196 +256,493 @@ MATRIX: Final = (
         "an empty server is filled by a dump that has what was read",
         _EARLIER,
         events.dump_restored,
-        {"*": GoesOn("the dump says which transactions it has")},
+        {
+            "*/archive": _ARCHIVE_WAITS,
+            "mysql by offset/live": Refused(
+                "another server answers at the address; after three runs its log is searched by "
+                "time, and begins after the last transaction that was read",
+                ServerChangedError,
+                ("again", "snapshot"),
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*": GoesOn("the dump tells the server which transactions it has"),
+        },
     ),
     Row(
         "an empty server is filled by a dump that has more than what was read",
         _EARLIER,
         events.later_dump_restored,
-        {"*": Refused("x", JournalMissingError, ("snapshot",))},
+        {
+            "*/archive": _ARCHIVE_WAITS,
+            "mysql by offset/live": Refused(
+                "another server answers at the address; after three runs its log is searched by "
+                "time, and begins after the last transaction that was read",
+                ServerChangedError,
+                ("again", "snapshot"),
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "mariadb/*": Refused(
+                "the log does not hold the last transaction that was read",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+            "*": Refused(
+                "the transactions between are in no journal", JournalMissingError, ("snapshot",)
+            ),
+        },
     ),
     Row(
         "an empty server is filled by a dump that has less than what was read",
         _EARLIER,
         events.old_dump_restored,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "*/archive": _ARCHIVE_WAITS,
+            "mysql by offset/live": Refused(
+                "another server answers at the address; after three runs its log is searched by "
+                "time, and begins after the last transaction that was read",
+                ServerChangedError,
+                ("again", "snapshot"),
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*": Refused(
+                "the server never had the last transactions that were read",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+        },
     ),
     Row(
         "the log is reset",
         _RENUMBERED,
         events.reset,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",)), "*/archive": _ARCHIVE_WAITS},
+        {
+            "*/archive": _ARCHIVE_WAITS,
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*": Refused("the log ends before the cursor", SourceIdentityError, ("snapshot",)),
+        },
     ),
     Row(
         "the log is reset, and comes to the old names again",
         _RENUMBERED,
         events.reset_and_grown,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "*/archive": Refused(
+                "the cursor's last events are not in the journal of that name",
+                SourceIdentityError,
+                ("rebuild",),
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*/standby": Refused(
+                "the transaction of the last GTID that was read was committed at another time",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+            "*": Refused(
+                "the cursor's last events are not in the journal of that name",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+        },
     ),
     Row(
         "the log is reset, passes the old names, and these are purged",
         _RENUMBERED,
         events.reset_grown_and_purged,
-        {"*": Refused("x", JournalMissingError, ("snapshot",))},
+        {
+            "*/archive": Refused(
+                "the journals after the cursor's are not there", JournalMissingError, ("rebuild",)
+            ),
+            "*": Refused("what follows the cursor was purged", JournalMissingError, ("snapshot",)),
+        },
     ),
     Row(
-        "the log is reset to a higher number, and as many transactions follow as before",
+        "the log is reset to a higher number, and more transactions follow than were read",
         _RENUMBERED,
         events.reset_to_a_higher_number,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "*/archive": Refused(
+                "the journals after the cursor's are not there", JournalMissingError, ("rebuild",)
+            ),
+            "mysql by offset/live": Refused(
+                "the cursor's journal is gone", JournalMissingError, ("snapshot",)
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*": Refused(
+                "the transaction of the last GTID that was read was committed at another time",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+        },
     ),
     Row(
         "the log is reset to a higher number, and few transactions follow",
         _RENUMBERED,
         events.reset_to_a_higher_number_and_few_changes,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "mysql by offset/archive": Refused(
+                "the journals after the cursor's are not there", JournalMissingError, ("rebuild",)
+            ),
+            "*/archive": Refused(
+                "the log has fewer transactions than were read", SourceIdentityError, ("rebuild",)
+            ),
+            "mysql by offset/live": Refused(
+                "the cursor's journal is gone", JournalMissingError, ("snapshot",)
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*": Refused(
+                "the log has fewer transactions than were read", SourceIdentityError, ("snapshot",)
+            ),
+        },
     ),
     Row(
         "the log is reset and told which transactions were executed",
         _RENUMBERED,
         events.reset_with_its_gtids,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "*/archive": _ARCHIVE_WAITS,
+            "mysql by offset/live": Refused(
+                "the log ends before the cursor", SourceIdentityError, ("snapshot",)
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*/live": Refused("the log ends before the cursor", SourceIdentityError, ("snapshot",)),
+            "*": Refused(
+                "the transactions between are in no journal", JournalMissingError, ("snapshot",)
+            ),
+        },
     ),
     Row(
         "the journals get another base name (`log_bin`)",
         _RENUMBERED,
         events.base_name_changed,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "*/archive": Refused("the directory holds the journals of two logs", SourceError, ()),
+            "mariadb/standby": Unseen(
+                "a MariaDB that begins a log of another name gives its numbers again"
+            ),
+            "*/standby": Refused(
+                "the new log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*": Refused(
+                "journals are compared by number: one of another name is of another log",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+        },
     ),
     Row(
         "journals before the cursor are purged",
         _JOURNALS,
         events.purged_before_the_cursor,
-        {"*": GoesOn("nothing needs them")},
+        {
+            "*": GoesOn("nothing needs them"),
+        },
     ),
     Row(
         "the cursor's journal is purged, and was read to its end",
         _JOURNALS,
         events.purged_up_to_the_cursor,
-        {"*": GoesOn("x")},
+        {
+            "mysql by offset/live": Refused(
+                "without GTIDs the journal itself must be there", JournalMissingError, ("snapshot",)
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*/archive": GoesOn("the archive has it"),
+            "*": GoesOn("its GTIDs show that nothing was lost with it"),
+        },
     ),
     Row(
         "journals are purged that were not read",
         _JOURNALS,
         events.purged_unread,
-        {"*": Refused("x", JournalMissingError, ("snapshot",))},
+        {
+            "*/archive": GoesOn("the archive has them"),
+            "*": Refused(
+                "transactions between are in no journal", JournalMissingError, ("snapshot",)
+            ),
+        },
     ),
     Row(
         "a journal before the cursor is deleted by hand",
         _JOURNALS,
         events.deleted_before_the_cursor,
-        {"*": GoesOn("x")},
+        {
+            "mariadb/live": Refused(
+                "MariaDB cannot say which transactions precede its oldest journal",
+                JournalMissingError,
+                ("purge",),
+            ),
+            "mariadb/standby": Refused(
+                "MariaDB cannot say which transactions precede its oldest journal",
+                JournalMissingError,
+                ("purge",),
+            ),
+            "*": GoesOn("nothing needs it"),
+        },
     ),
     Row(
         "a journal that was not read is deleted by hand",
         _JOURNALS,
         events.deleted_unread,
-        {"*": Refused("x", JournalMissingError, ("file",))},
+        {
+            "*": Refused("the file is not there", JournalMissingError, ("file",)),
+        },
     ),
     Row(
         "the cursor's journal is deleted by hand",
         _JOURNALS,
         events.deleted_under_the_cursor,
-        {"*": Refused("x", JournalMissingError, ("file",))},
+        {
+            "*": Refused("the file is not there", JournalMissingError, ("file",)),
+        },
     ),
     Row(
         "a journal that was not read is deleted, and its line in the server's index",
         _JOURNALS,
         events.taken_out_of_the_index,
-        {"*": Refused("x", JournalMissingError, ("snapshot",))},
+        {
+            "*/archive": Refused(
+                "the journals must be numbered without a gap", JournalMissingError, ("rebuild",)
+            ),
+            "*": Refused(
+                "the journals must be numbered without a gap, or GTIDs must prove that nothing "
+                "is missing",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+        },
     ),
     Row(
         "a power cut costs the newest journal an end that was not read, but not the tables",
         _JOURNALS,
         events.power_cut_behind_the_cursor,
-        {"*": Unseen("x")},
+        {
+            "mariadb/archive": Refused(
+                "MariaDB leaves the torn event at the end of its file",
+                TruncatedJournalError,
+                ("cut",),
+            ),
+            "mariadb/*": Refused(
+                "MariaDB leaves the torn event at the end of its file",
+                TruncatedJournalError,
+                ("verify",),
+            ),
+            "*": Unseen("x"),
+        },
     ),
     Row(
         "a power cut costs the newest journal what was read",
         _JOURNALS,
         events.power_cut_before_the_cursor,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "*/archive": Refused(
+                "the journal ends before the cursor", SourceIdentityError, ("rebuild",)
+            ),
+            "*/standby": GoesOn("what it lost was read from the primary"),
+            "*": Refused("the journal ends before the cursor", SourceIdentityError, ("snapshot",)),
+        },
     ),
     Row(
         "the archive's newest copy ends in the middle of an event",
         _JOURNALS,
         events.torn_copy,
         {
-            "*/archive": Refused("x", TruncatedJournalError, ("file",)),
-            "*": Impossible("a server's own journal is no copy; see the power cuts"),
+            "*/archive": Refused(
+                "an archive's last journal ends with a whole event",
+                TruncatedJournalError,
+                ("file",),
+            ),
+            "*": Impossible("a server's own journal is no copy: see the power cuts"),
         },
     ),
     Row(
         "GTIDs are switched off",
         _GTIDS,
         events.gtids_switched_off,
-        {"mysql by GTID/*": GoesOn("x"), "mysql*": Impossible("x"), "*": _ONLY_MYSQL},
+        {
+            "mariadb/*": _ONLY_MYSQL,
+            "mysql by GTID/*": GoesOn("x"),
+            "*": Impossible("they are off"),
+        },
     ),
     Row(
         "GTIDs are switched on",
         _GTIDS,
         events.gtids_switched_on,
-        {"mysql by offset/*": GoesOn("x"), "mysql*": Impossible("x"), "*": _ONLY_MYSQL},
+        {
+            "mariadb/*": _ONLY_MYSQL,
+            "mysql by offset/*": GoesOn("x"),
+            "*": Impossible("they are on"),
+        },
     ),
     Row(
         "GTIDs are switched off and on, with a run between",
         _GTIDS,
         events.gtids_off_and_on_with_a_run_between,
-        {"mysql by GTID/*": GoesOn("x"), "mysql*": Impossible("x"), "*": _ONLY_MYSQL},
+        {
+            "mariadb/*": _ONLY_MYSQL,
+            "mysql by GTID/*": GoesOn("x"),
+            "*": Impossible("they are off"),
+        },
     ),
     Row(
         "GTIDs are switched off and on between two runs",
         _GTIDS,
         events.gtids_off_and_on_between_runs,
-        {"mysql by GTID/*": GoesOn("x"), "mysql*": Impossible("x"), "*": _ONLY_MYSQL},
+        {
+            "mariadb/*": _ONLY_MYSQL,
+            "mysql by GTID/*": GoesOn("x"),
+            "*": Impossible("they are off"),
+        },
     ),
     Row(
         "the GTID domain changes",
         _GTIDS,
         events.domain_changed,
-        {"mariadb/*": GoesOn("x"), "*": Impossible("MySQL has no domains")},
+        {
+            "mariadb/*": GoesOn("a set has the last number of each domain"),
+            "*": Impossible("MySQL has no domains"),
+        },
     ),
     Row(
-        "GTIDs come out of order (the strict mode is off)",
+        "GTIDs come out of order (`gtid_strict_mode` is off)",
         _GTIDS,
         events.numbers_out_of_order,
-        {"mariadb/*": GoesOn("x"), "*": Impossible("MySQL gives each number once")},
+        {
+            "mariadb/*": GoesOn("on its own server the log is read in its order"),
+            "*": Impossible("MySQL gives each number once"),
+        },
     ),
     Row(
         "the server runs without its log for a while",
         _GTIDS,
         events.log_switched_off,
-        {"*": Unseen("x")},
+        {
+            "*": Unseen("what is in no log leaves no trace in one"),
+        },
     ),
     Row(
-        "another server of the same kind answers, with tables of the same names",
+        "another server of the same product answers, with tables of the same names",
         _OTHERS,
         events.another_server,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "*/archive": _ARCHIVE_WAITS,
+            "mysql by offset/live": Refused(
+                "another server answers at the address; after three runs its log is searched by "
+                "time, and begins after the last transaction that was read",
+                ServerChangedError,
+                ("again", "snapshot"),
+            ),
+            "mysql by offset/standby": Refused(
+                "its log begins after the last transaction that was read",
+                JournalMissingError,
+                ("snapshot",),
+            ),
+            "*": Refused(
+                "the server never had the transactions that were read",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+        },
     ),
     Row(
         "a server of the other product answers",
         _OTHERS,
         events.another_product,
-        {"*": Refused("x", SourceIdentityError, ("snapshot",))},
+        {
+            "*/archive": Refused(
+                "positions of one product mean nothing to the other",
+                SourceIdentityError,
+                ("rebuild",),
+            ),
+            "*": Refused(
+                "positions of one product mean nothing to the other",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+        },
     ),
     Row(
         "the standby takes over and lacks transactions that were read",
         _OTHERS,
         events.standby_lags,
-        {"*/standby": Refused("x", SourceIdentityError, ("snapshot",)), "*": _NO_STANDBY},
+        {
+            "mysql by offset/standby": Refused(
+                "its log has nothing later than what was read; once it has, the next row applies",
+                PositionError,
+                (),
+            ),
+            "*/standby": Refused(
+                "the standby never had the last transactions that were read",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+            "*": _NO_STANDBY,
+        },
     ),
     Row(
         "the standby takes over, lacks transactions that were read, and goes on",
         _OTHERS,
         events.standby_lags_and_goes_on,
-        {"*/standby": Refused("x", SourceIdentityError, ("snapshot",)), "*": _NO_STANDBY},
+        {
+            "mysql by offset/standby": _LOST_TOLD,
+            "*/standby": Refused(
+                "the standby never had the last transactions that were read",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+            "*": _NO_STANDBY,
+        },
     ),
     Row(
         "the standby takes over, and has what a restored primary wrote under the same GTIDs",
         _OTHERS,
         events.replica_of_a_restored_primary,
-        {"*/standby": Refused("x", SourceIdentityError, ("snapshot",)), "*": _NO_STANDBY},
+        {
+            "mysql by offset/standby": _LOST_TOLD,
+            "*/standby": Refused(
+                "the transaction of the last GTID that was read was committed at another time",
+                SourceIdentityError,
+                ("snapshot",),
+            ),
+            "*": _NO_STANDBY,
+        },
     ),
 )
-_ = (PositionError, ServerSettingError, SourceError)

@@ -92,6 +92,7 @@ class World:
         self._folder = folder
         self._lake = MemoryLake()
         self._copies = 0
+        self._missed = ""  # a journal that the archiver does not copy
         self._serial = 0
         self._stack = ExitStack()
         self._pair: ReplicaPair | None = None
@@ -195,11 +196,15 @@ class World:
     def hide(self, journal: str) -> None:
         """Remove a journal by hand; `bring_back` brings it back."""
         file, aside = self.log_folder / journal, self._folder / journal
-        if self.place == "archive":
-            self.archive_copies()
-            self.copies = False
+        self.archive_copies()
         shutil.move(file, aside)
-        self.bring_back = lambda: shutil.move(aside, file)
+        self._missed = journal
+
+        def bring_back() -> None:
+            shutil.move(aside, file)
+            self._missed = ""
+
+        self.bring_back = bring_back
 
     def power_cut(self, keeps_bytes: int) -> None:
         """The machine loses its power, and the newest journal what comes after so many bytes."""
@@ -326,7 +331,8 @@ class World:
         """The archiver copies the journals that are new or have grown; it removes none."""
         if self.place == "archive" and self.copies:
             for journal in self.server.datadir.glob("*.[0-9][0-9][0-9][0-9][0-9][0-9]"):
-                shutil.copy2(journal, self.archive / journal.name)
+                if journal.name != self._missed:
+                    shutil.copy2(journal, self.archive / journal.name)
 
     @property
     def log_folder(self) -> Path:
