@@ -10,7 +10,7 @@ from typing import Literal
 
 from cdc_pipeline.errors import CdcError
 
-WayOut = Literal["again", "snapshot", "rebuild", "accept", "file", "purge", "verify", "cut"]
+WayOut = Literal["again", "snapshot", "rebuild", "accept", "file", "purge", "verify", "cut", "live"]
 
 
 @dataclass(frozen=True)

@@ -213,6 +213,9 @@ MATRIX: Final = (
         events.hot_copy_restored,
         {
             "mysql by offset/standby": Refused(_UNPROVED.reason, DamagedJournalError, ()),
+            "mysql by offset/archive": Refused(
+                "the journal does not have the cursor's last events", SourceIdentityError, ("live",)
+            ),
             **_refused("the log does not have the cursor's last events or transactions"),
         },
     ),
@@ -225,6 +228,9 @@ MATRIX: Final = (
                 "the server never had the last transactions that were read",
                 SourceIdentityError,
                 ("snapshot",),
+            ),
+            "*/archive": Refused(
+                "the journals after the cursor's are not there", JournalMissingError, ("live",)
             ),
             **_refused("what follows the cursor was purged", JournalMissingError),
         },
@@ -345,7 +351,7 @@ MATRIX: Final = (
             "*/archive": Refused(
                 "the cursor's last events are not in the journal of that name",
                 SourceIdentityError,
-                ("rebuild",),
+                ("live",),
             ),
             "mysql by offset/standby": Refused(
                 "its log begins after the last transaction that was read",
@@ -370,7 +376,7 @@ MATRIX: Final = (
         events.reset_grown_and_purged,
         {
             "*/archive": Refused(
-                "the journals after the cursor's are not there", JournalMissingError, ("rebuild",)
+                "the journals after the cursor's are not there", JournalMissingError, ("live",)
             ),
             "*": Refused("what follows the cursor was purged", JournalMissingError, ("snapshot",)),
         },
@@ -381,7 +387,7 @@ MATRIX: Final = (
         events.reset_to_a_higher_number,
         {
             "*/archive": Refused(
-                "the journals after the cursor's are not there", JournalMissingError, ("rebuild",)
+                "the journals after the cursor's are not there", JournalMissingError, ("live",)
             ),
             "mysql by offset/live": Refused(
                 "the cursor's journal is gone", JournalMissingError, ("snapshot",)
@@ -404,10 +410,10 @@ MATRIX: Final = (
         events.reset_to_a_higher_number_and_few_changes,
         {
             "mysql by offset/archive": Refused(
-                "the journals after the cursor's are not there", JournalMissingError, ("rebuild",)
+                "the journals after the cursor's are not there", JournalMissingError, ("live",)
             ),
             "*/archive": Refused(
-                "the log has fewer transactions than were read", SourceIdentityError, ("rebuild",)
+                "the log has fewer transactions than were read", SourceIdentityError, ("live",)
             ),
             "mysql by offset/live": Refused(
                 "the cursor's journal is gone", JournalMissingError, ("snapshot",)
@@ -539,7 +545,7 @@ MATRIX: Final = (
         events.taken_out_of_the_index,
         {
             "*/archive": Refused(
-                "the journals must be numbered without a gap", JournalMissingError, ("rebuild",)
+                "the journals must be numbered without a gap", JournalMissingError, ("live",)
             ),
             "*": Refused(
                 "the journals must be numbered without a gap, or GTIDs must prove that nothing "
@@ -573,7 +579,7 @@ MATRIX: Final = (
         events.power_cut_before_the_cursor,
         {
             "*/archive": Refused(
-                "the journal ends before the cursor", SourceIdentityError, ("rebuild",)
+                "the journal ends before the cursor", SourceIdentityError, ("live",)
             ),
             "*/standby": GoesOn("what it lost was read from the primary"),
             "*": Refused("the journal ends before the cursor", SourceIdentityError, ("snapshot",)),
@@ -690,7 +696,7 @@ MATRIX: Final = (
             "*/archive": Refused(
                 "positions of one product mean nothing to the other",
                 SourceIdentityError,
-                ("rebuild",),
+                ("live",),
             ),
             "*": Refused(
                 "positions of one product mean nothing to the other",

@@ -55,6 +55,7 @@ _WAYS: Final[dict[WayOut, str]] = {
     "file": "put the file back",
     "verify": "run again: it goes on; then `verify`",
     "cut": "cut the copy there too: the run goes on; then `verify`",
+    "live": "follow the server itself: `cursor set --from latest`, `snapshot --restart`",
     "purge": "`PURGE BINARY LOGS TO` the next journal, and run again",
 }
 

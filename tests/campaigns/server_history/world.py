@@ -24,6 +24,7 @@ from unittest import mock
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.pipeline import wiring
+from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
@@ -136,7 +137,13 @@ class World:
         return self.server if self._pair is None else self._pair.primary
 
     def change(self, transactions: int = 3, *, label: str = "row") -> None:
-        """Insert, update and delete rows, in so many transactions."""
+        """Insert, update and delete rows, in so many transactions.
+
+        Others than those of the old history are committed a minute later: MariaDB's times have
+        whole seconds, and a history takes less here.
+        """
+        if label == "other":
+            self.writer.execute(f"SET SESSION timestamp = {int(time.time()) + 60}")
         for _ in range(transactions):
             self._serial += 1
             number = self._serial
@@ -148,6 +155,8 @@ class World:
                 f"DELETE FROM shop.log WHERE id = {number - 4}",
                 "COMMIT",
             )
+        if label == "other":
+            self.writer.execute("SET SESSION timestamp = DEFAULT")
 
     def flush(self, journals: int = 1) -> None:
         """Begin so many journals."""
@@ -380,6 +389,11 @@ class World:
             change = plan_set(self._config, cursors=self.cursors, to="latest", who="a test")
             apply_set(self._config, cursors=self.cursors, change=change)
 
+    def rebuild(self) -> None:
+        """Build the tables from the archive again."""
+        with self._in_memory():
+            rebuild(self._config, tables=list(TABLES), cursors=self.cursors)
+
     def load_again(self) -> None:
         """Read the tables again."""
         with self._in_memory():
@@ -408,18 +422,24 @@ class World:
             found[name] = sorted(self.server.query(f"SELECT * FROM {name}")) if there[0][0] else []
         return found
 
+    def read_live(self) -> None:
+        """Follow the server itself instead of an archive of its journals."""
+        sections = {**self._sections, "source": self._live(self.server)}
+        self._config = PipelineConfig.model_validate(sections)
+
+    @staticmethod
+    def _live(server: Server) -> dict[str, Any]:
+        user, password = USER
+        account = {"user": user, "password": password, "tls": {"mode": "off"}}
+        return {"kind": "live", "host": server.host, "port": server.port, **account}
+
     def _in_memory(self) -> AbstractContextManager[Any]:
         return mock.patch.object(wiring, "DeltaSink", partial(memory_sink, self._lake))
 
     def _pipeline(self, start: str) -> PipelineConfig:
-        source: dict[str, Any]
-        if self.place == "archive":
-            source = {"kind": "archive", "directory": self.archive}
-        else:
-            user, password = USER
-            writer = self.writer
-            source = {"kind": "live", "host": writer.host, "port": writer.port}
-            source |= {"user": user, "password": password, "tls": {"mode": "off"}}
+        source: dict[str, Any] = {"kind": "archive", "directory": self.archive}
+        if self.place != "archive":
+            source = self._live(self.writer)
             if self._pair is not None:
                 source["standby"] = {"host": self.server.host, "port": self.server.port}
         self._sections: dict[str, Any] = {
