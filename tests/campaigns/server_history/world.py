@@ -250,14 +250,15 @@ class World:
     def restore_at(self, copy: Path, second: int = 0) -> int:
         """Start it on a copy of its data, so that its new journal is created in a second (of its
         own clock; any, by default); that second."""
+        late_s = 0  # from the start to the journal
         while True:
             _replace_data(self.server, copy)
-            self.clock.move(second - int(time.time()) if second else 0)
+            self.clock.move(second - late_s - int(time.time()) if second else 0)
             self.server.start()
             created_s = _created_s(self.server.journals()[-1])
             if second in (0, created_s):
-                self._stop_replicating()
                 return created_s
+            late_s += created_s - second
 
     def twin_changes(self, text: str, second: int) -> None:
         """Changes that differ in the rows' values alone, committed in a second of which the text of
