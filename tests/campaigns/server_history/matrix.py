@@ -86,6 +86,9 @@ _ARCHIVE_WAITS: Final = Waits(
     "the archive's newest journal is still the old log's; as soon as the new log comes to the "
     "cursor's journal, the run is refused"
 )
+_OTHERS_ARCHIVE: Final = Refused(
+    "the archive's oldest journal is another server's", SourceIdentityError, ("live",)
+)
 _ONLY_MYSQL: Final = Impossible("MariaDB has a GTID for every transaction")
 _OTHER: Final = Refused(
     "another server answers at the address; after three runs the address counts as moved, and its "
@@ -263,6 +266,7 @@ MATRIX: Final = (
         _EARLIER,
         events.dump_restored,
         {
+            "mysql by offset/archive": _OTHERS_ARCHIVE,
             "*/archive": _ARCHIVE_WAITS,
             "mysql by offset/live": Refused(
                 "another server answers at the address; after three runs its log is searched by "
@@ -283,6 +287,7 @@ MATRIX: Final = (
         _EARLIER,
         events.later_dump_restored,
         {
+            "mysql by offset/archive": _OTHERS_ARCHIVE,
             "*/archive": _ARCHIVE_WAITS,
             "mysql by offset/live": Refused(
                 "another server answers at the address; after three runs its log is searched by "
@@ -310,6 +315,7 @@ MATRIX: Final = (
         _EARLIER,
         events.old_dump_restored,
         {
+            "mysql by offset/archive": _OTHERS_ARCHIVE,
             "*/archive": _ARCHIVE_WAITS,
             "mysql by offset/live": Refused(
                 "another server answers at the address; after three runs its log is searched by "
@@ -377,6 +383,11 @@ MATRIX: Final = (
         {
             "*/archive": Refused(
                 "the journals after the cursor's are not there", JournalMissingError, ("live",)
+            ),
+            "mysql by GTID/standby": Refused(
+                "the server never had the last transactions that were read",
+                SourceIdentityError,
+                ("snapshot",),
             ),
             "*": Refused("what follows the cursor was purged", JournalMissingError, ("snapshot",)),
         },
@@ -669,6 +680,7 @@ MATRIX: Final = (
         _OTHERS,
         events.another_server,
         {
+            "mysql by offset/archive": _OTHERS_ARCHIVE,
             "*/archive": _ARCHIVE_WAITS,
             "mysql by offset/live": Refused(
                 "another server answers at the address; after three runs its log is searched by "
