@@ -426,6 +426,13 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "pipeline/capture/test_routing.py::test_k14_every_rule_in_one_pipeline", spark=True,
     ),
     Mutation(
+        "K14", "a mask that hides nothing is found before the first run",
+        "pipeline/plan/planning.py",
+        "    check_masked_columns(config, source=source, tables=captured, cut=cut)\n", "",
+        "pipeline/plan/test_catalog_columns.py::"
+        "test_k14_a_first_run_refuses_a_mask_of_a_column_that_no_table_has",
+    ),
+    Mutation(
         "K14", "the spill is private", "private_folder.py",
         "        os.fchmod(folder, 0o700)\n", "        os.fchmod(folder, 0o755)\n",
         "store/segments/test_file.py::test_k14_the_spill_is_private_and_gone_after_stop",
