@@ -131,7 +131,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "the run of the cursor is never deleted from Dagster",
-        "orchestration/run_retention.py",
+        "orchestration/jobs/run_retention.py",
         "kept = _runs_in_use(instance, source, translator) if old else set()",
         "kept: set[str] = set()",
         "orchestration/test_run_retention.py"
