@@ -82,6 +82,7 @@ def by_set_after_purge(question: Question) -> StartDecision:
     check_last_transaction(
         question.source, question.cursor.position, pipeline_name=question.cursor.source
     )
+    _check_nothing_is_passed_over(question)
     return StartDecision(
         question.cursor.position,
         (*_cursor_notes(question), _what_is_new(question)),
@@ -95,6 +96,7 @@ def fail_over(question: Question) -> StartDecision:
     position = after_gtid_set(source, cursor.gtid_set, setting="cursor.gtid_set")
     position = replace(position, last_transaction=cursor.last_transaction)
     check_last_transaction(source, position, pipeline_name=cursor.source)
+    _check_nothing_is_passed_over(question)
     return StartDecision(
         position,
         (
@@ -340,7 +342,18 @@ def _check_nothing_is_passed_over(question: Question) -> None:
     if question.identity.flavor != "mysql" or source.heads_are_local:
         return  # MariaDB has a GTID for each transaction; files are read by offset
     names = [info.journal for info in source.journals()]
-    later = names[names.index(cursor.journal) + 1 :] if cursor.journal in names else []
+    begin = read_by_offset(cursor.position)
+    if not question.same_server or cursor.journal not in names:
+        # The journal in which the set became complete: what it had before that is no longer known.
+        low, high = 0, len(names)
+        while low < high:
+            middle = (low + high) // 2
+            if _difference(cursor.gtid_set, head_set(source, names[middle]), cursor.flavor):
+                low = middle + 1
+            else:
+                high = middle
+        begin = Position(names[max(0, low - 1)], FIRST_OFFSET)
+    later = names[names.index(begin.journal) + 1 :]
     low, high = 0, len(later)
     while low < high:
         middle = (low + high) // 2
@@ -350,9 +363,7 @@ def _check_nothing_is_passed_over(question: Question) -> None:
             low = middle + 1
     if not low:
         return
-    passed_over = source.chunks(
-        read_by_offset(cursor.position), Position(later[low - 1], FIRST_OFFSET)
-    )
+    passed_over = source.chunks(begin, Position(later[low - 1], FIRST_OFFSET))
     with closing(cast(Any, passed_over)) as chunks:
         for _ in chunks:
             pass

@@ -10,7 +10,9 @@ from typing import Literal
 
 from cdc_pipeline.errors import CdcError
 
-WayOut = Literal["again", "snapshot", "rebuild", "accept", "file", "purge", "verify", "cut", "live"]
+WayOut = Literal[
+    "again", "snapshot", "rebuild", "accept", "file", "purge", "verify", "cut", "live", "setting"
+]
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,17 @@ class Refused(Decision):
 
     error: type[CdcError]
     ways_out: tuple[WayOut, ...]
+
+
+@dataclass(frozen=True)
+class OneOf(Decision):
+    """One of several, as chance has it.
+
+    Attributes:
+        decisions: the reason of each stands with it.
+    """
+
+    decisions: tuple[Decision, ...]
 
 
 @dataclass(frozen=True)

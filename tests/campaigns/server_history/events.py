@@ -319,7 +319,11 @@ def torn_copy(world: World) -> Iterator[None]:
     whole = last.read_bytes()
     last.write_bytes(whole[: len(whole) - world.chance.randrange(1, 300)])
     world.copies = False
-    world.bring_back = lambda: last.write_bytes(whole)
+
+    def bring_back() -> None:
+        world.copies = True
+
+    world.bring_back = bring_back
 
 
 # -- GTIDs -----------------------------------------------------------------------------------------
@@ -346,11 +350,11 @@ def gtids_switched_on(world: World) -> Iterator[None]:
 
 def gtids_off_and_on_with_a_run_between(world: World) -> Iterator[None]:
     yield
-    _step_gtids(world, "ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF")
+    _step_gtids(world, "ON_PERMISSIVE", "OFF_PERMISSIVE")
     world.change()
     world.archive_copies()
     world.capture()
-    _step_gtids(world, "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+    _step_gtids(world, "ON_PERMISSIVE", "ON")
 
 
 def gtids_off_and_on_between_runs(world: World) -> Iterator[None]:
@@ -392,6 +396,7 @@ def another_server(world: World) -> Iterator[None]:
     yield
     world.start_empty()
     world.make_tables()
+    world.flush()
 
 
 def another_product(world: World) -> Iterator[None]:

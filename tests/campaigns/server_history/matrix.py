@@ -17,6 +17,7 @@ from cdc_pipeline.errors import (
     JournalMissingError,
     PositionError,
     ServerChangedError,
+    ServerSettingError,
     SourceError,
     SourceIdentityError,
     TruncatedJournalError,
@@ -26,6 +27,7 @@ from tests.campaigns.server_history.decisions import (
     Decision,
     GoesOn,
     Impossible,
+    OneOf,
     Refused,
     Told,
     Unseen,
@@ -94,6 +96,7 @@ _OTHER: Final = Refused(
     "another server answers at the address; after three runs the address counts as moved, and its "
     "log is searched by time",
     ServerChangedError,
+    ServerSettingError,
     ("again",),
 )
 
@@ -272,6 +275,7 @@ MATRIX: Final = (
                 "another server answers at the address; after three runs its log is searched by "
                 "time, and begins after the last transaction that was read",
                 ServerChangedError,
+                ServerSettingError,
                 ("again", "snapshot"),
             ),
             "mysql by offset/standby": Refused(
@@ -293,6 +297,7 @@ MATRIX: Final = (
                 "another server answers at the address; after three runs its log is searched by "
                 "time, and begins after the last transaction that was read",
                 ServerChangedError,
+                ServerSettingError,
                 ("again", "snapshot"),
             ),
             "mysql by offset/standby": Refused(
@@ -321,6 +326,7 @@ MATRIX: Final = (
                 "another server answers at the address; after three runs its log is searched by "
                 "time, and begins after the last transaction that was read",
                 ServerChangedError,
+                ServerSettingError,
                 ("again", "snapshot"),
             ),
             "mysql by offset/standby": Refused(
@@ -531,6 +537,9 @@ MATRIX: Final = (
                 JournalMissingError,
                 ("purge",),
             ),
+            "mysql by offset/standby": Refused(
+                "a search by time reads the head of each journal", JournalMissingError, ("purge",)
+            ),
             "*": GoesOn("nothing needs it"),
         },
     ),
@@ -581,7 +590,26 @@ MATRIX: Final = (
                 TruncatedJournalError,
                 ("verify",),
             ),
-            "*": Unseen("x"),
+            "mysql by offset/*": Refused(_UNPROVED.reason, DamagedJournalError, ()),
+            "*/archive": OneOf(
+                "MySQL cuts the torn transaction off",
+                (
+                    GoesOn("the tables have lost the same"),
+                    Unseen("the tables have more than the log: `verify` finds it"),
+                ),
+            ),
+            "*": OneOf(
+                "MySQL cuts the torn transaction off",
+                (
+                    GoesOn("the tables have lost the same"),
+                    Refused(
+                        "the server has executed what is in no journal",
+                        JournalMissingError,
+                        ("snapshot",),
+                    ),
+                    Unseen("the tables have more than the log: `verify` finds it"),
+                ),
+            ),
         },
     ),
     Row(
@@ -592,7 +620,14 @@ MATRIX: Final = (
             "*/archive": Refused(
                 "the journal ends before the cursor", SourceIdentityError, ("live",)
             ),
-            "*/standby": GoesOn("what it lost was read from the primary"),
+            "mysql by offset/standby": _UNPROVED,
+            "*/standby": OneOf(
+                "the standby's log has lost what was read from the primary",
+                (
+                    GoesOn("the standby knows that it has executed it"),
+                    Refused("what it lost is not known to it", SourceIdentityError, ("snapshot",)),
+                ),
+            ),
             "*": Refused("the journal ends before the cursor", SourceIdentityError, ("snapshot",)),
         },
     ),
@@ -615,7 +650,10 @@ MATRIX: Final = (
         events.gtids_switched_off,
         {
             "mariadb/*": _ONLY_MYSQL,
-            "mysql by GTID/*": GoesOn("x"),
+            "mysql by GTID/archive": GoesOn("files are read by offset"),
+            "mysql by GTID/*": Refused(
+                "MySQL sends by offset only what its mode allows", ServerSettingError, ("setting",)
+            ),
             "*": Impossible("they are off"),
         },
     ),
@@ -625,7 +663,10 @@ MATRIX: Final = (
         events.gtids_switched_on,
         {
             "mariadb/*": _ONLY_MYSQL,
-            "mysql by offset/*": GoesOn("x"),
+            "mysql by offset/archive": GoesOn("files are read by offset"),
+            "mysql by offset/*": Refused(
+                "MySQL sends by offset only what its mode allows", ServerSettingError, ("setting",)
+            ),
             "*": Impossible("they are on"),
         },
     ),
@@ -635,7 +676,7 @@ MATRIX: Final = (
         events.gtids_off_and_on_with_a_run_between,
         {
             "mariadb/*": _ONLY_MYSQL,
-            "mysql by GTID/*": GoesOn("x"),
+            "mysql by GTID/*": GoesOn("each run goes by what the server uses then"),
             "*": Impossible("they are off"),
         },
     ),
@@ -645,7 +686,12 @@ MATRIX: Final = (
         events.gtids_off_and_on_between_runs,
         {
             "mariadb/*": _ONLY_MYSQL,
-            "mysql by GTID/*": GoesOn("x"),
+            "mysql by GTID/archive": GoesOn("files are read by offset"),
+            "mysql by GTID/*": Refused(
+                "a dump by GTIDs would pass over the transactions without one",
+                ServerSettingError,
+                ("setting",),
+            ),
             "*": Impossible("they are off"),
         },
     ),
@@ -686,6 +732,7 @@ MATRIX: Final = (
                 "another server answers at the address; after three runs its log is searched by "
                 "time, and begins after the last transaction that was read",
                 ServerChangedError,
+                ServerSettingError,
                 ("again", "snapshot"),
             ),
             "mysql by offset/standby": Refused(

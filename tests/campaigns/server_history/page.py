@@ -9,6 +9,7 @@ from tests.campaigns.server_history.decisions import (
     Decision,
     GoesOn,
     Impossible,
+    OneOf,
     Refused,
     Told,
     Waits,
@@ -56,6 +57,7 @@ _WAYS: Final[dict[WayOut, str]] = {
     "verify": "run again: it goes on; then `verify`",
     "cut": "cut the copy there too: the run goes on; then `verify`",
     "live": "follow the server itself: `cursor set --from latest`, `snapshot --restart`",
+    "setting": "the `SET GLOBAL gtid_mode` that it names, run again, then set it back",
     "purge": "`PURGE BINARY LOGS TO` the next journal, and run again",
 }
 
@@ -100,5 +102,7 @@ def _text(decision: Decision) -> str:
         ways = ", then ".join(_WAYS[way] for way in decision.ways_out)
         then = f" Then: {ways}." if ways else ""
         return f"**refused** (`{decision.error.code()}`): {decision.reason}.{then}"
+    if isinstance(decision, OneOf):
+        return f"{decision.reason}: " + "; or ".join(map(_text, decision.decisions))
     names = {GoesOn: "goes on", Waits: "waits", Told: "goes on and says so"}
     return f"**{names.get(type(decision), 'not seen')}**: {decision.reason}"

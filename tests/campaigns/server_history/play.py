@@ -18,6 +18,7 @@ from tests.campaigns.server_history.decisions import (
     Decision,
     GoesOn,
     Impossible,
+    OneOf,
     Refused,
     Told,
     Unseen,
@@ -40,6 +41,7 @@ _SAID: Final[dict[WayOut, str]] = {
     "purge": "PURGE BINARY LOGS TO",
     "verify": "run again.*cdc-pipeline verify",
     "cut": "truncate --size",
+    "setting": "SET GLOBAL gtid_mode = '.*' and run again",
     "live": "source.kind: live.*snapshot (shop|SOURCE) --restart",
 }
 """What an error says of each, as a regular expression."""
@@ -121,6 +123,9 @@ def _happened(
 def _went_on(
     decision: Decision, world: World, before: Rows, reasons: tuple[str, ...]
 ) -> tuple[str, str]:
+    if isinstance(decision, OneOf):
+        ended = [_went_on(one, world, before, reasons) for one in decision.decisions]
+        return min(ended, key=lambda one: one[1])
     rows = world.lake_rows()
     if rows == world.server_rows():
         world.change()
@@ -140,6 +145,9 @@ def _went_on(
 
 
 def _refused(decision: Decision, error: CdcError, world: World) -> str:
+    if isinstance(decision, OneOf):
+        refused = [one for one in decision.decisions if type(error) is getattr(one, "error", None)]
+        return _refused(refused[0], error, world) if refused else f"refused: {error}"
     if not isinstance(decision, Refused) or type(error) is not decision.error:
         return f"refused: {error}"
     if not decision.ways_out:
@@ -221,6 +229,17 @@ def _live(world: World, error: CdcError) -> None:
     _snapshot(world, error)
 
 
+def _setting(world: World, error: CdcError) -> None:
+    mode = world.server.variable("gtid_mode")
+    named = re.search(r"SET GLOBAL gtid_mode = '\w+'", str(error.next_step))
+    assert named is not None
+    world.server.execute(named[0])
+    world.capture()
+    world.server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
+    world.change()
+    _check_equal(world)
+
+
 _WAYS: Final[dict[WayOut, Callable[[World, CdcError], None]]] = {
     "again": _again,
     "snapshot": _snapshot,
@@ -231,4 +250,5 @@ _WAYS: Final[dict[WayOut, Callable[[World, CdcError], None]]] = {
     "verify": _verify,
     "cut": _cut,
     "live": _live,
+    "setting": _setting,
 }
