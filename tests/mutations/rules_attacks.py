@@ -389,14 +389,6 @@ _K24: Final[tuple[Mutation, ...]] = (
         "test_k24_another_server_with_another_transaction_of_that_gtid_is_refused",
     ),
     Mutation(
-        "K5",
-        "a journal that is left out is missing",
-        "source/journal_ends.py",
-        "self._last_type not in _CLOSING or self._missing_before(chunk)",
-        "self._last_type not in _CLOSING",
-        "source/test_journal_gaps.py::test_k5_a_journal_that_was_taken_out_of_the_index_is_missing",
-    ),
-    Mutation(
         "K24",
         "a MariaDB server holds the very transaction, not one of its number",
         "source/live/log_positions.py",
