@@ -234,6 +234,8 @@ def _setting(world: World, error: CdcError) -> None:
     named = re.search(r"SET GLOBAL gtid_mode = '\w+'", str(error.next_step))
     assert named is not None
     world.server.execute(named[0])
+    world.clock.move(60)  # without GTIDs another server is read on from a later time
+    world.change()
     world.capture()
     world.server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
     world.change()
