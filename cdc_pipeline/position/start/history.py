@@ -33,7 +33,7 @@ from cdc_pipeline.position.start.executed import complete, head_set, with_create
 from cdc_pipeline.position.start.last_transaction import check_last_transaction
 from cdc_pipeline.position.start.locate import locate_gtid_set
 from cdc_pipeline.position.start.question import Question
-from cdc_pipeline.position.start.same_log import begin_again, check_same_log
+from cdc_pipeline.position.start.same_log import begin_again, check_same_log, other_log
 from cdc_pipeline.position.start.search import search_by_time
 from cdc_pipeline.position.start.types import (
     FIRST_OFFSET,
@@ -93,7 +93,18 @@ def by_set_after_purge(question: Question) -> StartDecision:
 def fail_over(question: Question) -> StartDecision:
     """Read the log of another server without the transactions of the cursor's set (P3)."""
     cursor, source = question.cursor, question.source
-    position = after_gtid_set(source, cursor.gtid_set, setting="cursor.gtid_set")
+    try:
+        position = after_gtid_set(source, cursor.gtid_set, setting="cursor.gtid_set")
+    except PositionError as error:
+        if source.tables() is not None:
+            raise
+        raise other_log(  # the set is no setting that could be corrected
+            source,
+            cursor.position,
+            expected=f"a log in which everything after {cursor.gtid_set} follows it",
+            got=str(error.got or error.what),
+            pipeline_name=cursor.source,
+        ) from None
     position = replace(position, last_transaction=cursor.last_transaction)
     check_last_transaction(source, position, pipeline_name=cursor.source)
     _check_nothing_is_passed_over(question)

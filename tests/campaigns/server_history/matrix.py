@@ -234,10 +234,10 @@ MATRIX: Final = (
                 SourceIdentityError,
                 ("snapshot",),
             ),
+            **_refused("what follows the cursor was purged", JournalMissingError),
             "*/archive": Refused(
                 "the journals after the cursor's are not there", JournalMissingError, ("live",)
             ),
-            **_refused("what follows the cursor was purged", JournalMissingError),
         },
     ),
     Row(
@@ -723,7 +723,9 @@ MATRIX: Final = (
         events.another_server,
         {
             "mysql by offset/archive": _OTHERS_ARCHIVE,
-            "*/archive": _ARCHIVE_WAITS,
+            "*/archive": Refused(
+                "the archive has journals of two logs", SourceIdentityError, ("live",)
+            ),
             "mysql by offset/live": Refused(
                 "another server answers at the address; after three runs its log is searched by "
                 "time, and begins after the last transaction that was read",

@@ -190,9 +190,10 @@ class World:
         self.change(label="other")
 
     def reset_log(self, *, to: int = 0, keeps_gtids: bool = False) -> None:
-        """Remove all journals and begin again, a minute later, with a number; with what was
-        executed before, or without."""
-        self.clock.move(60)
+        """Remove all journals and begin again, with a number; with what was executed before, or
+        without."""
+        if self.flavor == "mysql":  # a minute later; MariaDB purges by a clock that stays
+            self.clock.move(60)
         server = self.server
         executed = server.gtid_set()
         mysql = self.flavor == "mysql"
