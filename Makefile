@@ -123,6 +123,12 @@ torture-network: setup ## connections to both servers that break, stall or trick
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.network --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-history
+torture-history: setup ## servers that are restored, renumbered, reset, damaged or replaced between two runs, against what must be decided: SEED=1, TORTURE_ARGS="--event reset"
+	@command -v cc gcc >/dev/null || { echo "a C compiler is needed: run  apt-get install gcc libc6-dev  and try again" >&2; exit 2; }
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.campaigns.server_history --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: simulate
 simulate: setup ## whole histories from one seed each, with crashes, faults and threads in any order: SEEDS=10000
 	@$(BIN)/python -m tests.campaigns.simulate --seeds $(SEEDS) $(TORTURE_ARGS)
