@@ -123,6 +123,11 @@ torture-network: setup ## connections to both servers that break, stall or trick
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.network --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-clocks
+torture-clocks: setup ## the clocks of both servers and of the pipeline jump, each by itself: SEED=1, TORTURE_ARGS="--histories 40"
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.campaigns.clocks --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: simulate
 simulate: setup ## whole histories from one seed each, with crashes, faults and threads in any order: SEEDS=10000
 	@$(BIN)/python -m tests.campaigns.simulate --seeds $(SEEDS) $(TORTURE_ARGS)
