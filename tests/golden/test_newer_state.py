@@ -29,6 +29,9 @@ def shop(tmp_path: Path) -> MemoryShop:
     shop.cursors = FileCursorStore(tmp_path / "cursors", source="shop")  # type: ignore[assignment]
     shop.run(5)
     shop.stop_at("between_merges")
+    unrecorded = shop.paths.state / "staging" / "00000000000000000003" / "000001.parquet"
+    unrecorded.parent.mkdir()
+    unrecorded.write_bytes(b"of a batch that was killed before its record")
     return shop
 
 

@@ -8,13 +8,12 @@
 Rules:
 - The lease is one object. It changes hands by conditional puts only, so that only one of several
   takers wins. It is never removed, because a delete has no condition.
-- *The store's clock says when to try*: the time when the object was written, against a probe that
-  is written now. The clocks of the hosts need not agree. The probe is made only if the lease names
-  another holder.
-- *Nobody takes a lease that is renewed*, because the store's clock may be set forward, or back: a
-  taker first watches the object by its own monotonic clock for as long as the holder trusts a
-  renewal. So a store's clock takes no lease from a writer that lives, and keeps none for one that
-  is dead.
+- *The store's clock says when to try*: once a renewal is due by the time when the object was
+  written, against a probe that is written now. The clocks of the hosts need not agree. The probe is
+  made only if the lease names another holder.
+- *Nobody takes a lease that is renewed*: a taker first watches the object, by its own monotonic
+  clock, for as long as the holder trusts a renewal. So a store's clock that is set forward takes no
+  lease from a writer that lives, and one that is set back keeps none for a writer that is dead.
 - *The holder stops first.* It counts from before the request that renewed the lease, by a clock
   that also runs while the machine sleeps. It treats the lease as lost at two thirds of its time, or
   as soon as an update is refused.
@@ -149,7 +148,7 @@ class _Lease:
         note = _parsed(content)
         if not note.get("released") and not is_gone(str(note.get("process", ""))):
             age_s, time_s = self._age_s(), _seconds(note, self._time_s)
-            if 0 <= age_s < time_s:
+            if 0 <= age_s < time_s / 3:
                 raise self._held_by_other(content, tag, age_s=age_s)
             self._see_that_nobody_renews(content, time_s)
         return tag

@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,8 +103,3 @@ class FakeClock:
             "NO_FAKE_STAT": "1",
             "TZ": self.zone,
         }
-
-    @staticmethod
-    def is_own() -> bool:
-        """Whether this process was started with such a clock."""
-        return "FAKETIME_TIMESTAMP_FILE" in os.environ

@@ -121,12 +121,12 @@ def test_k16_a_killed_holder_of_this_machine_does_not_keep_anybody_waiting(store
 
 
 def test_k16_a_dead_holder_of_another_machine_expires(store: Store) -> None:
-    path = _lock_path(store, store.lake(), lease_s=3)
+    path = _lock_path(store, store.lake(), lease_s=6)
     note = {
         "pid": 1,
         "host": "far",
         "since": "then",
-        "lease_s": 3,
+        "lease_s": 6,
         "process": "other-boot pid:[1] 1 1",
     }
     path.write_text(json.dumps(note))
