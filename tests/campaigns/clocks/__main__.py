@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
 
-from tests.campaigns.clocks.sets import HISTORIES_OF_A_SET, play_set
+from tests.campaigns.clocks.sets import HISTORIES_OF_A_SET, play_set, play_spark
 from tests.servers import Flavor
 
 
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--histories", type=int, default=20, help="with each server")
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
     parser.add_argument("--only", type=int, help="one history only, as a finding names it")
+    parser.add_argument("--spark", action="store_true", help="also a lake on disk, with Spark")
     parser.add_argument("--monotonic", action="store_true", help="monotonic clocks jump, too")
     options = parser.parse_args(arguments)
     began_s, histories, findings = time.monotonic(), 0, 0
@@ -42,6 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     command = f"python -m tests.campaigns.clocks --flavor {flavor}"
                     print(f"{command} --only {played.seed}: {played.finding}", flush=True)
         print(f"{flavor}: {time.monotonic() - began_s:.0f} s", flush=True)
+    if options.spark:
+        try:
+            print(play_spark(fakes_monotonic=options.monotonic), end="", flush=True)
+        except RuntimeError as error:
+            findings += 1
+            print(f"python -m tests.campaigns.clocks --histories 0 --spark: {error}", flush=True)
     told = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
     print(
         f"seed {options.seed}: {histories} histories, {findings} findings in "

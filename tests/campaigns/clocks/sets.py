@@ -61,3 +61,28 @@ def play_set(
         Played(one["seed"], Counter(one["counts"]), one["finding"], one.get("trace", ""))
         for one in told
     ]
+
+
+def play_spark(*, fakes_monotonic: bool = False) -> str:
+    """Play `spark_child.py`; what it told.
+
+    Raises:
+        RuntimeError: something was found, or it ended early.
+    """
+    with tempfile.TemporaryDirectory(prefix="cdc-clock-") as home:
+        clock = FakeClock(Path(home) / "clock", "Europe/Berlin", fakes_monotonic)
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.campaigns.clocks.spark_child", clock.file],
+            # Java's own helper for starting programs waits for ever with the library in it
+            env={
+                **os.environ,
+                **clock.environment(),
+                "JAVA_TOOL_OPTIONS": "-Djdk.lang.Process.launchMechanism=FORK",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError(f"{done.stdout}{done.stderr[-4000:]}")
+    return done.stdout
