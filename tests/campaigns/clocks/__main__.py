@@ -26,7 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
     parser.add_argument("--only", type=int, help="one history only, as a finding names it")
     parser.add_argument("--spark", action="store_true", help="also a lake on disk, with Spark")
-    parser.add_argument("--monotonic", action="store_true", help="monotonic clocks jump, too")
     options = parser.parse_args(arguments)
     began_s, histories, findings = time.monotonic(), 0, 0
     counts: Counter[str] = Counter()
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for flavor in (options.flavor,) if options.flavor else get_args(Flavor):
         for at in range(0, len(seeds), HISTORIES_OF_A_SET):
             some = seeds[at : at + HISTORIES_OF_A_SET]
-            for played in play_set(flavor, some, fakes_monotonic=options.monotonic):
+            for played in play_set(flavor, some):
                 histories += 1
                 counts += played.counts
                 if played.finding:
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{flavor}: {time.monotonic() - began_s:.0f} s", flush=True)
     if options.spark:
         try:
-            print(play_spark(fakes_monotonic=options.monotonic), end="", flush=True)
+            print(play_spark(), end="", flush=True)
         except RuntimeError as error:
             findings += 1
             print(f"python -m tests.campaigns.clocks --histories 0 --spark: {error}", flush=True)

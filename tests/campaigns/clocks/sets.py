@@ -31,13 +31,8 @@ class Played:
     trace: str
 
 
-def play_set(
-    flavor: Flavor, seeds: Sequence[int], *, fakes_monotonic: bool = False
-) -> list[Played]:
+def play_set(flavor: Flavor, seeds: Sequence[int]) -> list[Played]:
     """Play the histories of some seeds, with the time zones of the first one.
-
-    Args:
-        fakes_monotonic: monotonic clocks jump, too, as no machine's do.
 
     Raises:
         RuntimeError: the process ended before the last one.
@@ -45,7 +40,7 @@ def play_set(
     choose = random.Random(seeds[0] // HISTORIES_OF_A_SET)
     zone, server_zone = choose.choice(ZONES), choose.choice(ZONES)
     with tempfile.TemporaryDirectory(prefix="cdc-clock-") as home:
-        clock = FakeClock(Path(home) / "clock", zone, fakes_monotonic)
+        clock = FakeClock(Path(home) / "clock", zone)
         module = "tests.campaigns.clocks.child"
         done = subprocess.run(
             [sys.executable, "-m", module, flavor, clock.file, zone, server_zone, *map(str, seeds)],
@@ -63,22 +58,17 @@ def play_set(
     ]
 
 
-def play_spark(*, fakes_monotonic: bool = False) -> str:
+def play_spark() -> str:
     """Play `spark_child.py`; what it told.
 
     Raises:
         RuntimeError: something was found, or it ended early.
     """
     with tempfile.TemporaryDirectory(prefix="cdc-clock-") as home:
-        clock = FakeClock(Path(home) / "clock", "Europe/Berlin", fakes_monotonic)
+        clock = FakeClock(Path(home) / "clock", "Europe/Berlin")
         done = subprocess.run(
             [sys.executable, "-m", "tests.campaigns.clocks.spark_child", clock.file],
-            # Java's own helper for starting programs waits for ever with the library in it
-            env={
-                **os.environ,
-                **clock.environment(),
-                "JAVA_TOOL_OPTIONS": "-Djdk.lang.Process.launchMechanism=FORK",
-            },
+            env={**os.environ, **clock.environment()},
             capture_output=True,
             text=True,
             check=False,

@@ -3,7 +3,7 @@
 ``python -m tests.campaigns.clocks.spark_child CLOCK_FILE``, started by `sets.play_spark`.
 
 The recorded shop is captured up to its middle, then the clock is 400 days ahead, then 400 days
-behind; at each time its tables are also compacted and vacuumed. At the end every table must be the
+behind; at each time its tables are also vacuumed. At the end every table must be the
 shop's, and what the newest cut names must be readable.
 """
 
@@ -29,7 +29,7 @@ from tests.campaigns.clocks.faketime import FakeClock
 from tests.support.captures import SPARK
 
 _DAY_S: Final = 86_400
-_EAGER: Final = {"small_files": 2, "vacuum_hours": 0.001, "full_vacuum_days": 0.001}
+_EAGER: Final = {"vacuum_hours": 0.001, "full_vacuum_days": 0.001}
 
 
 def main(arguments: list[str]) -> int:
@@ -43,7 +43,6 @@ def main(arguments: list[str]) -> int:
                 "source": {"kind": "archive", "directory": SHOP_DIRECTORY / "journals"},
                 "start": "earliest",
                 "sink": {"lake_path": Path(home) / "lake", "spark": SPARK},
-                "batch": {"merge_rows": 8000},
                 "maintenance": _EAGER,
             }
         )
