@@ -8,7 +8,6 @@ import time
 from typing import get_args
 
 import pytest
-from cdc_pipeline.orchestration.execute import open_instance
 from click.testing import CliRunner, Result
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.remote_origin import (
@@ -27,6 +26,7 @@ from dagster._core.scheduler.instigation import (
 from cdc_pipeline.cli import doctor
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import ScheduleConfig
+from cdc_pipeline.orchestration.runs.execute import open_instance
 from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area
 from tests.pipeline.doctor.test_state_and_machine import SHOP
 from tests.support.project import Project

@@ -24,7 +24,7 @@ from typing import Final
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
-from cdc_pipeline.orchestration.execute import load_source, open_instance
+from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
