@@ -129,6 +129,15 @@ torture-history: setup ## servers that are restored, renumbered, reset, damaged 
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.server_history --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-clocks
+torture-clocks: setup ## the clocks of both servers and of the pipeline jump, each by itself: SEED=1, TORTURE_ARGS="--histories 40"
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.campaigns.clocks --seed $(SEED) $(TORTURE_ARGS)
+
+.PHONY: torture-upgrades
+torture-upgrades: setup ## the newest recorded state in the hands of an earlier program: COMMIT=9168b91
+	@$(BIN)/python -m tests.campaigns.upgrades --commit $(or $(COMMIT),9168b91) $(TORTURE_ARGS)
+
 .PHONY: simulate
 simulate: setup ## whole histories from one seed each, with crashes, faults and threads in any order: SEEDS=10000
 	@$(BIN)/python -m tests.campaigns.simulate --seeds $(SEEDS) $(TORTURE_ARGS)
@@ -239,6 +248,10 @@ record-demo: setup ## record the shop's journals again from a real MySQL
 record-golden: setup ## record the golden journals of tests/golden again from real servers
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tools.record_golden
+
+.PHONY: golden-state
+golden-state: setup ## before a release: record what this version leaves, for the tests of later ones
+	@$(BIN)/python -m tests.golden.record_state
 
 .PHONY: lock
 lock: setup ## resolve requirements.lock again from pyproject.toml (needs uv)

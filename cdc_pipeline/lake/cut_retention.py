@@ -4,6 +4,10 @@ Rules:
 - A cut goes when the one after it is older than the retention: until then it was the state of some
   readable moment. The newest cut always stays, and so does the last one that a suspended table was
   part of.
+- Times are of a clock that may have been wrong when a cut was published. One that is in the future,
+  or before that of an earlier cut, says nothing: such a cut counts as published with the next one
+  whose time is plausible. So a clock that was set back takes no young cut, and one that was ahead
+  keeps none for longer than the cuts after it.
 """
 
 from __future__ import annotations
@@ -30,20 +34,32 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta, listed: list[int] | No
     numbers = list_numbers(paths.cuts) if listed is None else list(listed)
     if len(numbers) < 2:
         return 0
-    oldest_us = now_us() - round(retention.total_seconds() * 1e6)
+    at_us = now_us()
+    oldest_us = at_us - round(retention.total_seconds() * 1e6)
     gone: list[int] = []
+    undated: list[int] = []
     try:
         kept = {
             target.applied_batch
             for target in state.read_cut(paths, numbers[-1]).cursor.targets.values()
             if target.suspended is not None
         }
+        latest_us = state.read_cut(paths, numbers[0]).published_at_us
+        if latest_us > at_us:
+            latest_us = 0
         for number, following in pairwise(numbers):
-            if state.read_cut(paths, following).published_at_us >= oldest_us:
+            undated.append(number)
+            published_us = state.read_cut(paths, following).published_at_us
+            if not latest_us <= published_us <= at_us:
+                continue
+            if published_us >= oldest_us:
                 break
-            if number not in kept:
-                paths.cut(number).unlink(missing_ok=True)
-                gone.append(number)
+            latest_us = published_us
+            for expired in undated:
+                if expired not in kept:
+                    paths.cut(expired).unlink(missing_ok=True)
+                    gone.append(expired)
+            undated.clear()
         if gone:
             prune_facts(
                 paths,

@@ -245,7 +245,8 @@ def remove_damaged(config: PipelineConfig) -> list[str]:
 
 def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
     next_step = (
-        f"start again with `cdc-pipeline snapshot {source} --restart`, or for a rebuild "
+        "use the version of the program that wrote it; or start again with "
+        f"`cdc-pipeline snapshot {source} --restart`, or for a rebuild "
         f"`cdc-pipeline backfill {source} --table SCHEMA.TABLE --rebuild --restart`"
     )
     try:

@@ -41,8 +41,8 @@ class SchemaHistoryFile:
                 f"the schema history cannot be read: {self._path}",
                 expected="a format that this version of the program knows",
                 got=said_by(error),
-                next_step="remove the file: the columns of tables below full row metadata are "
-                "then read from the catalog again",
+                next_step="use the version of the program that wrote it, or remove the file: the "
+                "columns of tables below full row metadata are then read from the catalog again",
             ) from None
 
     def write(self, history: SchemaHistory) -> None:

@@ -134,24 +134,21 @@ class DagsterCursorStore:
 
     def _events(self) -> Iterator[dg.EventLogEntry]:
         """Yield all events of the asset, newest first, including the latest one if its run was
-        deleted."""
+        deleted. Their order is that of the storage: the clock may have been set back."""
         latest = self._instance.get_latest_materialization_event(self.asset_key)
         page_cursor: str | None = None
         while True:
             page = self._instance.fetch_materializations(
                 self.asset_key, limit=_PAGE_EVENTS, cursor=page_cursor
             )
-            for record in page.records:
-                if latest is not None:
-                    if latest.timestamp > record.timestamp:
-                        yield latest  # its run was deleted: paging no longer finds it
-                    latest = None
-                yield record.event_log_entry
+            entries = [record.event_log_entry for record in page.records]
+            if latest is not None and not any(_is_same(latest, entry) for entry in entries):
+                yield latest  # its run was deleted: paging no longer finds it
+            latest = None
+            yield from entries
             if not page.has_more:
                 break
             page_cursor = page.cursor
-        if latest is not None:
-            yield latest
 
     def _cursor_of(self, entry: dg.EventLogEntry) -> StoredCursor | str:
         """Return the cursor of one event, or the reason why it has none."""
@@ -179,6 +176,10 @@ class DagsterCursorStore:
             if cursor.source == self._source
             else f"cursor of another source, {cursor.source}"
         )
+
+
+def _is_same(one: dg.EventLogEntry, other: dg.EventLogEntry) -> bool:
+    return (one.run_id, one.timestamp) == (other.run_id, other.timestamp)
 
 
 def _when(entry: dg.EventLogEntry) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.publish import move_to_cut, publish
@@ -49,12 +50,15 @@ def recover(
             behind.
 
     Raises:
-        LakeStateError: cursor and lake contradict each other.
+        LakeStateError: cursor and lake contradict each other, or a newer version wrote one of them.
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
-    cut, pending = sink.last_cut(), sink.pending_record()
+    cut, pending, stored = sink.last_cut(), sink.pending_record(), cursors.read()
+    if pending is not None:
+        # what a newer version wrote is refused before anything is
+        SchemaHistoryFile(sink.paths.schema_history).read()
+    reconciled = reconcile(stored, cut)
     sink.discard_unrecorded()
-    reconciled = reconcile(cursors.read(), cut)
     failing = {} if cut is None else dict(failing_of(cut))
     suspended = set() if cut is None else set(cut.cursor.suspended)
     finished = None

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from typing import get_args
 
 import pytest
 from click.testing import CliRunner, Result
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.scheduler.instigation import (
+    InstigatorState,
+    InstigatorStatus,
+    ScheduleInstigatorData,
+    TickData,
+    TickStatus,
+)
 
 from cdc_pipeline.cli import doctor
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import ScheduleConfig
+from cdc_pipeline.orchestration.runs.execute import open_instance
 from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area
 from tests.pipeline.doctor.test_state_and_machine import SHOP
 from tests.support.project import Project
@@ -104,3 +119,34 @@ def test_the_longest_gap_between_two_runs_is_that_of_the_schedule(
     found = longest_gap_s(ScheduleConfig(cron=cron, timezone=zone))
     assert found is not None
     assert found / 3600 == pytest.approx(hours, abs=24 if hours > 1000 else 0)  # a leap year
+
+
+def test_a_schedule_that_waits_for_a_time_to_come_is_told(project: Project) -> None:
+    """Dagster starts no run before the last tick, which a clock that was ahead has put far away."""
+    shutil.copytree(SHOP, project.root / "journals")
+    schedule = 'schedule: {cron: "*/15 * * * *", enabled: true}\n'
+    (project.jobs / "shop.yaml").write_text(YAML + schedule)
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("jobs"), "__repository__")
+    origin = RemoteInstigatorOrigin(repository, "shop_capture_schedule")
+    data = ScheduleInstigatorData("*/15 * * * *", start_timestamp=time.time())
+    state = InstigatorState(
+        origin, InstigatorType.SCHEDULE, InstigatorStatus.DECLARED_IN_CODE, data
+    )
+    with open_instance() as instance:
+        instance.add_instigator_state(state)
+        assert "clock was ahead" not in _run(project, "shop", "--area", "local").stdout
+        instance.create_tick(
+            TickData(
+                instigator_origin_id=state.instigator_origin_id,
+                instigator_name=state.instigator_name,
+                instigator_type=InstigatorType.SCHEDULE,
+                status=TickStatus.SUCCESS,
+                run_ids=["a run"],
+                timestamp=time.time() + 400 * 86_400,
+                selector_id=state.selector_id,
+            )
+        )
+        told = _run(project, "shop", "--area", "local").stdout
+        assert "clock was ahead" in told
+        instance.wipe_all_schedules()
+        assert "clock was ahead" not in _run(project, "shop", "--area", "local").stdout

@@ -1,10 +1,11 @@
 """State that an older version wrote is read and continued: records, cuts, staged files, schema
-history, cursor, tables.
+history, cursor, tables, and Dagster's own.
 
-``lake-9168b91.tar.xz`` holds what commit 9168b91 (version 0.1.0) left of the recorded shop: a run
-up to the middle in three batches (``merge_rows: 4000``; one table in each mode), and a second run
-that was killed between the merges of batch 4, whose record and staged files are there and whose cut
-is not. ``cursors`` is the folder of its cursor.
+Each archive holds what one version left of the recorded shop: a run up to the middle, in batches of
+4,000 rows, with one table in each mode; and a second run that was killed between the merges of the
+next batch, whose record and staged files are there and whose cut is not. ``cursors`` is the folder
+of its cursor. ``lake-9168b91.tar.xz`` is of an early commit, a ``state-...`` one of a version, by
+`record_state.py`: with ``dagster_home``, where the first run was.
 """
 
 from __future__ import annotations
@@ -14,19 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import cdc_pipeline
+from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import PipelineConfig, load_config
 from cdc_pipeline.config.spark_config import SparkConfig
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo.verify import compare, read_expected
+from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.spark.session import SparkProvider
+from tests.golden.record_state import config_text
 from tests.support.captures import SPARK
 
-_ARCHIVE = Path(__file__).with_name("lake-9168b91.tar.xz")
+_FOLDER = Path(__file__).parent
+_ARCHIVES = {file.name.removesuffix(".tar.xz"): file for file in _FOLDER.glob("*.tar.xz")}
+_WITH_DAGSTER = sorted(name for name in _ARCHIVES if name.startswith("state-"))
 _CONFIG = """
 source: {{kind: archive, directory: {journals}}}
 tables: {{include: [shop.customers, shop.products, shop.orders, shop.stock_movements]}}
@@ -46,10 +53,10 @@ _TARGETS = {
 }
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> PipelineConfig:
+@pytest.fixture(params=sorted(_ARCHIVES))
+def old(tmp_path: Path, request: pytest.FixtureRequest) -> PipelineConfig:
     """The pipeline of the older version, with its lake and its cursor."""
-    with tarfile.open(_ARCHIVE) as archive:
+    with tarfile.open(_ARCHIVES[request.param]) as archive:
         archive.extractall(tmp_path, filter="data")
     file = tmp_path / "shop.yaml"
     file.write_text(_CONFIG.format(journals=SHOP_DIRECTORY / "journals"))
@@ -71,7 +78,8 @@ def test_k3_the_state_of_an_older_version_is_read(old: PipelineConfig) -> None:
     now = status(old, cursors=_cursors(old))
     assert set(now.tables) == {f"shop.{target}" for target, _ in _TARGETS.values()}
     kept = cdc_pipeline.cuts(old.sink.lake_path, "shop")
-    assert [cut.number for cut in kept] == [1, 2, 3]
+    assert [cut.number for cut in kept] == list(range(1, len(kept) + 1))
+    assert now.unfinished_batch == len(kept) + 1
 
 
 @pytest.mark.spark
@@ -82,6 +90,40 @@ def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(
     lake, before = old.sink.lake_path, cdc_pipeline.cuts(old.sink.lake_path, "shop")
     report = capture(old, cursors=_cursors(old))
     assert report.outcome == "applied"
+    _is_whole(lake, spark, at_middle=before[-1].number)
+
+
+@pytest.mark.spark
+@pytest.mark.whole
+@pytest.mark.parametrize("name", _WITH_DAGSTER)
+def test_k3_dagster_goes_on_in_the_home_of_an_older_version(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cursor is read from the events of the older version's run."""
+    with tarfile.open(_ARCHIVES[name]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    (jobs / "shop.yaml").write_text(config_text(SHOP_DIRECTORY / "journals"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster_home"))
+    before = cdc_pipeline.cuts(tmp_path / "lake", "shop")
+    with open_instance() as instance:
+        cursor = load_source(jobs, "shop").cursors(instance).read()
+        assert cursor is not None
+        assert cursor.batch_number == before[-1].number
+    done = CliRunner().invoke(cli, ["--jobs", str(jobs), "run", "shop"])
+    assert done.exit_code == 0, done.output
+    with open_instance() as instance:
+        cursor = load_source(jobs, "shop").cursors(instance).read()
+        assert cursor is not None
+        assert cursor.batch_number > before[-1].number
+        assert instance.get_runs_count() == 2
+    spark = SparkProvider(SparkConfig(**SPARK)).session()
+    _is_whole(tmp_path / "lake", spark, at_middle=before[-1].number)
+
+
+def _is_whole(lake: Path, spark: Any, *, at_middle: int) -> None:
+    """Every table is as the source at the end of the shop, and a cut as it was in the middle."""
     for name, (target, has_now) in _TARGETS.items():
         header, expected = read_expected(SHOP_DIRECTORY / "expected" / f"{name}.jsonl.gz")
         frame = cdc_pipeline.read(spark, lake, f"shop.{target}")
@@ -101,7 +143,7 @@ def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(
         found = compare(f"shop.{name}", frame.select(*columns).toArrow(), header, expected)
         assert found.differences == ()
     header, expected = read_expected(SHOP_DIRECTORY / "expected_middle" / "customers.jsonl.gz")
-    middle = cdc_pipeline.read(spark, lake, "shop.customers", as_of=before[-1].number)
+    middle = cdc_pipeline.read(spark, lake, "shop.customers", as_of=at_middle)
     names = [column["name"] for column in header["columns"]]
     assert (
         compare("shop.customers", middle.select(*names).toArrow(), header, expected).differences

@@ -460,13 +460,19 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K15", "a cut goes only when the next one is older than the retention",
         "lake/cut_retention.py",
-        "            if state.read_cut(paths, following).published_at_us >= oldest_us:\n",
-        "            if state.read_cut(paths, number).published_at_us >= oldest_us:\n",
+        "            published_us = state.read_cut(paths, following).published_at_us\n",
+        "            published_us = state.read_cut(paths, number).published_at_us\n",
         "sink/read/test_finding.py::test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention",
     ),
     Mutation(
+        "K15", "a cut's time that cannot be right says nothing", "lake/cut_retention.py",
+        "            if not latest_us <= published_us <= at_us:\n", "            if False:\n",
+        "sink/read/test_finding.py::"
+        "test_k15_a_clock_that_was_wrong_takes_no_young_cut_and_keeps_no_old_one",
+    ),
+    Mutation(
         "K15", "the last cut of a suspended table stays", "lake/cut_retention.py",
-        "            if number not in kept:\n", "            if True:\n",
+        "                if expired not in kept:\n", "                if True:\n",
         "sink/read/test_finding.py::test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays",
     ),
     Mutation(
@@ -505,8 +511,14 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K16", "a lease that lives is not taken over", "lake/storage/lease.py",
-        "            if age_s < _seconds(note, self._time_s):\n", "            if False:\n",
+        "            if 0 <= age_s < time_s / 3:\n", "            if False:\n",
         "lake/storage/test_lease.py::test_k16_the_holder_is_named_and_its_expiry",
+    ),
+    Mutation(
+        "K16", "a lease is watched before it is taken", "lake/storage/lease.py",
+        "            self._see_that_nobody_renews(content, time_s)\n", "",
+        "lake/storage/test_lease.py::"
+        "test_k16_a_stores_clock_that_is_set_takes_no_lease_from_a_writer_that_lives",
     ),
 )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 # No postponed annotations: Dagster refuses a step's own as text.
 
+import time
+
 import dagster as dg
 import pytest
 
@@ -72,6 +74,20 @@ def test_a_cursor_written_after_a_wipe_is_read(instance: dg.DagsterInstance) -> 
 def test_the_cursor_of_a_deleted_run_still_counts(instance: dg.DagsterInstance) -> None:
     _log_cursor(instance, cursor(batch=1))
     instance.delete_run(_log_cursor(instance, cursor(batch=2)))
+    assert _store(instance).read() == cursor(batch=2)
+
+
+def test_a_cursor_that_was_written_after_the_clock_was_set_back_is_the_newest(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K3: events are in the order in which they were stored, also after the run is deleted."""
+    _log_cursor(instance, cursor(batch=1))
+    day_ago_s = time.time() - 86_400
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: day_ago_s)
+        run_id = _log_cursor(instance, cursor(batch=2))
+    assert _store(instance).read() == cursor(batch=2)
+    instance.delete_run(run_id)
     assert _store(instance).read() == cursor(batch=2)
 
 

@@ -101,6 +101,7 @@ class Server:
             None}`` or ``["--binlog-row-image=MINIMAL"]``; they replace defaults of the same name.
             In a mapping True and False mean ON and OFF, None an option without a value.
         installation: which program; by default the one that `find_installation` gives.
+        environment: variables that its process has beside those of this one.
 
     Attributes:
         flavor: as given.
@@ -114,13 +115,19 @@ class Server:
     host = "127.0.0.1"
 
     def __init__(
-        self, flavor: Flavor, options: Options = (), *, installation: Installation | None = None
+        self,
+        flavor: Flavor,
+        options: Options = (),
+        *,
+        installation: Installation | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.flavor: Flavor = flavor
         self.installation = installation or find_installation(flavor)
         self.version = self.installation.version
         self.server_id = next(_server_ids)
         self._options = _normalised(options)
+        self._environment = dict(environment or {})
         self._home, self._home_lock = _new_home()
         self.datadir = self._home / "data"
         self.socket = self._home / "s.sock"
@@ -421,6 +428,7 @@ class Server:
                 stdout=output,
                 stderr=output,
                 cwd=self._home,
+                env={**os.environ, **self._environment},
                 start_new_session=True,
             )
 

@@ -8,9 +8,12 @@
 Rules:
 - The lease is one object. It changes hands by conditional puts only, so that only one of several
   takers wins. It is never removed, because a delete has no condition.
-- *Only the store's clock decides expiry*: the time when the object was written, against a probe
-  that is written now. The clocks of the hosts need not agree. The probe is made only if the lease
-  names another holder.
+- *The store's clock says when to try*: once a renewal is due by the time when the object was
+  written, against a probe that is written now. The clocks of the hosts need not agree. The probe is
+  made only if the lease names another holder.
+- *Nobody takes a lease that is renewed*: a taker first watches the object, by its own monotonic
+  clock, for as long as the holder trusts a renewal. So a store's clock that is set forward takes no
+  lease from a writer that lives, and one that is set back keeps none for a writer that is dead.
 - *The holder stops first.* It counts from before the request that renewed the lease, by a clock
   that also runs while the machine sleeps. It treats the lease as lost at two thirds of its time, or
   as soon as an update is refused.
@@ -34,7 +37,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -119,26 +122,46 @@ class _Lease:
         began_s = _now_s()
         tag = self._store.create(self._path.key, self._content())
         if tag is None:
-            tag = self._take_over()
+            free = None
+            with suppress(FileNotFoundError):  # a person removed it just now
+                free = self._free()
+            began_s, key = _now_s(), self._path.key
+            tag = (
+                self._store.create(key, self._content())
+                if free is None
+                else self._store.update(key, self._content(), tag=free)
+            )
         if tag is None:
             raise self._held_by_other(*self._read())
         self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
         self._see_that_conditions_hold()
         self._thread.start()
 
-    def _take_over(self) -> Tag | None:
-        """Take the lease if it is released or expired; return its tag, None if another was
-        faster."""
-        try:
-            content, tag = self._read()
-        except FileNotFoundError:  # a person removed it just now
-            return self._store.create(self._path.key, self._content())
+    def _free(self) -> Tag:
+        """Return the tag of a lease that is released or expired.
+
+        Raises:
+            LockError: it is held.
+            FileNotFoundError: there is none any more.
+        """
+        content, tag = self._read()
         note = _parsed(content)
         if not note.get("released") and not is_gone(str(note.get("process", ""))):
-            age_s = self._age_s()
-            if age_s < _seconds(note, self._time_s):
+            age_s, time_s = self._age_s(), _seconds(note, self._time_s)
+            if 0 <= age_s < time_s / 3:
                 raise self._held_by_other(content, tag, age_s=age_s)
-        return self._store.update(self._path.key, self._content(), tag=tag)
+            self._see_that_nobody_renews(content, time_s)
+        return tag
+
+    def _see_that_nobody_renews(self, content: bytes, time_s: float) -> None:
+        """Watch the lease for as long as its holder trusts a renewal. Raise LockError once it
+        changes."""
+        until_s = _now_s() + time_s * 2 / 3
+        while _now_s() < until_s:
+            self._ended.wait(time_s / 12)
+            there, tag = self._read()
+            if there != content:
+                raise self._held_by_other(there, tag)
 
     def _see_that_conditions_hold(self) -> None:
         stale = {name: "0" if value.isdecimal() else '"0"' for name, value in self._tag.items()}
@@ -224,7 +247,8 @@ class _Lease:
         return self._store.read_with_tag(self._path.key)
 
     def _age_s(self) -> float:
-        """Return the seconds since the lease was written, by the store's clock.
+        """Return the seconds since the lease was written, by the store's clock; below 0 if that was
+        set back.
 
         The finest step of that clock is a second.
         """
@@ -233,9 +257,10 @@ class _Lease:
         self._store.replace(probe, b"")
         now = self._store.modified_at(probe)
         self._store.delete([probe])
-        return (
-            0.0 if written is None or now is None else max(0.0, (now - written).total_seconds() - 1)
-        )
+        if written is None or now is None:
+            return 0.0
+        since_s = (now - written).total_seconds()
+        return since_s if since_s < -1 else max(0.0, since_s - 1)
 
     def _held_by_other(self, content: bytes, _tag: Tag, *, age_s: float = 0.0) -> LockError:
         note = _parsed(content)

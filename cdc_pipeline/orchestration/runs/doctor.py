@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -146,6 +146,17 @@ def _schedule(
             mend="schedule: {enabled: true}, or switch it on in Dagster's UI",
         )
         return
+    ahead_s = max((_last_tick_s(instance, state) for state in states), default=0.0) - time.time()
+    if ahead_s > _DAEMON_SILENT_S:
+        yield warning(
+            f"the schedule {schedule.cron} last started a run at a time that is still to come: "
+            "this machine's clock was ahead, and Dagster starts no run before that time",
+            expected="a last tick in the past",
+            got=f"{duration(ahead_s)} ahead",
+            mend="stop dagster-daemon, run `dagster schedule wipe`, start it again, and switch "
+            "on the schedules that were switched on in Dagster's UI",
+        )
+        return
     beats = [
         beat.timestamp
         for kind, beat in instance.get_daemon_heartbeats().items()
@@ -162,3 +173,11 @@ def _schedule(
         )
     else:
         yield ok(f"the schedule {schedule.cron} is on, and Dagster's daemon is running")
+
+
+def _last_tick_s(instance: dg.DagsterInstance, state: Any) -> float:
+    """Return up to which time the scheduler has started runs, in seconds since 1970; 0 if it has
+    started none. It goes on after it."""
+    ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=1)
+    looked_s = getattr(state.instigator_data, "last_iteration_timestamp", None)
+    return max(looked_s or 0.0, ticks[0].timestamp if ticks else 0.0)

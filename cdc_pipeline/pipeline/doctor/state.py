@@ -68,7 +68,7 @@ def _last_run(context: Context) -> Iterator[Verdict]:
     schedule = context.config.schedule
     if newest is None:
         return
-    ago_s = time.time() - newest.at_us / 1e6
+    ago_s = max(0.0, time.time() - newest.at_us / 1e6)  # the clock may have been set back
     message = f"the cursor was last written {duration(ago_s)} ago"
     if (
         schedule is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -75,7 +74,7 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
         if end.order <= at.order or (end.gtid_set and end.gtid_set == cursor.gtid_set):
             lag_s = 0.0
         elif source_time_us >= 0:
-            lag_s = max(0.0, time.time() - source_time_us / 1e6)
+            lag_s = age_s(config.source, source_time_us)
         needed = needed_position(cursor)
         headroom = None
         if needed is not None:
@@ -84,9 +83,27 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
         return Distance(lag_s, unread, headroom)
 
 
+def age_s(server: LiveSourceConfig, time_us: int) -> float:
+    """Return how long ago a moment of a server is by the server's own clock, in seconds; 0 if that
+    was set back since.
+
+    Args:
+        time_us: microseconds since 1970 UTC.
+
+    Raises:
+        ServerUnreachableError: the server cannot be asked.
+    """
+    with closing(ServerConnection(server)) as connection:
+        return max(0.0, _now_s(connection) - time_us / 1e6)
+
+
+def _now_s(connection: ServerConnection) -> float:
+    return float(connection.value("SELECT UNIX_TIMESTAMP(NOW(6))"))
+
+
 def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPosition) -> Retention:
     """Return how long a server keeps what is needed: a journal stays for
-    ``binlog_expire_logs_seconds`` after its end.
+    ``binlog_expire_logs_seconds`` after its end, by the server's own clock.
 
     Args:
         source: of the same server.
@@ -97,11 +114,12 @@ def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPositio
         return Retention(oldest)
     behind = journals.index(needed.journal)
     following = journals[behind + 1 : behind + 2]
-    ended_s = source.journal_created_s(following[0]) if following else int(time.time())
     with closing(ServerConnection(server)) as connection:
         try:
             kept_s = int(connection.value("SELECT @@GLOBAL.binlog_expire_logs_seconds"))
         except StatementError:
             return Retention(oldest, behind)
-    headroom_s = kept_s - max(0, int(time.time()) - ended_s) if kept_s else None
+        now_s = int(_now_s(connection))
+    ended_s = source.journal_created_s(following[0]) if following else now_s
+    headroom_s = kept_s - max(0, now_s - ended_s) if kept_s else None
     return Retention(oldest, behind, kept_s, headroom_s)

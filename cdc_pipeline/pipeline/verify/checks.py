@@ -21,7 +21,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import TableNotInCutError
 from cdc_pipeline.pipeline.report import needed_position
-from cdc_pipeline.pipeline.telemetry.measures import retention_of
+from cdc_pipeline.pipeline.telemetry.measures import age_s, retention_of
 from cdc_pipeline.pipeline.verify.report import Intervals, TableVerified
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import CursorState
@@ -220,7 +220,11 @@ def check_lag(
         return CheckResult(
             check="lag", passed=None, text=f"the log continues to {end}, but no cut has a time"
         )
-    lag_s = max(0.0, time.time() - cut.source_time_us / 1e6)
+    lag_s = (
+        age_s(config.source, cut.source_time_us)
+        if isinstance(config.source, LiveSourceConfig)
+        else max(0.0, time.time() - cut.source_time_us / 1e6)
+    )
     text = (
         f"the cursor is at {cursor.position}, and the log ends at {end}: at most "
         f"{lag_s:,.0f} s behind"

@@ -10,7 +10,9 @@ Rules:
 - If the clock was set back, a journal is older than its predecessor: that predecessor may contain
   any time and is scanned by itself, before the journals after it.
 - A binary search may miss such a journal. If heads are local or journals few, all heads are read;
-  otherwise those next to the one found, and all of them once two heads contradict each other. Heads
+  otherwise each `_STRIDE`-th, which shows a clock that was set back by more than so many journals
+  take, and those next to the one found, which show one that was set back by less. All are read once
+  two heads contradict each other. Heads
   do not show a clock that was set back within one journal by less than its duration: the fallback
   interval covers that.
 """
@@ -27,7 +29,8 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartSource
 
 ALL_READ_MAX: Final = 32
-_NEIGHBOURS_READ: Final = 8
+_STRIDE: Final = 8
+_NEIGHBOURS_READ: Final = 2 * _STRIDE
 
 
 def search_by_time(
@@ -91,7 +94,8 @@ def journals_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) ->
                 high = middle
             else:
                 low = middle + 1
-        for index in range(max(0, low - _NEIGHBOURS_READ), min(len(names), low + 1)):
+        nearby = range(max(0, low - _NEIGHBOURS_READ), min(len(names), low + 1))
+        for index in (*nearby, *range(0, len(names), _STRIDE)):
             is_after(index)
         times = [created[index] for index in sorted(created)]
         if times == sorted(times):

@@ -7,6 +7,8 @@ Rules:
 - Only the first and the last of the changes that no vacuum has covered are kept. There may be
   others in between, so a vacuum is due again as soon as the retention of any of them could be over.
 - Earlier changes are not known at first, so the first vacuum is due at once.
+- A time in the future is of a clock that was ahead; it is as good as none. VACUUM itself goes by
+  the table's own retention, so one too many removes nothing that is young.
 """
 
 from __future__ import annotations
@@ -49,14 +51,14 @@ class VacuumState(BaseModel):
         first = self.changed_first_us
         return (
             first is not None
-            and first + retention_us <= now_us
-            and self.vacuum_us + every_us <= now_us
+            and _past(first, now_us) + retention_us <= now_us
+            and _past(self.vacuum_us, now_us) + every_us <= now_us
         )
 
     def is_full_due(self, now_us: int, *, every_us: int) -> bool:
         """Return whether that vacuum is to list the folder. The first vacuum of a table never
         is."""
-        return self.vacuum_us > 0 and self.full_vacuum_us + every_us <= now_us
+        return self.vacuum_us > 0 and _past(self.full_vacuum_us, now_us) + every_us <= now_us
 
     def vacuumed(self, now_us: int, *, retention_us: int, is_full: bool) -> Self:
         """Return the state after a vacuum now."""
@@ -70,3 +72,8 @@ class VacuumState(BaseModel):
         return self.model_copy(
             update={"changed_first_us": first, "vacuum_us": now_us, "full_vacuum_us": full}
         )
+
+
+def _past(at_us: int, now_us: int) -> int:
+    """Return a time, or 0 if the clock was ahead when it was noted."""
+    return at_us if at_us <= now_us else 0

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +121,12 @@ def test_k16_a_killed_holder_of_this_machine_does_not_keep_anybody_waiting(store
 
 
 def test_k16_a_dead_holder_of_another_machine_expires(store: Store) -> None:
-    path = _lock_path(store, store.lake(), lease_s=3)
+    path = _lock_path(store, store.lake(), lease_s=6)
     note = {
         "pid": 1,
         "host": "far",
         "since": "then",
-        "lease_s": 3,
+        "lease_s": 6,
         "process": "other-boot pid:[1] 1 1",
     }
     path.write_text(json.dumps(note))
@@ -140,6 +141,40 @@ def test_k16_a_dead_holder_of_another_machine_expires(store: Store) -> None:
             return False
 
     _wait(taken)
+
+
+def _with_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
+    """From now on the store dates a probe, and nothing before it, by a clock that was set."""
+    kept = leases.ObjectStorage.modified_at
+
+    def modified_at(self: Any, key: str) -> Any:
+        at = kept(self, key)
+        return at + by if at is not None and "writer.probe" in key else at
+
+    monkeypatch.setattr(leases.ObjectStorage, "modified_at", modified_at)
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+def test_k16_a_stores_clock_that_is_set_takes_no_lease_from_a_writer_that_lives(
+    store: Store, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    path = _lock_path(store, store.lake(), lease_s=6)
+    with writer_lock(path) as check:
+        _with_a_clock_that_jumps(monkeypatch, timedelta(days=days))
+        with pytest.raises(LockError, match="another run is writing"):
+            writer_lock(path).__enter__()
+        check()
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+def test_k16_a_stores_clock_that_is_set_keeps_no_lease_for_a_dead_writer(
+    store: Store, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    path = _lock_path(store, store.lake(), lease_s=3)
+    path.write_text(json.dumps({"pid": 1, "host": "far", "since": "then", "lease_s": 3}))
+    _with_a_clock_that_jumps(monkeypatch, timedelta(days=days))
+    with writer_lock(path) as check:
+        check()
 
 
 def test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder(store: Store) -> None:

@@ -59,3 +59,13 @@ def test_it_is_not_due_twice_within_the_interval() -> None:
     state = _state(100).vacuumed(100, retention_us=RETENTION, is_full=False)
     assert not state.is_due(101, retention_us=0, every_us=5)
     assert state.is_due(105, retention_us=0, every_us=5)
+
+
+def test_k15_a_clock_that_was_ahead_puts_off_no_vacuum() -> None:
+    """What was noted years ahead is as good as nothing: vacuums go on at their own interval."""
+    ahead = _state(4000).changed(4001).vacuumed(4002, retention_us=RETENTION, is_full=True)
+    for state in (ahead, ahead.changed(100), _state(4000)):
+        assert _is_due(state, 101)
+        done = state.vacuumed(101, retention_us=RETENTION, is_full=state.vacuum_us > 0)
+        assert not _is_due(done, 101 + EVERY - 1)
+    assert ahead.is_full_due(101, every_us=30)

@@ -210,6 +210,29 @@ def test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention(
     assert prune_cuts(paths, retention=timedelta(0)) == 0
 
 
+@pytest.mark.parametrize(
+    ("ages_h", "expected"),
+    [
+        # the clock was behind for a day, from cut 3 on, and was set right again
+        ({1: 40, 2: 30, 3: 9000, 4: 8990, 5: 20, 6: 1}, [1, 2, 3, 4, 5, 6]),
+        ({1: 70, 2: 60, 3: 9000, 4: 8990, 5: 52, 6: 1}, [5, 6]),
+        # it was ahead for a while: what follows says how old these cuts are
+        ({1: 90, 2: -9000, 3: -9001, 4: 52, 5: 1}, [4, 5]),
+        ({1: 90, 2: -9000, 3: -9001, 4: 50, 5: 1}, [1, 2, 3, 4, 5]),
+        # it has just been set back: the others are in the future
+        ({1: -9000, 2: -9001, 3: 0}, [1, 2, 3]),
+    ],
+)
+def test_k15_a_clock_that_was_wrong_takes_no_young_cut_and_keeps_no_old_one(
+    paths: LakePaths, put_cut: PutCut, ages_h: dict[int, int], expected: list[int]
+) -> None:
+    now_us = round(datetime.now(UTC).timestamp() * 1e6)
+    for number, age in ages_h.items():
+        put_cut(number, published_us=now_us - age * 3600 * SECOND)
+    prune_cuts(paths, retention=timedelta(hours=51))
+    assert list_numbers(paths.cuts) == expected
+
+
 def test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays(
     paths: LakePaths, put_cut: PutCut
 ) -> None:

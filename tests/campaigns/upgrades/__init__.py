@@ -1,0 +1,1 @@
+"""The newest state in the hands of an older version."""

@@ -1,0 +1,130 @@
+"""What a newer version wrote is refused, by each file that says what it is, and nothing is written:
+an older program must not misread it (the page on upgrades promises that)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
+from cdc_pipeline.lake.table_facts import _read as _read_facts
+from cdc_pipeline.pipeline.operate.status import status
+from cdc_pipeline.position.cursor_file import FileCursorStore
+from tests.support.memory_shop import MemoryShop, memory_shop
+
+CUT = "00000000000000000001.json"
+RECORD = "00000000000000000002.json"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> MemoryShop:
+    """A run in one batch, and a second one that was killed between the merges of its batch."""
+    shop = memory_shop(tmp_path, include=["*.*"])
+    shop.cursors = FileCursorStore(tmp_path / "cursors", source="shop")  # type: ignore[assignment]
+    shop.run(5)
+    shop.stop_at("between_merges")
+    unrecorded = shop.paths.state / "staging" / "00000000000000000003" / "000001.parquet"
+    unrecorded.parent.mkdir()
+    unrecorded.write_bytes(b"of a batch that was killed before its record")
+    return shop
+
+
+def _change(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+
+
+def _content(folder: Path) -> dict[str, str]:
+    """What each file holds, but for locks, which hold who took them."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.suffix != ".lock"
+    }
+
+
+def _is_refused(shop: MemoryShop, tmp_path: Path, act: Callable[[], object]) -> None:
+    before = _content(tmp_path)
+    with pytest.raises(CdcError) as refused:
+        act()
+    assert "the version of the program that wrote it" in str(refused.value.next_step)
+    assert not refused.value.retryable
+    assert _content(tmp_path) == before, "something was written"
+
+
+FILES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
+    "cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(version=5)),
+    "field of a cut": (f"lake/_cdc/shop/cuts/{CUT}", lambda cut: cut.update(of_next_year=1)),
+    "record": (f"lake/_cdc/shop/batches/{RECORD}", lambda record: record.update(version=3)),
+    "field of a record": (
+        f"lake/_cdc/shop/batches/{RECORD}",
+        lambda record: record["targets"][0].update(of_next_year=1),
+    ),
+    "schema history": (
+        "lake/_cdc/shop/schema_history.json",
+        lambda history: history.update(format=2),
+    ),
+    "cursor's file": ("cursors/cursor.json", lambda entry: entry.update(form=99)),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_k3_a_run_refuses_what_a_newer_version_wrote(
+    name: str, shop: MemoryShop, tmp_path: Path
+) -> None:
+    file, change = FILES[name]
+    _change(tmp_path / file, change)
+    _is_refused(shop, tmp_path, shop.run)
+
+
+@pytest.mark.parametrize("name", ["cut", "field of a cut", "record", "cursor's file"])
+def test_k3_a_status_refuses_what_a_newer_version_wrote(
+    name: str, shop: MemoryShop, tmp_path: Path
+) -> None:
+    file, change = FILES[name]
+    _change(tmp_path / file, change)
+    _is_refused(shop, tmp_path, lambda: status(shop.config, cursors=shop.cursors))
+
+
+def test_k3_the_facts_of_tables_of_a_newer_version_are_refused(
+    shop: MemoryShop, tmp_path: Path
+) -> None:
+    (facts,) = (tmp_path / "lake/_cdc/shop/tables").iterdir()
+    entries = json.loads(facts.read_text())
+    facts.write_text(json.dumps([entries[0] | {"of_next_year": 1}, *entries[1:]]))
+    _read_facts.cache_clear()
+    _is_refused(shop, tmp_path, shop.run)
+
+
+def test_k3_a_snapshot_of_a_newer_version_is_refused(shop: MemoryShop, tmp_path: Path) -> None:
+    folder = LoadFolder(shop.config, "20261123T000000-01234567")
+    state = LoadState(
+        load_id=folder.load_id,
+        source="shop",
+        sources=("shop.a",),
+        targets=("shop.a",),
+        cursor=shop.last_cut().cursor,
+        time_us=0,
+        started_at_us=0,
+    )
+    folder.create(state)
+    folder.write_progress(0, Progress())
+    assert folder.read() == state
+    for file, read in (
+        (folder.lake.parent / f"{folder.load_id}.json", folder.read),
+        (next(folder.lake.rglob("progress/*")), folder.read_progress),
+    ):
+        _change(file, lambda document: document.update(version=2))
+        _is_refused(shop, tmp_path, read)
+
+
+def test_k3_an_unchanged_state_goes_on(shop: MemoryShop) -> None:
+    """The state that the tests above change is sound."""
+    assert shop.run().outcome == "applied"
