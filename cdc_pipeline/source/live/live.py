@@ -284,7 +284,8 @@ class _Stream:
         self._next = (start.journal, start.offset)
         # The last place that was passed, and how much of an event had arrived there.
         self._furthest = ((0, 0), 0)
-        self._still_s = 0.0  # of receiving, since then
+        self._still_s = 0.0  # of receiving and framing, since then
+        self._framing_s = 0.0  # of framing, since the last receiving
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, then the error that kept the end from being reached, if one did."""
@@ -295,12 +296,13 @@ class _Stream:
             began_s = time.monotonic()
             stop = self._fill(min(most_bytes, self._left_bytes()))
             took_s = time.monotonic() - began_s
+            self._framing_s = 0.0
             # Also after a failure: what came before it counts, and the error names the place after
             # it.
             reached = yield from self._frame()
             if reached:
                 return
-            if stop is None and not self._moves(took_s):
+            if stop is None and not self._moves(took_s + self._framing_s):
                 stop = f"nothing but heartbeats came for {self._still_s:.0f} s"
             most_bytes = min(2 * most_bytes, _CHUNK_BYTES)
         if isinstance(stop, PacketEnd):
@@ -315,7 +317,8 @@ class _Stream:
         """Return whether the server has passed a new place, or sent more of an event, within the
         read timeout.
 
-        A server that only sends heartbeats would keep a run running forever (K25).
+        A server that only sends heartbeats would keep a run running forever (K25). What it takes to
+        read them counts too: they may come faster than they can be read.
         """
         place = (journal_number(self._framer.journal), self._passed_offset())
         partial_bytes = self._packets.partial_bytes
@@ -378,7 +381,9 @@ class _Stream:
     def _frame(self) -> Generator[Chunk, None, bool]:
         """Deliver the whole events that were received; True once the end is reached."""
         while True:
+            began_s = time.monotonic()
             chunk, used = self._framer.feed(self._packets.events)
+            self._framing_s += time.monotonic() - began_s
             self._check_journal(chunk)
             if chunk is not None:
                 if not self._is_plainly_contiguous(chunk, used):

@@ -110,7 +110,7 @@ class Play:
         Raises:
             Exception: as the pipeline ends.
         """
-        config = self._config(port)
+        config = self.config(port)
         play: dict[Name, Callable[[PipelineConfig], Rows]] = {
             "capture": self._capture,
             "capture_by_gtid": self._capture,
@@ -120,7 +120,8 @@ class Play:
         }
         return play[self.name](config)
 
-    def _config(self, port: int) -> PipelineConfig:
+    def config(self, port: int) -> PipelineConfig:
+        """The pipeline, with its server at a port of this machine."""
         start = "gtid" if self.name == "capture_by_gtid" else "offset"
         return PipelineConfig.model_validate(
             {
