@@ -31,7 +31,7 @@ from typing import Final
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.event_types import IN_TRANSACTIONS, EventType
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.framing.framing_kernel import PREFIX_BYTES
 from cdc_pipeline.binlog.framing.packets import PacketBuffer, PacketEnd
@@ -60,6 +60,7 @@ from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
 # at once: what the processor's cache holds beside the kernel's copy of it
 _READ_BYTES: Final = 256 << 10
 _CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, except one with a larger event
+_IN_TRANSACTIONS: Final = np.array(sorted(IN_TRANSACTIONS), np.uint8)
 _GOAL_BYTES_MIN: Final = 64 << 10
 # Shared by the process, whose streams follow each other (captures of a load, catch-ups), so that
 # memory is reused.
@@ -488,10 +489,7 @@ class _Stream:
         return True
 
     def _check_contiguous(self, chunk: Chunk) -> None:
-        """By offset: check that nothing is skipped, which the framer allows for dumps by GTID
-        set."""
-        if self._by_gtid:
-            return
+        """Check that nothing is skipped: by GTID set, nothing but whole transactions."""
         journal, expected = self._next
         first = 4 if chunk.journal != journal else expected
         ends = np.concatenate([[first], chunk.events["next_offset"][:-1]])
@@ -500,6 +498,8 @@ class _Stream:
         # is not sent.
         types = chunk.events["event_type"]
         gaps = gaps[(gaps == 0) | (types[gaps - 1] != EventType.FORMAT_DESCRIPTION)]
+        if self._by_gtid:
+            gaps = gaps[np.isin(types[gaps], _IN_TRANSACTIONS)]
         if len(gaps):
             row = int(gaps[0])
             raise DamagedJournalError(

@@ -19,6 +19,8 @@ from tests.campaigns.fuzz import runner
 from tests.campaigns.fuzz.__main__ import CACHE
 
 _PLAY_S_MAX = 30.0
+# Plays of one process: its address space is limited, and in pieces after some hundreds.
+_ROUND = 400
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,24 +46,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.lie:
         failed = 0
         with judge.scratch() as folder:
-            one = judge.Judge(Path(folder))
+            alone = judge.Judge(Path(folder))
             for number in options.lie:
                 lie = lies.lie(number)
-                verdict = one.judge(lie)
+                verdict = alone.judge(lie)
                 failed += verdict.outcome == "finding"
                 print(f"lie {number}: {lie}\n{verdict.outcome}: {verdict.detail}")
         return 1 if failed else 0
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of the workers: arenas are address space
     began_s = time.monotonic()
-    result = runner.run(
-        options.first,
-        options.count,
-        workers=options.workers,
-        job=judge.judge_lies,
-        mutant_s_max=_PLAY_S_MAX,
-    )
-    for number, detail in sorted(result.found.items()):
-        told = lies.lie(number)
-        print(f"--lie {number} ({told.flavor} {told.name}): {detail.splitlines()[0]}")
+    result, end = runner.Findings(), options.first + options.count
+    for first in range(options.first, end, _ROUND * options.workers):
+        one = runner.run(
+            first,
+            min(_ROUND * options.workers, end - first),
+            workers=options.workers,
+            job=judge.judge_lies,
+            mutant_s_max=_PLAY_S_MAX,
+        )
+        for number, detail in sorted(one.found.items()):
+            told = lies.lie(number)
+            print(
+                f"--lie {number} ({told.flavor} {told.name}): {detail.splitlines()[0]}", flush=True
+            )
+        result.outcomes += one.outcomes
+        result.found |= one.found
+        result.peak_bytes = max(result.peak_bytes, one.peak_bytes)
     outcomes = ", ".join(f"{name} {count}" for name, count in result.outcomes.most_common())
     print(
         f"lies {options.first} to {options.first + options.count - 1}: {len(result.found)} "
