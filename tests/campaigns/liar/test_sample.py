@@ -77,7 +77,7 @@ def test_k25_a_lie_ends_in_an_error_of_ours_or_is_seen_through(judge: Judge, par
         (b"\x03SELECT @@GLOBAL.server_id", ("lenenc", 3, 0, (1 << 63) - 1)),
     ],
 )
-def test_k25_f40_what_is_not_the_protocol_is_an_error_of_ours(
+def test_k25_f43_what_is_not_the_protocol_is_an_error_of_ours(
     judge: Judge, asked: bytes, step: tuple[Any, ...]
 ) -> None:
     assert told(judge, "doctor", asked, *step).outcome == "server-answer"
