@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).with_name("corpus")
-INPUTS_MAX: Final = 150
-INPUT_BYTES_MAX: Final = 1500
+INPUTS_MAX: Final = 100
+INPUT_BYTES_MAX: Final = 500
 
 
 def inputs(name: str) -> list[bytes]:
