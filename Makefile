@@ -16,6 +16,8 @@ MODEL_ARGS ?=
 PACKS ?= 200
 SEED ?= 1
 SEEDS ?= 1000
+LIES ?= 5000
+MINUTES ?= 60
 TEST_WORKERS ?= 2
 
 .PHONY: help
@@ -161,13 +163,22 @@ docs: setup ## write the generated pages of docs/ again, and build the site into
 	@$(BIN)/python -m tools.pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+.PHONY: torture-server
+torture-server: setup ## recorded conversations with servers, replayed with lies: LIES=5000, TORTURE_ARGS="--first 5000"
+	@$(BIN)/python -m tests.campaigns.liar --count $(LIES) $(TORTURE_ARGS)
+
 .PHONY: fuzz
 fuzz: setup ## 20,000 damaged journals through the whole decode: an error or rows, nothing else
 	@$(BIN)/python -m tests.campaigns.fuzz $(FUZZ_ARGS)
 
 .PHONY: fuzz-bounds
-fuzz-bounds: setup ## the same on fewer, with bounds checks compiled into the kernels
+fuzz-bounds: setup ## the same on fewer, and rows and packets of lying servers, with bounds checks compiled into the kernels
 	@$(BIN)/python -m tests.campaigns.fuzz --bounds --count 4000 $(FUZZ_ARGS)
+	@$(BIN)/python -m tests.campaigns.liar --bounds --count 1000
+
+.PHONY: fuzz-guided
+fuzz-guided: setup ## single parsers, guided by the code that inputs reach (atheris, in an environment of its own): MINUTES=60
+	@$(BIN)/python -m tests.campaigns.guided --minutes $(MINUTES) $(FUZZ_ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import fence

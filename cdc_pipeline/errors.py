@@ -249,6 +249,42 @@ class ServerUnreachableError(SourceError):
     retryable = True
 
 
+class ServerAnswerError(SourceError):
+    """The server sent something that cannot be right: bytes outside of the protocol, an answer
+    without an end, or a value that is not of its kind.
+
+    Cause: Another program listens at the address, something in between changes what is sent, or the
+    server is damaged.
+
+    Fix: Check `source.host` and `source.port`, the server's error log, and set
+    `source.tls.mode: verify`.
+    """
+
+
+class StatementError(SourceError):
+    """The server refused a statement that reads its state.
+
+    Cause: The server is of a kind or version that does not know the statement, or it is shutting
+    down.
+
+    Fix: `got` has the server's error number and words; look it up in the server's documentation.
+
+    Args:
+        number: the server's error number.
+        text: its words.
+        address: ``host:port``.
+    """
+
+    def __init__(self, number: int, text: str, *, address: str) -> None:
+        super().__init__(
+            f"{address} refused a statement",
+            got=f"error {number}: {text}",
+            next_step="look up the error number in the server's documentation",
+        )
+        self.number = number
+        self.text = text
+
+
 class InsecureLoginError(SourceError):
     """The server requests the password in a form that would reveal it (K26). It was not sent.
 

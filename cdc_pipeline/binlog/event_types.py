@@ -96,6 +96,17 @@ ROWS_TYPES: Final = frozenset(
     }
 )  # fmt: skip
 
+# What only a transaction has, behind its GTID: neither made up by a server, nor skipped alone.
+IN_TRANSACTIONS: Final = ROWS_TYPES | frozenset(
+    {
+        _T.TABLE_MAP, _T.XID, _T.QUERY, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD,
+        _T.MARIADB_QUERY_COMPRESSED,
+        _T.MARIADB_WRITE_ROWS_COMPRESSED_V1, _T.MARIADB_UPDATE_ROWS_COMPRESSED_V1,
+        _T.MARIADB_DELETE_ROWS_COMPRESSED_V1, _T.MARIADB_WRITE_ROWS_COMPRESSED,
+        _T.MARIADB_UPDATE_ROWS_COMPRESSED, _T.MARIADB_DELETE_ROWS_COMPRESSED,
+    }
+)  # fmt: skip
+
 # Compressed events and the type that they are rewritten to. A payload event stays, followed by its
 # events.
 PACKED_TYPES: Final[dict[EventType, EventType]] = {

@@ -18,7 +18,7 @@ import dagster as dg
 
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, StatementError
 from cdc_pipeline.orchestration.names import markdown
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -132,7 +132,7 @@ def read_source_columns(config: PipelineConfig, tables: Sequence[str]) -> Source
     if not tables or not isinstance(config.source, LiveSourceConfig):
         return {}
     # Imported late: definitions are loaded often and need none of this.
-    from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+    from cdc_pipeline.source.live.connection import ServerConnection
 
     names = [split_table_name(table) for table in tables]
     pairs = ", ".join(["(%s, %s)"] * len(names))

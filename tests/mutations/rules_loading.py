@@ -46,7 +46,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "a snapshot tells what is committed (MariaDB)", "source/rows/marks.py",
-        "return _snapshot_place(connection.query).order >= position.order", "return True",
+        "return _snapshot_place(connection).order >= position.order", "return True",
         _MARKS + "test_what_was_never_committed_is_no_low_mark",
     ),
     Mutation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cdc_pipeline.binlog.seq import OFFSET_BITS
 from cdc_pipeline.errors import DamagedJournalError
 
 
@@ -19,11 +20,12 @@ def parse(body: bytes | memoryview, *, journal: str, offset: int) -> Rotate:
     its own.
 
     Raises:
-        DamagedJournalError: it is too short, or its name is impossible.
+        DamagedJournalError: it is too short, or its name or its position is impossible.
     """
     raw = bytes(body)
     name = raw[8:].rstrip(b"\0")
-    if len(raw) < 9 or not name or b"/" in name or b"\0" in name:
+    position = int.from_bytes(raw[:8], "little")
+    if len(raw) < 9 or not name or b"/" in name or b"\0" in name or position >> OFFSET_BITS:
         raise DamagedJournalError(
             "a rotate event names no journal",
             journal=journal,
@@ -32,4 +34,4 @@ def parse(body: bytes | memoryview, *, journal: str, offset: int) -> Rotate:
             got=raw[:64].hex(" "),
             next_step="fetch the journal again from its server",
         )
-    return Rotate(name.decode("utf-8", "replace"), int.from_bytes(raw[:8], "little"))
+    return Rotate(name.decode("utf-8", "replace"), position)

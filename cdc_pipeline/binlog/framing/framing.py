@@ -28,6 +28,7 @@ from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, JournalFormat
 from cdc_pipeline.binlog.event_types import (
     FLAG_ARTIFICIAL,
     HEADER_BYTES,
+    IN_TRANSACTIONS,
     STOP_REASONS,
     EventType,
     event_name,
@@ -47,6 +48,7 @@ from cdc_pipeline.binlog.framing.framing_kernel import (
     frame,
 )
 from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES
+from cdc_pipeline.binlog.seq import OFFSET_BITS
 from cdc_pipeline.errors import (
     BinlogError,
     CdcError,
@@ -319,6 +321,10 @@ class EventFramer:
         )
 
     def _take_artificial(self, header: EventHeader, event: bytes, row: int) -> None:
+        if header.event_type in IN_TRANSACTIONS:
+            raise self._damaged(
+                "an event of a transaction is marked as made up by the server", header, header.flags
+            )
         if header.event_type == EventType.FORMAT_DESCRIPTION:
             self.journal_format = format_description.parse(
                 event, journal=self.journal, offset=self.offset, is_artificial=True
@@ -334,6 +340,8 @@ class EventFramer:
                 self._skip_to(header.log_position)
         elif header.event_type == EventType.HEARTBEAT_V2:
             name, position = _heartbeat_v2(body)
+            if position >> OFFSET_BITS:
+                raise self._damaged("a heartbeat has an impossible position", header, position)
             if name == self.journal.encode() and position > self.offset:
                 self.offset = position
 

@@ -231,9 +231,9 @@ def parse_end(payload: bytes) -> PacketEnd:
     Raises:
         BinlogError: it is neither an end nor an error.
     """
-    if payload[0] == 0xFE and len(payload) < 9:
+    if payload[:1] == b"\xfe" and len(payload) < 9:
         return PacketEnd()
-    if payload[0] == 0xFF and len(payload) >= 3:
+    if payload[:1] == b"\xff" and len(payload) >= 3:
         text = payload[3:]
         sqlstate = ""
         if text[:1] == b"#":

@@ -244,8 +244,8 @@ def _changed(schema: TableSchema, where: str, expected: object, got: object) -> 
 
 
 def column_count(payload: bytes) -> int:
-    """Return the count of columns in the first packet of a result."""
-    return _length_at(payload, 0)[0]
+    """Return the count of columns in the first packet of a result; 0 for an empty one."""
+    return _length_at(payload, 0)[0] if payload else 0
 
 
 def column_definition(payload: bytes) -> ColumnDefinition:

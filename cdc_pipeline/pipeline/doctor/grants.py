@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from cdc_pipeline.errors import StatementError
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok
@@ -43,7 +44,6 @@ def _privileges(context: Context) -> Iterator[Verdict]:
 
 
 def _select(context: Context) -> Iterator[Verdict]:
-    from cdc_pipeline.source.live.connection import StatementError
 
     account = context.server.account
     denied: list[tuple[str, int]] = []
@@ -87,8 +87,8 @@ def _named_tables(context: Context) -> set[str]:
 def _more_than_needed(context: Context) -> Iterator[Verdict]:
     account = context.server.account
     found = 0
-    for (line,) in context.server.query("SHOW GRANTS")[1]:
-        match = _GRANT.match(str(line))
+    for row in context.server.query("SHOW GRANTS")[1]:
+        match = _GRANT.match(str(row[0]) if row else "")
         if match is None:
             continue  # a role, or a proxy
         place = match["place"].replace("\\_", "_")

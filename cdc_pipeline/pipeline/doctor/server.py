@@ -14,6 +14,7 @@ from cdc_pipeline.pipeline.doctor.context import Context, duration
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
 from cdc_pipeline.pipeline.plan.starting import choose
+from cdc_pipeline.source.live.answers import AnswerRow, unexpected
 from cdc_pipeline.source.live.login import is_this_machine
 from cdc_pipeline.text.server_messages import without_quoted
 
@@ -23,6 +24,7 @@ TESTED: Final = {"mysql": (8, 4), "mariadb": (10, 11)}
 _NAMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB"}
 _CLOCK_WARNING_S: Final = 5.0
 _LAG_WARNING_S: Final = 600.0
+_MOMENT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
 def _reachable(context: Context) -> Iterator[Verdict]:
@@ -46,7 +48,7 @@ def _reachable(context: Context) -> Iterator[Verdict]:
             "the configuration",
         )
     yield ok(f"{_NAMES[flavor]} {version} at {server.address} answers ({took_ms:.0f} ms)")
-    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    numbers = tuple(map(int, re.findall(r"[0-9]{1,9}", version)[:2]))
     if numbers < TESTED[flavor]:
         tested = ".".join(map(str, TESTED[flavor]))
         yield warning(
@@ -61,10 +63,7 @@ def _reachable(context: Context) -> Iterator[Verdict]:
 def _tls(context: Context) -> Iterator[Verdict]:
     server = context.server
     mode = server.config.tls.mode
-    status = {
-        str(name).lower(): str(value)
-        for name, value in server.query("SHOW SESSION STATUS LIKE 'Ssl%'")[1]
-    }
+    status = server.pairs("SHOW SESSION STATUS LIKE 'Ssl%'")
     cipher = status.get("ssl_cipher", "")
     far = not is_this_machine(server.config.host)
     if not cipher:
@@ -98,7 +97,13 @@ def _tls(context: Context) -> Iterator[Verdict]:
 
 def _clock(context: Context) -> Iterator[Verdict]:
     before_s = time.time()
-    there_s = float(context.server.value("SELECT UNIX_TIMESTAMP(NOW(6))"))
+    asked = "SELECT UNIX_TIMESTAMP(NOW(6))"
+    text = context.server.text(asked)
+    if not _MOMENT.fullmatch(text):
+        raise unexpected(
+            context.server.address, asked, expected="seconds since 1970", got=text or None
+        )
+    there_s = float(text)
     after_s = time.time()
     ahead_s = there_s - (before_s + after_s) / 2
     if abs(ahead_s) <= _CLOCK_WARNING_S:
@@ -172,12 +177,13 @@ def _replication(context: Context) -> Iterator[Verdict]:
         yield from _replica_state(row)
 
 
-def _replica_state(row: dict[str, object]) -> Iterator[Verdict]:
+def _replica_state(row: AnswerRow) -> Iterator[Verdict]:
     def value(name: str) -> object:
         return row.get(f"replica_{name}", row.get(f"slave_{name}"))
 
     running = str(value("sql_running")), str(value("io_running"))
-    behind = row.get("seconds_behind_source", row.get("seconds_behind_master"))
+    column = "seconds_behind_source" if "seconds_behind_source" in row else "seconds_behind_master"
+    behind = row.optional_number(column, -1) if column in row else -1
     if running != ("Yes", "Yes"):
         last = str(row.get("last_sql_error") or row.get("last_io_error") or "")
         yield warning(
@@ -187,15 +193,19 @@ def _replica_state(row: dict[str, object]) -> Iterator[Verdict]:
             + (f"; {without_quoted(last)}" if last else ""),
             mend="START REPLICA (MariaDB: START SLAVE), after fixing the cause of its last error",
         )
-    elif behind is not None and float(str(behind)) > _LAG_WARNING_S:
+    elif behind > _LAG_WARNING_S:
         yield warning(
             "the server is a replica far behind its source",
             expected=f"less than {duration(_LAG_WARNING_S)}",
-            got=duration(float(str(behind))),
+            got=duration(float(behind)),
             mend="let it catch up, or read from its source",
         )
     else:
-        yield ok(f"the server is a replica, {behind} s behind its source")
+        yield ok(
+            f"the server is a replica, {behind} s behind its source"
+            if behind >= 0
+            else "the server is a replica, and does not say how far behind its source"
+        )
 
 
 def _standby(context: Context) -> Iterator[Verdict]:

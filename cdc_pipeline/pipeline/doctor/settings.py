@@ -9,6 +9,7 @@ from typing import Final
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Severity, Verdict, error, note, ok, warning
+from cdc_pipeline.source.live.answers import number_of
 
 _ROW_BYTES: Final = 16 << 20
 _WRITE_TIMEOUT_S: Final = 30
@@ -126,7 +127,8 @@ def _gtids(context: Context) -> Iterator[Verdict]:
 def _write_timeout(context: Context) -> Iterator[Verdict]:
     found = context.variables
     timeout_s, packet_bytes = (
-        int(found.get(name, 0)) for name in ("net_write_timeout", "max_allowed_packet")
+        number_of(found.get(name, 0), address=context.server.address, asked=name)
+        for name in ("net_write_timeout", "max_allowed_packet")
     )
     if timeout_s < _WRITE_TIMEOUT_S:
         yield warning(

@@ -7,13 +7,18 @@ from dataclasses import replace
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import JournalMissingError, PositionError, SourceIdentityError
+from cdc_pipeline.errors import (
+    JournalMissingError,
+    PositionError,
+    SourceIdentityError,
+    StatementError,
+)
 from cdc_pipeline.pipeline.load.side import LoadLake, log_is_gone
 from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.types import quoted_table
 from cdc_pipeline.source.live.catalog import read_catalog
-from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.live import LiveSource
 from cdc_pipeline.source.rows.marks import wait_committed
 from cdc_pipeline.text.table_names import split_table_name, table_name
@@ -84,9 +89,9 @@ class LoadSource:
             raise self.server.unexpected(error) from None
         parts: dict[str, list[int] | None] = {}
         for row in rows:
-            name, column = str(row["key_name"]), row.get("column_name")
+            name, column = row.text("key_name"), row.get("column_name")
             usable = (
-                not int(row["non_unique"])
+                not row.number("non_unique")
                 and column in schema.column_names
                 and row.get("sub_part") is None
                 and not schema.columns[schema.column_names.index(str(column))].nullable
@@ -112,7 +117,10 @@ class LoadSource:
             except StatementError as error:
                 raise self.server.unexpected(error) from None
             if rows:
-                found[name] = int(rows[0]["table_rows"] or 0), int(rows[0]["average"] or 0)
+                found[name] = (
+                    rows[0].optional_number("table_rows", 0),
+                    rows[0].optional_number("average", 0),
+                )
         return found
 
     def check_log(self, side: LoadLake) -> None:

@@ -92,7 +92,7 @@ def discover(config: PipelineConfig) -> Discovery:
         facts = read_table_facts(server, lambda _database, _table: True)
         return Discovery(
             source=config.name,
-            server=f"{server.flavor} {server.rows('SELECT VERSION() AS version')[0]['version']} at "
+            server=f"{server.flavor} {server.text('SELECT VERSION() AS version')} at "
             f"{server.address}",
             account=server.account,
             tables=tuple(_discovered(config, table) for table in facts),

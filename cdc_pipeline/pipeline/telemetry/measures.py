@@ -6,12 +6,14 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import StatementError
 from cdc_pipeline.pipeline.plan.planning import bytes_between
 from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.pipeline.report import NeededPosition, needed_position
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.answers import number_of
+from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.protocol import Source
 
 
@@ -116,7 +118,8 @@ def retention_of(source: Source, server: LiveSourceConfig, needed: NeededPositio
     following = journals[behind + 1 : behind + 2]
     with closing(ServerConnection(server)) as connection:
         try:
-            kept_s = int(connection.value("SELECT @@GLOBAL.binlog_expire_logs_seconds"))
+            asked = "SELECT @@GLOBAL.binlog_expire_logs_seconds"
+            kept_s = number_of(connection.value(asked), address=connection.address, asked=asked)
         except StatementError:
             return Retention(oldest, behind)
         now_s = int(_now_s(connection))

@@ -22,8 +22,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cdc_pipeline.errors import StatementError
 from cdc_pipeline.schema.types import quoted_name, quoted_table
-from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.text.table_names import split_table_name
 
 SWITCH: Final = "innodb_native_foreign_keys"
@@ -68,10 +69,12 @@ def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[C
     found = []
     for table in tables:
         try:
-            created = server.query(f"SHOW CREATE TABLE {quoted_table(table)}")[1]
+            created = server.rows(f"SHOW CREATE TABLE {quoted_table(table)}")
         except StatementError:
             continue
-        for match in _CONSTRAINT.finditer(str(created[0][1])):
+        # A view has another column.
+        text = str(created[0].get("create table", "")) if created else ""
+        for match in _CONSTRAINT.finditer(text):
             actions = match["actions"].strip()
             if any(change in actions for change in _CHANGES):
                 found.append(

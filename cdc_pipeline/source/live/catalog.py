@@ -26,19 +26,22 @@ import numpy as np
 from cdc_pipeline.binlog.chunk import Chunk, Role
 from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.catalog import Catalog, catalog
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.history.apply_ddl import TOUCHING
 from cdc_pipeline.schema.types import quoted_name
-from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.answers import AnswerRow
+from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 from cdc_pipeline.text.table_names import split_table_name
 
 _READS_MAX: Final = 5
 # A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
 LOCK_WAIT_S: Final = 5
+_OF_A_COLUMN: Final = ("table_schema", "table_name", "column_name", "column_type", "is_nullable")
 _ALL: Final = ("", "")  # of statements that may concern any table
 
 
@@ -51,17 +54,17 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         return Catalog()
     marks = ", ".join(["%s"] * len(databases))
 
-    def rows(sql: str) -> list[dict[str, Any]]:
+    def rows(sql: str) -> list[AnswerRow]:
         return [
             row
             for row in server.rows(sql, databases)
-            if captured(row["table_schema"], row["table_name"])
+            if captured(row.text("table_schema"), row.text("table_name"))
         ]
 
     columns = [
         row
         for row in column_rows(server, databases)
-        if captured(row["table_schema"], row["table_name"])
+        if captured(row.text("table_schema"), row.text("table_name"))
     ]
     keys = rows(
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name "  # noqa: S608
@@ -82,19 +85,25 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         columns=columns,
         keys=keys,
         charsets={
-            (row["table_schema"], row["table_name"]): str(row["collation"] or "").split("_", 1)[0]
+            (row.text("table_schema"), row.text("table_name")): row.optional_text(
+                "collation"
+            ).split("_", 1)[0]
             for row in tables
         },
-        databases={str(row["name"]): str(row["charset"]) for row in schemata},
+        databases={row.text("name"): row.text("charset") for row in schemata},
         is_mariadb=server.flavor == "mariadb",
     )
 
 
-def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict[str, Any]]:
+def column_rows(server: ServerConnection, databases: Sequence[str]) -> Sequence[AnswerRow]:
     """Return the rows of information_schema.COLUMNS of some databases, one or more: by table, in
-    the order of the columns."""
+    the order of the columns.
+
+    Raises:
+        ServerAnswerError: a name or a type is none.
+    """
     marks = ", ".join(["%s"] * len(databases))
-    return server.rows(
+    rows = server.rows(
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME "  # noqa: S608
         "AS column_name, "
         "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS "
@@ -103,6 +112,10 @@ def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict
         "TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
         databases,
     )
+    for row in rows:
+        for name in _OF_A_COLUMN:
+            row.text(name)
+    return rows
 
 
 def placed_catalog(

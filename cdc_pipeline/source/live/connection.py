@@ -21,10 +21,9 @@ import struct
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pymysql
-from pymysql.connections import Connection
 from pymysql.constants import COMMAND
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
@@ -32,11 +31,21 @@ from cdc_pipeline.errors import (
     CdcError,
     ConfigError,
     MissingGrantError,
+    ServerAnswerError,
     ServerSettingError,
     SourceError,
+    StatementError,
 )
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.answers import (
+    AnswerRow,
+    BoundedConnection,
+    named,
+    number_of,
+    text_of,
+    unexpected,
+)
 from cdc_pipeline.source.live.login import LoginPlugins
 from cdc_pipeline.source.live.tls import tls_arguments
 from cdc_pipeline.source.protocol import JournalInfo
@@ -76,11 +85,11 @@ def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
 
 def open_connection(
     config: LiveSourceConfig,
-    kind: type[Connection[Any]] = Connection,
+    kind: type[BoundedConnection] = BoundedConnection,
     *,
     answer_timeout_s: float | None = None,
     **more: Any,
-) -> Connection[Any]:
+) -> BoundedConnection:
     """Connect and log in, with `connect_timeout_s` for each answer on the way (K25).
 
     Args:
@@ -91,25 +100,20 @@ def open_connection(
 
     Raises:
         pymysql.Error, OSError, RuntimeError: `server_errors.connect_error` says what they mean.
+        ServerAnswerError: what it says is not the protocol.
     """
     while_connecting = {
         "read_timeout": config.connect_timeout_s,
         "write_timeout": config.connect_timeout_s,
     }
-    connection: Any = kind(**{**connection_arguments(config), **more, **while_connecting})
+    connection: Any = kind(
+        answer_bytes_max=config.packet_bytes_max,
+        **{**connection_arguments(config), **more, **while_connecting},
+    )
     # A server that sends no greeting must not be waited for as long as one that sorts a table.
     connection._read_timeout = answer_timeout_s or config.read_timeout_s
     connection._write_timeout = config.read_timeout_s
-    return connection  # type: ignore[no-any-return]
-
-
-class StatementError(Exception):
-    """A statement that the server refused: its error number and text."""
-
-    def __init__(self, number: int, text: str) -> None:
-        super().__init__(number, text)
-        self.number = number
-        self.text = text
+    return cast(BoundedConnection, connection)
 
 
 class ServerConnection:
@@ -118,7 +122,7 @@ class ServerConnection:
     def __init__(self, config: LiveSourceConfig) -> None:
         self.config = config
         self.address = f"{config.host}:{config.port}"
-        self._connection: Connection[Any] | None = None
+        self._connection: BoundedConnection | None = None
         self._lock = threading.RLock()
         self._closed = False
         self._statement_of: dict[tuple[str, ...], str] = {}
@@ -130,6 +134,7 @@ class ServerConnection:
 
         Raises:
             StatementError: the server refused the statement.
+            ServerAnswerError: what it sent is no answer.
             ServerUnreachableError, SourceError: no connection.
         """
         with self._lock:
@@ -140,13 +145,16 @@ class ServerConnection:
                         cursor.execute(sql, tuple(arguments) or None)
                         names = [column[0] for column in cursor.description or ()]
                         return names, list(cursor.fetchall())
+                except ServerAnswerError:
+                    self._drop()
+                    raise
                 except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
                     self._drop()
                     raise server_errors.asks_for_file(self.address) from None
                 except (pymysql.Error, OSError) as error:
                     number, text = server_errors.error_parts(error)
                     if number is not None and number not in server_errors.LOST_NUMBERS:
-                        raise StatementError(number, text) from None
+                        raise StatementError(number, text, address=self.address) from None
                     # Read-only statements can be sent again: the server closes idle connections
                     # (wait_timeout).
                     self._drop()
@@ -156,18 +164,25 @@ class ServerConnection:
                         ) from None
             raise AssertionError("unreachable")
 
-    def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[dict[str, Any]]:
+    def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[AnswerRow]:
         """Return the rows by column name in lower case (servers differ in case)."""
-        names, rows = self.query(sql, arguments)
-        lowered = [name.lower() for name in names]
-        return [dict(zip(lowered, row, strict=True)) for row in rows]
+        return named(*self.query(sql, arguments), address=self.address, asked=sql)
 
     def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
         """Return the first column of the first row; None if there is none."""
         rows = self.query(sql, arguments)[1]
-        return rows[0][0] if rows else None
+        return rows[0][0] if rows and rows[0] else None
 
-    def first_known(self, statements: tuple[str, ...]) -> list[dict[str, Any]]:
+    def text(self, sql: str) -> str:
+        """Return the first column of the first row as a text; "" for NULL or no row.
+
+        Raises:
+            as `query`.
+        """
+        value = self.value(sql)
+        return "" if value is None else self._text(value, sql)
+
+    def first_known(self, statements: tuple[str, ...]) -> list[AnswerRow]:
         """Return the rows of the first of `statements` that this server knows; remembered for the
         next call."""
         known = self._statement_of.get(statements)
@@ -184,7 +199,7 @@ class ServerConnection:
             return rows
         raise AssertionError("unreachable")
 
-    def _open(self) -> Connection[Any]:
+    def _open(self) -> BoundedConnection:
         if self._closed:
             raise SourceError("the source was closed", next_step="open it again")
         if self._connection is None:
@@ -244,15 +259,17 @@ class ServerConnection:
         columns = "@@GLOBAL.server_id" + (
             ", @@GLOBAL.server_uuid" if self.flavor == "mysql" else ""
         )
-        row = self._require(f"SELECT {columns}")
-        uuid = str(row[1]) if self.flavor == "mysql" else ""
-        return ServerIdentity(self.flavor, int(row[0]), uuid, self.address)
+        row = self._require(f"SELECT {columns}", len(columns.split(",")))
+        uuid = self._text(row[1], "server_uuid") if self.flavor == "mysql" else ""
+        server_id = number_of(row[0], address=self.address, asked="SELECT @@server_id")
+        return ServerIdentity(self.flavor, server_id, uuid, self.address)
 
     @cached_property
     def account(self) -> str:
         """The account that the server chose for this connection, quoted for GRANT:
         ``'cdc'@'%'``."""
-        user, _, host = str(self._require("SELECT CURRENT_USER()")[0]).rpartition("@")
+        account = self._text(self._require("SELECT CURRENT_USER()")[0], "SELECT CURRENT_USER()")
+        user, _, host = account.rpartition("@")
         return "@".join(
             "'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host)
         )
@@ -263,10 +280,19 @@ class ServerConnection:
         marks = ", ".join(["%s"] * len(names))
         only = f" WHERE Variable_name IN ({marks})" if names else ""
         try:
-            rows = self.query(f"SHOW GLOBAL VARIABLES{only}", names)[1]
+            return self.pairs(f"SHOW GLOBAL VARIABLES{only}", names)
         except StatementError as error:
             raise self.unexpected(error) from None
-        return {str(name).lower(): str(value) for name, value in rows}
+
+    def pairs(self, sql: str, arguments: Sequence[object] = ()) -> dict[str, str]:
+        """Return the answer of a statement that lists names and values: the values by name in
+        lower case."""
+        names, rows = self.query(sql, arguments)
+        if rows and (len(names) != 2 or any(len(row) != 2 for row in rows)):
+            raise unexpected(
+                self.address, sql, expected="names and values", got=f"{len(names)} columns"
+            )
+        return {self._text(row[0], sql).lower(): str(row[1]) for row in rows}
 
     @property
     def uses_gtids(self) -> bool:
@@ -287,7 +313,7 @@ class ServerConnection:
         """
         uses_gtids = self.uses_gtids
         row = self.log_status()
-        journal, offset = str(row["file"]), int(row["position"])
+        journal, offset = row.text("file"), row.number("position")
         gtid_set = ""
         if self.flavor == "mariadb":
             gtid_set = self.mariadb_gtid_position(journal, offset) or ""
@@ -295,7 +321,7 @@ class ServerConnection:
             gtid_set = compact_set(row.get("executed_gtid_set"))
         return Position(journal, offset, gtid_set=gtid_set)
 
-    def log_status(self) -> dict[str, Any]:
+    def log_status(self) -> AnswerRow:
         """Return the one row of SHOW BINARY LOG STATUS, or SHOW MASTER STATUS.
 
         Raises:
@@ -336,8 +362,8 @@ class ServerConnection:
             raise self.unexpected(error) from None
         return [
             JournalInfo(
-                journal=str(row["log_name"]),
-                size_bytes=int(row["file_size"])
+                journal=row.text("log_name"),
+                size_bytes=row.number("file_size")
                 - (
                     _ENCRYPTION_HEADER_BYTES
                     if str(row.get("encrypted", "No")).lower() == "yes"
@@ -354,17 +380,18 @@ class ServerConnection:
         An account without SELECT on a table does not see it: fewer names, no error.
         """
         marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
-        rows = self.query(
-            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608  (constants)
+        rows = self.rows(
+            "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name "  # noqa: S608  (constants)
+            "FROM information_schema.TABLES "
             "WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN "
             f"({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME",
             SYSTEM_SCHEMAS,
-        )[1]
-        return [table_name(schema, table) for schema, table in rows]
+        )
+        return [table_name(row.text("table_schema"), row.text("table_name")) for row in rows]
 
     # -- replicas ----------------------------------------------------------------------------------
 
-    def replicas(self) -> list[dict[str, Any]] | None:
+    def replicas(self) -> list[AnswerRow] | None:
         """Return the replicas that are registered with the server; None if the account may not see
         them."""
         try:
@@ -374,7 +401,7 @@ class ServerConnection:
                 return None
             raise self.unexpected(error) from None
 
-    def replication(self) -> list[dict[str, Any]] | None:
+    def replication(self) -> list[AnswerRow] | None:
         """Return how the server itself replicates from others, a row for each; None if the account
         may not see it."""
         try:
@@ -401,8 +428,8 @@ class ServerConnection:
                 error, address=self.address, user=self.config.user
             ) from None
         try:
-            probe._execute_command(COMMAND.COM_REGISTER_SLAVE, payload)  # type: ignore[attr-defined]
-            probe._read_packet()  # type: ignore[no-untyped-call]
+            probe._execute_command(COMMAND.COM_REGISTER_SLAVE, payload)
+            probe._read_packet()
         except (pymysql.Error, OSError) as error:
             number, text = server_errors.error_parts(error)
             if number in (server_errors.ACCESS_DENIED_PRIVILEGE, 1045):
@@ -411,7 +438,7 @@ class ServerConnection:
                 raise server_errors.connect_error(
                     error, address=self.address, user=self.config.user
                 ) from None
-            raise self.unexpected(StatementError(number, text)) from None
+            raise self.unexpected(StatementError(number, text, address=self.address)) from None
         finally:
             with contextlib.suppress(Exception):
                 probe.close()
@@ -444,11 +471,23 @@ class ServerConnection:
             next_step="see the server's documentation of this error",
         )
 
-    def _require(self, sql: str) -> Row:
+    def _require(self, sql: str, columns: int = 1) -> Row:
+        """Return the one row of an answer that has so many columns."""
         try:
-            return self.query(sql)[1][0]
+            rows = self.query(sql)[1]
         except StatementError as error:
             raise self.unexpected(error) from None
+        if not rows or len(rows[0]) != columns:
+            raise unexpected(
+                self.address,
+                sql,
+                expected=f"a row of {columns}",
+                got=f"a row of {len(rows[0])}" if rows else "no row",
+            )
+        return rows[0]
+
+    def _text(self, value: object, asked: str) -> str:
+        return text_of(value, address=self.address, asked=asked)
 
 
 def compact_set(text: object) -> str:

@@ -21,19 +21,19 @@ import contextlib
 import socket
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import pymysql
 from numpy.typing import NDArray
-from pymysql.connections import Connection
 from pymysqlreplication import BinLogStreamReader
 
 from cdc_pipeline.binlog.framing import receiving
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
-from cdc_pipeline.errors import CdcError, PositionError
+from cdc_pipeline.errors import CdcError, PositionError, ServerAnswerError
 from cdc_pipeline.position.position import Flavor
 from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.answers import BoundedConnection
 from cdc_pipeline.source.live.connection import connection_arguments, open_connection
 
 _DUMP: Final = 0x12
@@ -110,13 +110,7 @@ class _CommandSent(Exception):
     """The dump command is on its way; carries control out of the library."""
 
 
-if TYPE_CHECKING:
-    _Connection = Connection[Any]
-else:
-    _Connection = Connection  # generic in its stubs only
-
-
-class _HandedOver(_Connection):
+class _HandedOver(BoundedConnection):
     """A connection that hands over its socket when the dump command is written."""
 
     own_command: bytes | None = None
@@ -226,6 +220,8 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
         reader.fetchone()
     except _CommandSent:
         return DumpSocket(opened[0], address=address, read_timeout_s=config.read_timeout_s)
+    except ServerAnswerError:
+        raise  # it has closed its connection
     except (pymysql.Error, OSError, RuntimeError) as error:
         for connection in opened:
             connection._force_close()  # type: ignore[attr-defined]

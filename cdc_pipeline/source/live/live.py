@@ -31,7 +31,7 @@ from typing import Final
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.event_types import IN_TRANSACTIONS, EventType
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.framing.framing_kernel import PREFIX_BYTES
 from cdc_pipeline.binlog.framing.packets import PacketBuffer, PacketEnd
@@ -60,6 +60,7 @@ from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
 # at once: what the processor's cache holds beside the kernel's copy of it
 _READ_BYTES: Final = 256 << 10
 _CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, except one with a larger event
+_IN_TRANSACTIONS: Final = np.array(sorted(IN_TRANSACTIONS), np.uint8)
 _GOAL_BYTES_MIN: Final = 64 << 10
 # Shared by the process, whose streams follow each other (captures of a load, catch-ups), so that
 # memory is reused.
@@ -289,7 +290,8 @@ class _Stream:
         self._next = (start.journal, start.offset)
         # The last place that was passed, and how much of an event had arrived there.
         self._furthest = ((0, 0), 0)
-        self._still_s = 0.0  # of receiving, since then
+        self._still_s = 0.0  # of receiving and framing, since then
+        self._framing_s = 0.0  # of framing, since the last receiving
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, then the error that kept the end from being reached, if one did."""
@@ -300,12 +302,13 @@ class _Stream:
             began_s = time.monotonic()
             stop = self._fill(min(most_bytes, self._left_bytes()))
             took_s = time.monotonic() - began_s
+            self._framing_s = 0.0
             # Also after a failure: what came before it counts, and the error names the place after
             # it.
             reached = yield from self._frame()
             if reached:
                 return
-            if stop is None and not self._moves(took_s):
+            if stop is None and not self._moves(took_s + self._framing_s):
                 stop = f"nothing but heartbeats came for {self._still_s:.0f} s"
             most_bytes = min(2 * most_bytes, _CHUNK_BYTES)
         if isinstance(stop, PacketEnd):
@@ -320,7 +323,8 @@ class _Stream:
         """Return whether the server has passed a new place, or sent more of an event, within the
         read timeout.
 
-        A server that only sends heartbeats would keep a run running forever (K25).
+        A server that only sends heartbeats would keep a run running forever (K25). What it takes to
+        read them counts too: they may come faster than they can be read.
         """
         place = (journal_number(self._framer.journal), self._passed_offset())
         partial_bytes = self._packets.partial_bytes
@@ -383,7 +387,9 @@ class _Stream:
     def _frame(self) -> Generator[Chunk, None, bool]:
         """Deliver the whole events that were received; True once the end is reached."""
         while True:
+            began_s = time.monotonic()
             chunk, used = self._framer.feed(self._packets.events)
+            self._framing_s += time.monotonic() - began_s
             self._check_journal(chunk)
             if chunk is not None:
                 if not self._is_plainly_contiguous(chunk, used):
@@ -490,10 +496,7 @@ class _Stream:
         return True
 
     def _check_contiguous(self, chunk: Chunk) -> None:
-        """By offset: check that nothing is skipped, which the framer allows for dumps by GTID
-        set."""
-        if self._by_gtid:
-            return
+        """Check that nothing is skipped: by GTID set, nothing but whole transactions."""
         journal, expected = self._next
         first = 4 if chunk.journal != journal else expected
         ends = np.concatenate([[first], chunk.events["next_offset"][:-1]])
@@ -502,6 +505,8 @@ class _Stream:
         # is not sent.
         types = chunk.events["event_type"]
         gaps = gaps[(gaps == 0) | (types[gaps - 1] != EventType.FORMAT_DESCRIPTION)]
+        if self._by_gtid:
+            gaps = gaps[np.isin(types[gaps], _IN_TRANSACTIONS)]
         if len(gaps):
             row = int(gaps[0])
             raise DamagedJournalError(

@@ -21,13 +21,14 @@ from cdc_pipeline.errors import (
     JournalMissingError,
     PositionError,
     SourceIdentityError,
+    StatementError,
     UnknownEventError,
     UnsupportedEventError,
 )
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, encode_mysql_binary, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.same_log import begin_again
-from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.connection import ServerConnection
 
 _FIRST_OFFSET = 4
 _HEADER_BYTES = 19
@@ -155,9 +156,9 @@ def _check_holds(
         SourceIdentityError: the domain has continued, but not with the transaction's own server up
             to that number.
     """
-    state = _set(server.value("SELECT @@GLOBAL.gtid_binlog_state") or "", "mariadb")
+    state = _set(server.text("SELECT @@GLOBAL.gtid_binlog_state"), "mariadb")
     # The place that a replica started after (a restored backup) need not be in its own log.
-    began_after = _set(server.value("SELECT @@GLOBAL.gtid_slave_pos") or "", "mariadb").last
+    began_after = _set(server.text("SELECT @@GLOBAL.gtid_slave_pos"), "mariadb").last
     reached: dict[int, int] = {}
     for (domain, _), number in state.last.items():
         reached[domain] = max(number, reached.get(domain, 0))
@@ -197,7 +198,7 @@ def ends_closed(server: ServerConnection, position: Position) -> bool:
                 )
             except StatementError:
                 continue  # no event begins there
-            if rows and (int(rows[0]["pos"]), int(rows[0]["end_log_pos"])) == (
+            if rows and (rows[0].number("pos"), rows[0].number("end_log_pos")) == (
                 offset,
                 position.offset,
             ):

@@ -97,6 +97,4 @@ def _hosts(server: ServerConnection, server_id: int) -> list[str] | None:
     replicas = server.replicas()
     if replicas is None:
         return None
-    return [
-        str(row.get("host", "")) for row in replicas if int(row.get("server_id", 0)) == server_id
-    ]
+    return [str(row.get("host", "")) for row in replicas if row.number("server_id") == server_id]

@@ -16,7 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cdc_pipeline.source.live.answers import unexpected
+
 _DAY_S: Final = 86_400.0
+_NUMBER_MAX: Final = float(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,23 @@ class JournalRetention:
 
 
 def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
-    """Return the retention that global variables, by name in lower case, say."""
+    """Return the retention that global variables, by name in lower case, say.
+
+    Raises:
+        ServerAnswerError: one of them is no number.
+    """
     seconds = variables.get("binlog_expire_logs_seconds")
     days = variables.get("expire_logs_days")
-    limit = int(variables.get("max_binlog_total_size", "0") or 0)
+    limit = int(_number(variables, "max_binlog_total_size"))
     variable = "binlog_expire_logs_seconds" if seconds is not None else "expire_logs_days"
-    says_days = seconds is None or (not float(seconds) and float(days or 0) > 0)
+    expire_seconds = _number(variables, "binlog_expire_logs_seconds")
+    expire_days = _number(variables, "expire_logs_days")
+    says_days = seconds is None or (not expire_seconds and expire_days > 0)
     settings = {
         "binlog_expire_logs_seconds": seconds,
         "expire_logs_days": days if says_days else None,
     }
-    expire_s = float(seconds or 0) or float(days or 0) * _DAY_S or None
+    expire_s = expire_seconds or expire_days * _DAY_S or None
     if variables.get("binlog_expire_logs_auto_purge", "ON").upper() in ("OFF", "0"):
         expire_s, settings = None, {"binlog_expire_logs_auto_purge": "OFF"}
     if limit:
@@ -66,3 +75,15 @@ def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
         variable=variable,
         in_days=seconds is None,
     )
+
+
+def _number(variables: Mapping[str, str], name: str) -> float:
+    """Return a variable that is a number of 0 or more, whole or of parts; 0 if it is not there."""
+    text = variables.get(name) or "0"
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < _NUMBER_MAX:
+        raise unexpected("the server", "SHOW GLOBAL VARIABLES", expected=f"a {name}", got=text)
+    return value

@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_pipeline.errors import CdcError, MissingGrantError, ServerSettingError
+from cdc_pipeline.errors import CdcError, MissingGrantError, ServerSettingError, StatementError
 from cdc_pipeline.source.live import server_errors
-from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import ReplicaName
 from cdc_pipeline.source.live.login import is_this_machine
 

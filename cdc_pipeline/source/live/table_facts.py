@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.catalog import column_of
+from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.catalog import column_rows
 from cdc_pipeline.source.live.connection import SYSTEM_SCHEMAS, ServerConnection
 from cdc_pipeline.text.table_names import table_name
@@ -87,10 +88,10 @@ def read_table_facts(
             f"WHERE TABLE_SCHEMA NOT IN ({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME",
             SYSTEM_SCHEMAS,
         )
-        if captured(str(row["table_schema"]), str(row["table_name"]))
+        if captured(row.text("table_schema"), row.text("table_name"))
     ]
     databases = sorted({str(row["table_schema"]) for row in listed})
-    columns: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    columns: dict[tuple[str, str], list[AnswerRow]] = {}
     for row in column_rows(server, databases) if databases else ():
         columns.setdefault((str(row["table_schema"]), str(row["table_name"])), []).append(row)
     is_mariadb = server.flavor == "mariadb"
@@ -104,15 +105,15 @@ def read_table_facts(
     ]
 
 
-def _facts(row: dict[str, Any], columns: list[dict[str, Any]], *, is_mariadb: bool) -> TableFacts:
+def _facts(row: AnswerRow, columns: list[AnswerRow], *, is_mariadb: bool) -> TableFacts:
     return TableFacts(
         name=table_name(str(row["table_schema"]), str(row["table_name"])),
         kind=str(row["kind"]),
         engine=str(row["engine"] or ""),
         is_partitioned="partitioned" in str(row["options"] or "").lower(),
         has_key=any(str(column["column_key"]).upper() == "PRI" for column in columns),
-        rows_estimated=-1 if row["table_rows"] is None else int(row["table_rows"]),
-        bytes_estimated=-1 if row["bytes"] is None else int(row["bytes"]),
+        rows_estimated=row.optional_number("table_rows", -1),
+        bytes_estimated=row.optional_number("bytes", -1),
         columns=tuple(
             ColumnFacts(
                 name=str(column["column_name"]),

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from cdc_pipeline.errors import CdcError
-from cdc_pipeline.source.live.connection import StatementError
-
-Row = dict[str, Any]
+from cdc_pipeline.errors import CdcError, StatementError
+from cdc_pipeline.source.live.answers import AnswerRow
 
 _POLL_S: Final = 0.02
 _ARE_RECORDED: Final = """
@@ -46,10 +44,10 @@ class CommitLocks:
     """Reads the locks.
 
     Args:
-        rows: the rows of a statement as dicts by name in small letters; raises StatementError.
+        rows: the rows of a statement; raises StatementError.
     """
 
-    def __init__(self, rows: Callable[[str], Sequence[Row]]) -> None:
+    def __init__(self, rows: Callable[[str], Sequence[AnswerRow]]) -> None:
         self._rows = rows
         self._are_recorded = False
 
@@ -61,9 +59,9 @@ class CommitLocks:
         """
         try:
             if not self._are_recorded:
-                self._check(self._rows(_ARE_RECORDED)[0])
+                self._check(self._rows(_ARE_RECORDED))
             return frozenset(
-                (_number(row["thread"]), _number(row["event"])) for row in self._rows(_HOLDERS)
+                (row.number("thread"), row.number("event")) for row in self._rows(_HOLDERS)
             )
         except StatementError as error:
             raise LocksUnseenError(f"its locks cannot be read: error {error.number}") from None
@@ -83,14 +81,12 @@ class CommitLocks:
             pending &= self.held()
         return True
 
-    def _check(self, row: Row) -> None:
-        values = {name: _number(value) for name, value in row.items()}
-        if not values["instrument"] or not values["consumer"]:
+    def _check(self, rows: Sequence[AnswerRow]) -> None:
+        if not rows:
+            raise LocksUnseenError("performance_schema does not say what it records")
+        row = rows[0]
+        if not row.number("instrument") or not row.number("consumer"):
             raise LocksUnseenError("performance_schema does not record metadata locks")
-        if values["lost"]:
+        if str(row["lost"] or 0) not in ("0", "0.0"):
             raise LocksUnseenError("performance_schema has no room for all metadata locks")
         self._are_recorded = True
-
-
-def _number(value: Any) -> int:
-    return int(float(value or 0))

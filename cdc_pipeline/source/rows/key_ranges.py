@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
-from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.source.live.connection import StatementError
+from cdc_pipeline.errors import SchemaError, StatementError
 from cdc_pipeline.source.rows.table_errors import table_error
 
 if TYPE_CHECKING:
     from cdc_pipeline.source.rows.table_reader import TableReader
 
-_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?")
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_REAL: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _HEX: Final = re.compile(r"([0-9A-F]{2})*")
 _MOMENT: Final = re.compile(r"[-0-9:. ]+")
 _ADDRESS: Final = re.compile(r"[0-9A-Fa-f:.-]+")
@@ -111,14 +111,16 @@ def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
     column; else ()."""
     if schema.primary_key:
         return schema.key_names
-    rows = reader.query(
-        "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s "
-        "AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+    rows = reader.rows(
+        "SELECT INDEX_NAME AS index_name, COLUMN_NAME AS column_name "
+        "FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s "
+        "AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
         (schema.database, schema.table),
-    )[1]
+    )
     keys: dict[str, list[str | None]] = {}
-    for index, column in rows:
-        keys.setdefault(_text(index), []).append(None if column is None else _text(column))
+    for row in rows:
+        column = None if row["column_name"] is None else row.text("column_name")
+        keys.setdefault(row.text("index_name"), []).append(column)
     columns = {column.name.lower(): column for column in schema.columns}
     found = []
     for index, names in keys.items():
@@ -222,6 +224,8 @@ class _Literals:
         self.expressions = [_expression(column) for column in self._columns]
 
     def of_row(self, row: Sequence[Any]) -> tuple[str, ...]:
+        if len(row) != len(self._columns):
+            raise self._unusable(self._columns[0], f"{len(row)} values for the whole key")
         return tuple(
             self._literal(column, value) for column, value in zip(self._columns, row, strict=True)
         )
@@ -231,7 +235,10 @@ class _Literals:
         if value is None:
             raise self._unusable(column, "NULL")
         if form == "real":
-            digits = repr(float(value))
+            text = _text(value)
+            if not _REAL.fullmatch(text):
+                raise self._unusable(column, f"a text of {len(text)} characters in another format")
+            digits = repr(float(text))
             # without an exponent it would be a DECIMAL
             return digits if "e" in digits else f"{digits}e0"
         text = _text(value)
@@ -282,15 +289,17 @@ def _expression(column: Column) -> str:
 
 def _collations(reader: TableReader, schema: TableSchema) -> dict[str, str]:
     """Return the names of the columns' collations by lower-case column name."""
-    rows = reader.query(
-        "SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS "
-        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+    rows = reader.rows(
+        "SELECT COLUMN_NAME AS column_name, COLLATION_NAME AS collation "
+        "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (schema.database, schema.table),
-    )[1]
+    )
     return {
-        _text(name).lower(): _text(collation) for name, collation in rows if collation is not None
+        row.text("column_name").lower(): row.text("collation")
+        for row in rows
+        if row["collation"] is not None
     }
 
 
 def _text(value: Any) -> str:
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -25,8 +25,10 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.live.connection import StatementError, compact_set
+from cdc_pipeline.source.live.answers import AnswerRow, number_of
+from cdc_pipeline.source.live.connection import compact_set
 from cdc_pipeline.source.rows.table_reader import TableReader
 
 EVENTS_MAX: Final = 200_000  # of one lookup
@@ -120,30 +122,30 @@ class LogTail:
         sql = f"SHOW BINLOG EVENTS IN %s FROM {self._base.offset:d} LIMIT {EVENTS_MAX:d}"
         while True:
             try:
-                rows = self._reader.try_query(sql, (self._base.journal,))[1]
+                rows = self._reader.rows(sql, (self._base.journal,))
             except StatementError:
                 return None  # the account may not see it, or it is gone: the caller tries without
-            if (int(rows[-1][4]) if rows else self._base.offset) >= place.offset:
+            if (rows[-1].number("end_log_pos") if rows else self._base.offset) >= place.offset:
                 return self._sorted(rows, place)
             if len(rows) >= EVENTS_MAX or time.monotonic() >= until_s:
                 return None
             time.sleep(_POLL_S)  # the reported end is not synced yet
 
     def _sorted(
-        self, rows: Sequence[Sequence[Any]], place: Position
+        self, rows: Sequence[AnswerRow], place: Position
     ) -> tuple[list[str], list[str] | None]:
         gtids: list[str] = []
         touching: dict[str, None] = {}
         is_known = True
-        for _, offset, kind, _, _, info in rows:
-            if int(offset) >= place.offset:
+        for row in rows:
+            if row.number("pos") >= place.offset:
                 break
-            text = _text(info)
-            if _text(kind).lower().startswith(("gtid", "anonymous")):
+            text, kind = _text(row["info"]), row.text("event_type")
+            if kind.lower().startswith(("gtid", "anonymous")):
                 found = _GTID.search(text)
                 is_known = is_known and found is not None
                 gtids += [found[1]] if found is not None else []
-            elif not self._is_harmless(_text(kind), text):
+            elif not self._is_harmless(kind, text):
                 is_known = is_known and bool(gtids)
                 touching.update(dict.fromkeys(gtids[-1:]))
         return gtids, list(touching) if is_known else None
@@ -157,13 +159,13 @@ class LogTail:
         )
 
     def _is_in(self, part: str, whole: str) -> bool:
-        return bool(int(self._reader.query("SELECT GTID_SUBSET(%s, %s)", (part, whole))[1][0][0]))
+        asked = "SELECT GTID_SUBSET(%s, %s)"
+        value = self._reader.value(asked, (part, whole))
+        return bool(number_of(value, address=self._reader.address, asked=asked))
 
     def _joined(self, executed: str, gtids: Sequence[str]) -> str:
         text = ",".join((executed, *gtids)) if executed else ",".join(gtids)
-        return compact_set(
-            _text(self._reader.query("SELECT GTID_SUBTRACT(%s, '')", (text,))[1][0][0])
-        )
+        return compact_set(_text(self._reader.value("SELECT GTID_SUBTRACT(%s, '')", (text,))))
 
 
 def _text(value: Any) -> str:

@@ -57,10 +57,16 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdc_pipeline.errors import MissingGrantError, ServerSettingError, TableReadInterruptedError
+from cdc_pipeline.errors import (
+    MissingGrantError,
+    ServerSettingError,
+    StatementError,
+    TableReadInterruptedError,
+)
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live import server_errors
-from cdc_pipeline.source.live.connection import Row, ServerConnection, StatementError, compact_set
+from cdc_pipeline.source.live.answers import named, number_of
+from cdc_pipeline.source.live.connection import Row, ServerConnection, compact_set
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, LocksUnseenError
 from cdc_pipeline.source.rows.log_tail import LogTail
 from cdc_pipeline.source.rows.row_stream import RowConnection
@@ -71,6 +77,7 @@ _FIRST_OFFSET: Final = 4
 _PAUSE_S: Final = 0.0007
 _PAUSES: Final = 23
 _PAUSE_MAX_S: Final = 0.02
+_SNAPSHOT_STATUS: Final = "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'"
 _SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 _Query = Callable[[str], tuple[list[str], list[Row]]]
@@ -110,7 +117,7 @@ def committed(server: ServerConnection, position: Position) -> bool:
     """
     if server.flavor == "mariadb":
         with closing(_connection(server)) as connection:
-            return _snapshot_place(connection.query).order >= position.order
+            return _snapshot_place(connection).order >= position.order
     return _committed_by_mysql(server, position)
 
 
@@ -205,12 +212,10 @@ def exact_view(
     """
     if reader.flavor == "mariadb":
         reader.begin_view()
-        place = _place_of(reader.query)
-        gtid_set = reader.query("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))[1][
-            0
-        ][0]
+        place = _place_of(reader.query, reader.address)
+        gtid_set = reader.value("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))
         return Mark(place.journal, place.offset, compact_set(_text(gtid_set or "")))
-    mode = _text(reader.query("SELECT @@GLOBAL.gtid_mode")[1][0][0])
+    mode = _text(reader.value("SELECT @@GLOBAL.gtid_mode"))
     attempt = _exact_by_gtids if mode.upper() == "ON" else _exact_by_locks
     deadline_s = time.monotonic() + timeout_s
     tail = LogTail(reader, tables, since) if tables and since is not None else None
@@ -266,7 +271,7 @@ def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | 
         LocksUnseenError: the locks cannot be seen.
     """
     place = _log_end(reader)
-    held = CommitLocks(lambda sql: _rows_of(reader, sql)).held()
+    held = CommitLocks(reader.rows).held()
     if not held:
         reader.begin_view()
         if _log_end(reader).order == place.order:
@@ -275,14 +280,9 @@ def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | 
     return None, f"{len(held)} commits"
 
 
-def _rows_of(reader: TableReader, sql: str) -> list[dict[str, Any]]:
-    names, rows = reader.try_query(sql)
-    return [dict(zip([name.lower() for name in names], row, strict=True)) for row in rows]
-
-
 def _log_end(reader: TableReader) -> Position:
     try:
-        names, rows = reader.try_query("SHOW BINARY LOG STATUS")
+        rows = reader.rows("SHOW BINARY LOG STATUS")
     except StatementError as error:
         if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
             raise MissingGrantError(
@@ -291,30 +291,28 @@ def _log_end(reader: TableReader) -> Position:
                 got=f"error {error.number}: {error.text}",
                 next_step="GRANT REPLICATION CLIENT ON *.* TO the account",
             ) from None
-        names, rows = reader.query("SHOW MASTER STATUS")  # before MySQL 8.2
+        rows = reader.rows("SHOW MASTER STATUS")  # before MySQL 8.2
     if not rows:
         raise ServerSettingError(
             f"{reader.address} writes no binary log",
             setting="log_bin",
             next_step="set log_bin = binlog in the server's configuration and restart it",
         )
-    row = dict(zip([name.lower() for name in names], rows[0], strict=True))
-    return Position(_text(row["file"]), int(row["position"]))
+    return Position(rows[0].text("file"), rows[0].number("position"))
 
 
-def _snapshot_place(query: _Query) -> Position:
+def _snapshot_place(connection: RowConnection) -> Position:
     """Return the place of a snapshot that is opened and closed just for this (MariaDB)."""
-    query(_SNAPSHOT)
-    try:
-        return _place_of(query)
-    finally:
-        query("COMMIT")
+    connection.query(_SNAPSHOT)
+    place = _place_of(connection.query, connection.address)
+    connection.query("COMMIT")
+    return place
 
 
-def _place_of(query: _Query) -> Position:
+def _place_of(query: _Query, address: str) -> Position:
     """Return the place of the snapshot that is open (MariaDB)."""
-    rows = query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")[1]
-    found = {_text(name).lower(): _text(value) for name, value in rows}
+    rows = named(*query(_SNAPSHOT_STATUS), address=address, asked=_SNAPSHOT_STATUS)
+    found = {row.text("variable_name").lower(): _text(row["value"]) for row in rows}
     journal = found.get("binlog_snapshot_file", "")
     if not journal:
         raise ServerSettingError(
@@ -323,7 +321,8 @@ def _place_of(query: _Query) -> Position:
             expected="status variables binlog_snapshot_file and binlog_snapshot_position",
             next_step="set log_bin = binlog in the server's configuration and restart it",
         )
-    return Position(journal, int(found["binlog_snapshot_position"]))
+    offset = found.get("binlog_snapshot_position")
+    return Position(journal, number_of(offset, address=address, asked=_SNAPSHOT_STATUS))
 
 
 def _connection(server: ServerConnection) -> RowConnection:
@@ -333,8 +332,8 @@ def _connection(server: ServerConnection) -> RowConnection:
 
 
 def _value(reader: TableReader, sql: str) -> str:
-    return compact_set(_text(reader.query(sql)[1][0][0]))
+    return compact_set(_text(reader.value(sql)))
 
 
 def _text(value: Any) -> str:
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value or "")
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")

@@ -23,17 +23,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pymysql
-from pymysql.connections import Connection
 
 from cdc_pipeline.binlog.rows.result_set import ResultSet
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+from cdc_pipeline.errors import CdcError, ServerAnswerError, StatementError
 from cdc_pipeline.source.live import server_errors
-from cdc_pipeline.source.live.connection import Row, StatementError, open_connection
+from cdc_pipeline.source.live.answers import unexpected
+from cdc_pipeline.source.live.connection import Row, open_connection
 
 _PREPARE: Final = 0x16
 _EXECUTE: Final = 0x17
 _CLOSE: Final = 0x19
+_PREPARED_BYTES: Final = 12  # of the answer: a mark, the statement's id and its numbers
 _INTERRUPTED: Final = 1317  # a statement was killed; its connection lives on
 
 # A server that sorts or filters sends nothing for a long time; TCP detects that a peer is gone.
@@ -53,7 +55,7 @@ class RowConnection:
         self.broken = False
         self._config = config
         try:
-            self._connection: Connection[Any] = open_connection(config)
+            self._connection = open_connection(config)
         except (pymysql.Error, OSError, RuntimeError) as error:
             raise server_errors.connect_error(
                 error, address=self.address, user=config.user
@@ -87,6 +89,9 @@ class RowConnection:
                 cursor.execute(sql, tuple(arguments) or None)
                 names = [column[0] for column in cursor.description or ()]
                 return names, list(cursor.fetchall())
+        except ServerAnswerError:
+            self.broken = True
+            raise
         except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
             self.broken = True
             raise server_errors.asks_for_file(self.address) from None
@@ -105,9 +110,10 @@ class RowConnection:
         """
         try:
             statement = self._prepare(sql)
-            self._connection._execute_command(  # type: ignore[attr-defined]
-                _EXECUTE, struct.pack("<IBI", statement, 0, 1)
-            )
+            self._connection._execute_command(_EXECUTE, struct.pack("<IBI", statement, 0, 1))
+        except ServerAnswerError:
+            self.broken = True
+            raise
         except (pymysql.Error, OSError) as error:
             raise self._failed(error) from None
         # Rows are read past pymysql, which would set its own timeout before each answer.
@@ -129,7 +135,7 @@ class RowConnection:
             self.broken = True
         # A broken connection is noticed at the next statement.
         with contextlib.suppress(pymysql.Error, OSError):
-            self._connection._execute_command(_CLOSE, struct.pack("<I", statement))  # type: ignore[attr-defined]
+            self._connection._execute_command(_CLOSE, struct.pack("<I", statement))
 
     def _prepare(self, sql: str) -> int:
         """Return the id of a prepared statement. Its column definitions are repeated with the
@@ -137,6 +143,10 @@ class RowConnection:
         connection: Any = self._connection
         connection._execute_command(_PREPARE, sql)
         head = connection._read_packet()._data
+        if len(head) < _PREPARED_BYTES or head[0]:
+            raise unexpected(
+                self.address, sql, expected="a prepared statement", got=f"{len(head)} other bytes"
+            )
         statement, columns, parameters = struct.unpack_from("<IHH", head, 1)
         for count in (parameters, columns):
             for _ in range(count + 1 if count else 0):  # each, and an end
@@ -155,7 +165,7 @@ class RowConnection:
     def _failed(self, error: Exception) -> Exception:
         number, text = server_errors.error_parts(error)
         if number is not None and number not in server_errors.LOST_NUMBERS - {_INTERRUPTED}:
-            return StatementError(number, text)
+            return StatementError(number, text, address=self.address)
         self.broken = True
         return server_errors.lost_table_connection(
             self.address, text if number is None else f"error {number}: {text}"
@@ -170,7 +180,7 @@ class RowConnection:
         self.broken = True
         # A server that computes does not notice a closed socket until it sends.
         with (
-            contextlib.suppress(pymysql.Error, OSError, RuntimeError),
+            contextlib.suppress(pymysql.Error, OSError, RuntimeError, CdcError),
             contextlib.closing(open_connection(self._config)) as other,
         ):
             other.query(f"KILL {self._thread_id:d}")

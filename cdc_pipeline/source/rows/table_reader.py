@@ -20,17 +20,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from cdc_pipeline.binlog.rows.result_columns import ResultPlan, quoted, result_plan
 from cdc_pipeline.binlog.rows.result_set import BATCH_BYTES, BATCH_ROWS, ResultSet
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
-from cdc_pipeline.errors import CdcError, SourceError, TableReadInterruptedError
+from cdc_pipeline.errors import CdcError, SourceError, StatementError, TableReadInterruptedError
 from cdc_pipeline.position.position import Flavor
 from cdc_pipeline.source.live import server_errors
-from cdc_pipeline.source.live.connection import Row, StatementError
+from cdc_pipeline.source.live.answers import AnswerRow, first_value, named
+from cdc_pipeline.source.live.connection import Row
 from cdc_pipeline.source.rows.key_ranges import KeyRange
 from cdc_pipeline.source.rows.row_stream import RowConnection
 from cdc_pipeline.source.rows.table_errors import table_error
@@ -128,6 +129,23 @@ class TableReader:
     def try_query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
         """Run `query`, but raise StatementError if the server refuses."""
         return self._open().query(sql, arguments)
+
+    def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[AnswerRow]:
+        """Return the rows of one small statement by column name in lower case.
+
+        Raises:
+            StatementError: the server refused it.
+            CdcError: the connection broke, or what came is no answer.
+        """
+        return named(*self.try_query(sql, arguments), address=self.address, asked=sql)
+
+    def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
+        """Return the first value of the first row of one small statement.
+
+        Raises:
+            CdcError: the server refused it, the connection broke, or there is no row.
+        """
+        return first_value(self.query(sql, arguments)[1], address=self.address, asked=sql)
 
     def select(
         self,

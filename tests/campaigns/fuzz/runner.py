@@ -58,8 +58,7 @@ def judge_mutants(folder: Path) -> Callable[[int], tuple[str, str]]:
     from tests.campaigns.fuzz import judge
     from tests.campaigns.fuzz.journal import seed_names
 
-    if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
-        _assert_bounds_checks()
+    assert_bounds_checks()
     for seed in seed_names():
         judge.load_seed(seed, folder)
         judge.judge(Mutant(seed, [], []), folder)
@@ -170,8 +169,13 @@ def _work(numbers: list[int], job: Job, connection: Connection, at: Any, since: 
     connection.close()
 
 
-def _assert_bounds_checks() -> None:
-    """Kernels from a cache without bounds checks would read beyond their arrays in silence."""
+def assert_bounds_checks() -> None:
+    """Raise if bounds checks are wanted and the kernels lack them.
+
+    Kernels from a cache without bounds checks would read beyond their arrays in silence.
+    """
+    if os.environ.get("NUMBA_BOUNDSCHECK") != "1":
+        return
     import numpy as np
 
     from cdc_pipeline.binlog.events.gtid_kernel import gtid_commit_us

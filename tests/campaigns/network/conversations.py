@@ -83,7 +83,9 @@ class Shop:
         )
         shop.schemas = [catalog_schema(server, database, table) for table in "ab"]
         shop.rows = {
-            schema.full_name: sorted(server.query(f"SELECT * FROM `{database}`.`{schema.table}`"))
+            schema.full_name: sorted(
+                server.query(f"SELECT * FROM `{database}`.`{schema.table}`"), key=repr
+            )
             for schema in shop.schemas
         }
         return shop
@@ -110,7 +112,7 @@ class Play:
         Raises:
             Exception: as the pipeline ends.
         """
-        config = self._config(port)
+        config = self.config(port)
         play: dict[Name, Callable[[PipelineConfig], Rows]] = {
             "capture": self._capture,
             "capture_by_gtid": self._capture,
@@ -120,7 +122,8 @@ class Play:
         }
         return play[self.name](config)
 
-    def _config(self, port: int) -> PipelineConfig:
+    def config(self, port: int) -> PipelineConfig:
+        """The pipeline, with its server at a port of this machine."""
         start = "gtid" if self.name == "capture_by_gtid" else "offset"
         return PipelineConfig.model_validate(
             {
@@ -153,8 +156,11 @@ class Play:
     def _kept(self, config: PipelineConfig) -> Rows:
         """Rows of the lake's tables as the server would show them."""
         paths = LakePaths(config.sink.lake_path, config.name)
+        kept = {name: paths.table(name) for name in self.shop.rows}
         return {
-            name: sorted(map(_values, self.lake.rows(paths.table(name)))) for name in self.shop.rows
+            name: sorted(map(_values, self.lake.rows(folder)), key=repr)
+            for name, folder in kept.items()
+            if folder in self.lake.tables
         }
 
     def _rows(self, config: PipelineConfig) -> Rows:
@@ -166,7 +172,8 @@ class Play:
                 parts = list(reader.select(schema, batch_rows=2))
                 reader.end_view()
                 found[schema.full_name] = sorted(
-                    tuple(row.values()) for part in parts for row in part.rows.to_pylist()
+                    (tuple(row.values()) for part in parts for row in part.rows.to_pylist()),
+                    key=repr,
                 )
         return found
 

@@ -1,0 +1,1 @@
+"""Fuzzing of single parsers, guided by the code that an input reaches."""

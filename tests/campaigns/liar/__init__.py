@@ -1,0 +1,1 @@
+"""A server that lies: recorded conversations, changed and replayed to a pipeline."""

@@ -1,0 +1,161 @@
+"""Plays with a lie, and whether each ended as it must.
+
+A play ends with the recorded rows, with other rows if the lie is believable, or with a CdcError
+that says what to do and is valid as JSON. Anything else is a finding: another exception, a process
+that dies, hangs or grows too large (the last three are the runner's), a password or the content of
+a local file among what was sent or in an error, a file outside of the play's own folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from cdc_pipeline.errors import CdcError
+from tests.campaigns.fuzz.runner import assert_bounds_checks
+from tests.campaigns.liar.conversations import NAMES, Name, Play
+from tests.campaigns.liar.lies import FLAVORS, LOCAL_FILE, Lie, lie, recording
+from tests.campaigns.liar.lying_server import LyingServer, without_tls
+from tests.campaigns.liar.recording import GREETING, Exchange, schemas_of
+from tests.campaigns.network.conversations import Shop
+from tests.servers import Flavor
+
+PASSWORD: Final = "liar-Must-never-see-this"
+_FILE: Final = b"the content of a local file"
+# A lie about a path leads there.
+_OUTSIDE: Final = tuple(Path("/tmp", f"cdc-liar.00000{number}") for number in (1, 2))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a play with a lie ended.
+
+    Attributes:
+        outcome: "equal", "believed", "not asked", the code of an error, or "finding".
+        detail: of a finding, or the error.
+    """
+
+    outcome: str
+    detail: str = ""
+
+
+class Judge:
+    """Plays of the recorded conversations, each in a folder of its own below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._shops = {flavor: _shop(flavor) for flavor in FLAVORS}
+        self._plays = 0
+        self._file = folder / "local file"
+        self._file.write_bytes(_FILE)
+
+    def honest(self, flavor: Flavor, name: Name) -> Verdict:
+        """A play without a lie."""
+        return self._judged(flavor, name, None)
+
+    def judge(self, lie: Lie) -> Verdict:
+        """A play with a lie."""
+        return self._judged(lie.flavor, lie.name, lie)
+
+    def _judged(self, flavor: Flavor, name: Name, lie: Lie | None) -> Verdict:
+        self._plays += 1
+        folder = self._folder / f"play {self._plays}"
+        folder.mkdir()
+        shop = self._shops[flavor]
+        exchanges = recording(flavor).exchanges[name]
+        said = ""
+        with LyingServer(exchanges, self._lie(lie, exchanges)) as server:
+            try:
+                rows = Play(shop, name, folder / "own").run(server.port)
+                equal = rows == shop.rows
+                verdict = Verdict("equal" if equal else "believed")
+                if not equal and (lie is None or not lie.is_believable):
+                    verdict = Verdict("finding", f"other rows, and no error: {str(rows)[:500]}")
+            except CdcError as error:
+                said = f"{error}\n{json.dumps(error.as_dict())}"
+                verdict = Verdict(error.code(), said)
+                if not error.next_step:
+                    verdict = Verdict("finding", f"an error without a next step: {said}")
+            except Exception as error:
+                verdict = Verdict("finding", _told(error))
+        if lie is not None and lie.at not in server.asked and verdict.outcome == "equal":
+            verdict = Verdict("not asked")
+        leak = self._leak(server.received, said, folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        return Verdict("finding", leak) if leak else verdict
+
+    def _lie(self, lie: Lie | None, exchanges: list[Exchange]) -> Callable[[int, Any], Any]:
+        def applied(index: int, answer: Any) -> Any:
+            if lie is None:
+                if exchanges[index].key == GREETING:
+                    answer.packets = [without_tls(answer.packets[0])]
+                return answer
+            answer = lie.applied(index, answer)
+            own = str(self._file).encode()
+            answer.packets = [one.replace(LOCAL_FILE.encode(), own) for one in answer.packets]
+            return answer
+
+        return applied
+
+    def _leak(self, received: list[bytes], said: str, folder: Path) -> str:
+        sent = b"\0".join(received)
+        if PASSWORD.encode() in sent:
+            return "the password was sent"
+        if PASSWORD in said:
+            return "the error has the password"
+        if _FILE in sent:
+            return "a local file was sent"
+        outside = [str(path) for path in _OUTSIDE if path.exists()]
+        outside += [path.name for path in folder.iterdir() if path.name != "own"]
+        return f"files outside of the play's folder: {outside}" if outside else ""
+
+
+def _told(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(place.filename).name}:{place.lineno}"
+    lines = "".join(traceback.format_exception(error, limit=-8))
+    return f"{type(error).__name__}: {error} ({where})\n{lines}"
+
+
+def _shop(flavor: Flavor) -> Shop:
+    """The recorded shop, with a password that must not be sent."""
+    recorded = recording(flavor)
+    source = {"kind": "live", "host": "127.0.0.1", "user": "cdc", "password": PASSWORD}
+    shop = Shop(cast(Any, None), recorded.database, source, recorded.starts, rows=recorded.rows)
+
+    def honest(index: int, answer: Any) -> Any:
+        if recorded.catalog[index].key == GREETING:
+            answer.packets = [without_tls(answer.packets[0])]
+        return answer
+
+    with LyingServer(recorded.catalog, honest) as server:
+        shop.schemas = schemas_of(source, recorded.database, server.port)
+    return shop
+
+
+def judge_lies(folder: Path) -> Callable[[int], tuple[str, str]]:
+    """A job of `tests.campaigns.fuzz.runner`: outcome and detail of the lie of a number."""
+    assert_bounds_checks()
+    judge = Judge(folder)
+    for flavor in FLAVORS:
+        for name in NAMES:
+            verdict = judge.honest(flavor, name)
+            if verdict.outcome != "equal":
+                raise RuntimeError(f"{flavor} {name} without a lie: {verdict}")
+
+    def one(number: int) -> tuple[str, str]:
+        verdict = judge.judge(lie(number))
+        return verdict.outcome, verdict.detail
+
+    return one
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder for a judge."""
+    return tempfile.TemporaryDirectory(prefix="cdc-liar-")

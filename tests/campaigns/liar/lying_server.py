@@ -1,0 +1,181 @@
+"""A server that answers as it was recorded, but for its lies.
+
+Rules:
+- A request is answered by the recorded answer to the same request: the first time by the first, and
+  so on; the last one is repeated. What was never asked in the recording is answered by an error.
+- Whoever logs in is let in. Every byte that comes is kept, for the judge to search.
+- It runs in threads of this process; all of it ends with the context.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count, repeat
+from typing import Final
+
+from tests.campaigns.liar import wire
+from tests.campaigns.liar.recording import GREETING, LOGIN, Exchange, key_of
+
+# PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH and so on, but neither TLS nor compression.
+_NO_TLS: Final = 0x0800
+_BLOCK_BYTES: Final = 1 << 18
+_PAUSE_S: Final = 0.02
+
+
+@dataclass
+class Answer:
+    """What is sent for a request.
+
+    Attributes:
+        packets: payloads.
+        endless: payloads that are sent again and again after them; `slowly` with pauses.
+        is_immense: whether a packet without an end follows.
+        numbers: changes of the sequence numbers, by index of the packet.
+        lengths: lengths that headers have instead of the right ones, by index of the packet.
+        closes: whether the connection is closed afterwards.
+    """
+
+    packets: list[bytes]
+    endless: tuple[bytes, ...] = ()
+    slowly: bool = False
+    is_immense: bool = False
+    numbers: dict[int, int] | None = None
+    lengths: dict[int, int] | None = None
+    closes: bool = False
+
+    def framed(self, first: int) -> Iterator[bytes]:
+        """The bytes to send, block by block; the first packet has this number."""
+        block = b""
+        for index, payload in enumerate(chain(self.packets, _cycled(self.endless))):
+            number = first + index + (self.numbers or {}).get(index, 0)
+            framed = wire.framed(payload, number)
+            if self.lengths and index in self.lengths:
+                framed = self.lengths[index].to_bytes(3, "little") + framed[3:]
+            block += framed
+            is_endless = index >= len(self.packets)
+            if len(block) >= _BLOCK_BYTES or (is_endless and self.slowly):
+                yield block
+                block = b""
+        yield block
+        if self.is_immense:
+            for number in count(first + len(self.packets)):
+                yield b"\xff\xff\xff" + bytes([number & 0xFF]) + bytes((1 << 24) - 1)
+
+
+def _cycled(payloads: tuple[bytes, ...]) -> Iterator[bytes]:
+    return chain.from_iterable(repeat(payloads)) if payloads else iter(())
+
+
+Lie = Callable[[int, Answer], Answer]
+
+
+class LyingServer:
+    """Listens from construction on; a context manager.
+
+    Args:
+        exchanges: what it says, see the module.
+        lie: makes what is sent out of the exchange's index and its recorded answer.
+
+    Attributes:
+        port: on 127.0.0.1.
+        received: every payload that came.
+        asked: indices of the exchanges that were asked for.
+    """
+
+    def __init__(
+        self, exchanges: Sequence[Exchange], lie: Lie = lambda _index, answer: answer
+    ) -> None:
+        self.received: list[bytes] = []
+        self.asked: set[int] = set()
+        self._exchanges = exchanges
+        self._lie = lie
+        self._places: dict[bytes, list[int]] = {}
+        for index, exchange in enumerate(exchanges):
+            self._places.setdefault(exchange.key, []).append(index)
+        self._counts: Counter[bytes] = Counter()
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._ended = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> LyingServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        with self._lock:
+            sockets = [self._listener, *self._open]
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self._open.add(client)
+            threading.Thread(target=self._talk, args=(client,), daemon=True).start()
+
+    def _talk(self, client: socket.socket) -> None:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.closing(client), contextlib.suppress(OSError, EOFError):
+            self._answer(client, GREETING, 0)
+            self._take(client)
+            self._answer(client, LOGIN, 2)
+            statements: list[bytes] = [b""]
+            while True:
+                request = self._take(client)
+                if request[0] in (wire.QUIT, wire.CLOSE):
+                    continue
+                if request[0] == wire.PREPARE:
+                    statements.append(request[1:])
+                prepared = statements[-1] if request[0] == wire.EXECUTE else b""
+                self._answer(client, key_of(request, prepared), 1)
+        with self._lock:
+            self._open.discard(client)
+
+    def _take(self, client: socket.socket) -> bytes:
+        request = wire.take(client)
+        self.received.append(request)
+        return request or b"\0"
+
+    def _answer(self, client: socket.socket, key: bytes, first: int) -> None:
+        index = self._index(key)
+        if index is None:
+            client.sendall(wire.framed(wire.error(1105, "this was not asked before"), first))
+            return
+        answer = self._lie(index, Answer(list(self._exchanges[index].packets)))
+        for block in answer.framed(first):
+            client.sendall(block)
+            if answer.slowly and self._ended.wait(_PAUSE_S):
+                raise EOFError
+        if answer.closes:
+            raise EOFError
+
+    def _index(self, key: bytes) -> int | None:
+        with self._lock:
+            places = self._places.get(key)
+            if places is None:
+                return None
+            index = places[min(self._counts[key], len(places) - 1)]
+            self._counts[key] += 1
+            self.asked.add(index)
+            return index
+
+
+def without_tls(greeting: bytes) -> bytes:
+    """A recorded greeting of a server that has no TLS."""
+    at = greeting.index(b"\0", 1) + 1 + 4 + 8 + 1
+    capabilities = int.from_bytes(greeting[at : at + 2], "little") & ~_NO_TLS
+    return greeting[:at] + capabilities.to_bytes(2, "little") + greeting[at + 2 :]
