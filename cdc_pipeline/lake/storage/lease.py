@@ -34,12 +34,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_pipeline.errors import CdcError, LockError, RuntimeSetupError
+from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.object_path import ObjectPath
 from cdc_pipeline.lake.storage.object_storage import ObjectStorage, Tag
 
@@ -47,6 +47,7 @@ _NEXT_STEP: Final = (
     "wait for that run to end, or stop it; if it was killed, its lease expires and the next "
     "start takes over"
 )
+_UPDATES_MAX: Final = 3
 
 
 @contextmanager
@@ -55,10 +56,11 @@ def held_lease(
 ) -> Iterator[Callable[[], None]]:
     """Hold the lease at `path` in the context; yield `check`, which raises LockError once lost.
 
-    `on_lost` is then called once as well, in another thread.
+    `on_lost` is then called once as well, in another thread. What the context raises once the lease
+    is lost is the cause of a LockError: it comes from what the next holder has written.
 
     Raises:
-        LockError: another run holds it.
+        LockError: another run holds it, or has taken it.
         RuntimeSetupError: the lake cannot be written, or its store does not honour conditions.
         LakeUnreachableError: the store does not answer.
     """
@@ -66,6 +68,10 @@ def held_lease(
     lease.take()
     try:
         yield lease.check
+    except Exception as error:
+        if not isinstance(error, LockError):
+            lease.check(cause=error)
+        raise
     finally:
         lease.release()
 
@@ -94,9 +100,13 @@ class _Lease:
         self._path = path
         self._on_lost = on_lost
         self._time_s = path.storage.lease_s
-        # A renewal that hangs must leave time for another.
+        # A renewal that fails or hangs must leave time for another.
         self._store = ObjectStorage(
-            path.scheme, path.authority, path.storage, retry_s=self._time_s / 6
+            path.scheme,
+            path.authority,
+            path.storage,
+            retry_s=self._time_s / 6,
+            answer_s=self._time_s / 6,
         )
         self._note = {
             "owner": uuid.uuid4().hex,
@@ -121,7 +131,9 @@ class _Lease:
         if tag is None:
             tag = self._take_over()
         if tag is None:
-            raise self._held_by_other(*self._read())
+            content, tag = self._there()
+            if not self._is_own(content):
+                raise self._held_by_other(content)
         self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
         self._see_that_conditions_hold()
         self._thread.start()
@@ -134,10 +146,12 @@ class _Lease:
         except FileNotFoundError:  # a person removed it just now
             return self._store.create(self._path.key, self._content())
         note = _parsed(content)
+        if self._is_own(content):  # the answer to the put that took it was lost
+            return tag
         if not note.get("released") and not is_gone(str(note.get("process", ""))):
             age_s = self._age_s()
             if age_s < _seconds(note, self._time_s):
-                raise self._held_by_other(content, tag, age_s=age_s)
+                raise self._held_by_other(content, age_s=age_s)
         return self._store.update(self._path.key, self._content(), tag=tag)
 
     def _see_that_conditions_hold(self) -> None:
@@ -159,15 +173,16 @@ class _Lease:
         self._ended.set()
         self._thread.join()
         if not self._lost:
-            try:
-                self._store.update(self._path.key, self._content(released=True), tag=self._tag)
-            except CdcError:
-                return
+            with suppress(CdcError):
+                self._update(self._content(released=True))
 
     # -- keeping -----------------------------------------------------------------------------------
 
-    def check(self) -> None:
+    def check(self, *, cause: Exception | None = None) -> None:
         """Check that the lease is held.
+
+        Args:
+            cause: what a loss is the reason of.
 
         Raises:
             LockError: the lease is lost; nothing may be written any more.
@@ -178,7 +193,7 @@ class _Lease:
                 expected=f"{self._path} renewed every {self._time_s / 3:g} s",
                 got=self._lost,
                 next_step="start the run again: it continues from the lake's own state",
-            )
+            ) from cause
 
     def _is_lost(self) -> bool:
         if not self._lost and _now_s() >= self._good_until_s:
@@ -199,21 +214,37 @@ class _Lease:
     def _renew(self) -> None:
         began_s = _now_s()
         self._renewals += 1
-        content = self._content()
         try:
-            tag = self._store.update(self._path.key, content, tag=self._tag)
-            if tag is None:
-                there, tag = self._read()
-                # else the answer to an earlier try of this very update was lost
-                if there != content:
-                    self._lost = f"taken over: {_holder(_parsed(there))}"
-                    return
-        except FileNotFoundError:
-            self._lost = "its object was removed"
+            other = self._update(self._content())
         except CdcError:
             return  # the next renewal tries again while there is time; `check` counts
+        if other:
+            self._lost = other
         else:
-            self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
+            self._good_until_s = began_s + self._time_s * 2 / 3
+
+    def _update(self, content: bytes) -> str:
+        """Replace the lease; return who has taken it, "" if nobody has.
+
+        What this very lease wrote last need not be what its holder knows: the answer to a put may
+        be lost. Raises LakeUnreachableError.
+        """
+        tag = self._tag
+        for _ in range(_UPDATES_MAX):
+            now = self._store.update(self._path.key, content, tag=tag)
+            if now is not None:
+                self._tag = now
+                return ""
+            there, tag = self._there()
+            if there == content:
+                self._tag = tag
+                return ""
+            if not self._is_own(there):
+                return f"taken over: {_holder(_parsed(there))}" if tag else "its object was removed"
+        raise LakeUnreachableError(
+            f"the object store refuses to replace an object as if it had changed: {self._path}",
+            next_step="start the run again",
+        )
 
     # -- what the object says ----------------------------------------------------------------------
 
@@ -222,6 +253,16 @@ class _Lease:
 
     def _read(self) -> tuple[bytes, Tag]:
         return self._store.read_with_tag(self._path.key)
+
+    def _there(self) -> tuple[bytes, Tag]:
+        """Return what is there, with its tag; nothing, and no tag, if it was removed."""
+        try:
+            return self._read()
+        except FileNotFoundError:
+            return b"", {}
+
+    def _is_own(self, content: bytes) -> bool:
+        return _parsed(content).get("owner") == self._note["owner"]
 
     def _age_s(self) -> float:
         """Return the seconds since the lease was written, by the store's clock.
@@ -237,7 +278,7 @@ class _Lease:
             0.0 if written is None or now is None else max(0.0, (now - written).total_seconds() - 1)
         )
 
-    def _held_by_other(self, content: bytes, _tag: Tag, *, age_s: float = 0.0) -> LockError:
+    def _held_by_other(self, content: bytes, *, age_s: float = 0.0) -> LockError:
         note = _parsed(content)
         left_s = max(0.0, _seconds(note, self._time_s) - age_s)
         return LockError(
