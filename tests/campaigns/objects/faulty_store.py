@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Literal, get_args
@@ -69,11 +69,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request that arrived: its method and path, and whether it has a condition."""
+    """One request that arrived: its method and path, whether it has a condition, and what it
+    sends."""
 
     method: str
     path: str
     is_conditional: bool
+    body: bytes = field(default=b"", repr=False)
 
     def fits(self, kind: Kind) -> bool:
         """Whether a fault of this kind can happen to it."""
@@ -223,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         store = self.server.store
         body = self._body()
         names = {name.lower() for name in self.headers}
-        request = Request(self.command, self.path, not names.isdisjoint(_CONDITIONS))
+        request = Request(self.command, self.path, not names.isdisjoint(_CONDITIONS), body)
         kind = store.fault_of(request)
         if kind is None or kind in _GOES_ON:
             if kind == "stop":
