@@ -118,7 +118,7 @@ class _Lease:
         }
         self._renewals = 0
         self._tag: Tag = {}
-        self._good_until_s = 0.0
+        self._good_until_s = self._renew_at_s = 0.0
         self._lost = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
@@ -134,7 +134,8 @@ class _Lease:
             content, tag = self._there()
             if not self._is_own(content):
                 raise self._held_by_other(content)
-        self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
+        self._tag = tag
+        self._is_good_from(began_s)
         self._see_that_conditions_hold()
         self._thread.start()
 
@@ -201,11 +202,10 @@ class _Lease:
         return bool(self._lost)
 
     def _keep(self) -> None:
-        # Checked more often than renewed: a machine that wakes up notices an expired lease at once.
-        steps = 0
+        # Checked more often than renewed: a machine that wakes up notices an expired lease at once,
+        # and a renewal that failed is tried again at once.
         while not self._ended.wait(self._time_s / 12):
-            steps += 1
-            if not self._is_lost() and steps % 4 == 0:
+            if not self._is_lost() and _now_s() >= self._renew_at_s:
                 self._renew()
             if self._is_lost():
                 self._on_lost()
@@ -221,7 +221,11 @@ class _Lease:
         if other:
             self._lost = other
         else:
-            self._good_until_s = began_s + self._time_s * 2 / 3
+            self._is_good_from(began_s)
+
+    def _is_good_from(self, began_s: float) -> None:
+        self._good_until_s = began_s + self._time_s * 2 / 3
+        self._renew_at_s = began_s + self._time_s / 3
 
     def _update(self, content: bytes) -> str:
         """Replace the lease; return who has taken it, "" if nobody has.

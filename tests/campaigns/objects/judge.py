@@ -12,6 +12,8 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,12 +73,15 @@ class Judge:
         """Play with a fault, then without."""
         lake, cursors = new_lake(self._gateway.store.bucket), MemoryCursorStore()
         finding, began_s = "", time.monotonic()
-        with FaultyStore(
-            self._gateway.store.endpoint,
-            fault,
-            late_s=self._story.lease_s if fault.kind == "away" else LATE_S,
-            stop=lambda: stop_for_a_while(self._gateway.daemon, self._story.lease_s),
-        ) as store:
+        with (
+            _running_again(self._gateway.daemon),
+            FaultyStore(
+                self._gateway.store.endpoint,
+                fault,
+                late_s=self._story.lease_s if fault.kind == "away" else LATE_S,
+                stop=lambda: _stop_for_a_while(self._gateway.daemon, self._story.lease_s),
+            ) as store,
+        ):
             try:
                 outcome = "equal"
                 self._story.play(lake, store.endpoint, cursors)
@@ -126,7 +131,18 @@ def unlocked(play: object, *, wait_s: float) -> None:
             return
 
 
-def stop_for_a_while(daemon: Daemon, stopped_s: float) -> None:
+def _stop_for_a_while(daemon: Daemon, stopped_s: float) -> None:
     """Stop a server's process, and let it go on after a while."""
     os.killpg(daemon.group, signal.SIGSTOP)
-    threading.Timer(stopped_s, os.killpg, (daemon.group, signal.SIGCONT)).start()
+    again = threading.Timer(stopped_s, os.killpg, (daemon.group, signal.SIGCONT))
+    again.daemon = True
+    again.start()
+
+
+@contextmanager
+def _running_again(daemon: Daemon) -> Iterator[None]:
+    """At the end the server's process goes on, if it was stopped."""
+    try:
+        yield
+    finally:
+        os.killpg(daemon.group, signal.SIGCONT)
