@@ -123,6 +123,11 @@ torture-network: setup ## connections to both servers that break, stall or trick
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.network --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-objects
+torture-objects: setup ## an object store that fails, lies and is late at each request, and writers stopped for longer than their lease: SEED=1, TORTURE_ARGS="--faults 1000 --places 200"
+	@$(BIN)/python -m tests.cluster.install
+	@$(BIN)/python -m tests.campaigns.objects --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: simulate
 simulate: setup ## whole histories from one seed each, with crashes, faults and threads in any order: SEEDS=10000
 	@$(BIN)/python -m tests.campaigns.simulate --seeds $(SEEDS) $(TORTURE_ARGS)

@@ -28,6 +28,12 @@ def source_digest() -> str:
     return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
 
 
+def recorded_digest(jar: Path) -> str:
+    """That of the source which a jar was made from."""
+    with zipfile.ZipFile(jar) as opened:
+        return opened.read(SOURCE_ENTRY).decode().strip()
+
+
 def main() -> int:
     """Write the jar."""
     jars = [*jar_paths(), *(Path(pyspark.__file__).parent / "jars").glob("*.jar")]

@@ -59,12 +59,10 @@ class Story:
         world.advance(TRANSACTIONS)
         return cls(world, folder, **settings)
 
-    def config(
-        self, lake: str, endpoint: str, transactions: int | None = None, **sink: Any
-    ) -> PipelineConfig:
-        """The pipeline over a lake that an endpoint leads to; a run may be of so many
-        transactions."""
-        storage = {
+    def config(self, lake: str, endpoint: str, transactions: int | None = None) -> PipelineConfig:
+        """The pipeline over a lake that an endpoint leads to, or on the disk if there is none; a
+        run may be of so many transactions."""
+        storage = endpoint and {
             "endpoint": endpoint,
             "region": "us-east-1",
             "access_key_id": SecretStr(ACCESS_KEY),
@@ -86,7 +84,7 @@ class Story:
                 # as on a machine of its own
                 "store": {"directory": self.folder / "store" / uuid.uuid4().hex},
                 "batch": {"merge_rows": 8, "get_bytes": 300},
-                "sink": {"lake_path": lake, "storage": storage, **sink},
+                "sink": {"lake_path": lake, **({"storage": storage} if storage else {})},
             }
         )
 
