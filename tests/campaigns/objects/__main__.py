@@ -2,7 +2,7 @@
 
 ``python -m tests.campaigns.objects [--faults N] [--places N] [--seed S]``.
 
-Captures into a lake on a real S3 server are played through a proxy that does one thing wrong at one
+Captures and snapshots into a lake on a real S3 server are played through a proxy that does one thing wrong at one
 request (`judge.py`); then two writers share a lake, and one of them is stopped at a fault point or
 with a request on its way (`two_writers.py`). Exits with 1 if anything is not as it must be; each
 finding is printed with the options that play it alone.
@@ -23,11 +23,15 @@ from pathlib import Path
 from unittest import mock
 
 from cdc_pipeline.lake.storage import object_storage
+from tests.campaigns.network.conversations import Shop
 from tests.campaigns.objects.faulty_store import Fault
-from tests.campaigns.objects.judge import Judge
+from tests.campaigns.objects.judge import Judge, Plays
+from tests.campaigns.objects.load_story import LoadStory
 from tests.campaigns.objects.story import Story
 from tests.campaigns.objects.two_writers import POINTS, TwoWriters
 from tests.cluster.gateway import Gateway, running_gateway
+from tests.conftest import temporary_database
+from tests.servers import Server
 
 _HANGS_S = 600.0
 _ANSWER_S = 3.0  # instead of the product's, so that a request without an answer costs little
@@ -44,8 +48,15 @@ class _Campaign:
 
     def faults(self) -> None:
         """Play through faults of the store."""
+        story = Story.of_seed(self._options.seed, self._home / "one")
+        if self._options.story in (None, "capture"):
+            self._faults_of("capture", story)
+        if self._options.story in (None, "snapshot"):
+            with Server("mysql") as server, temporary_database(server) as database:
+                self._faults_of("snapshot", LoadStory(Shop.at(server, database), story))
+
+    def _faults_of(self, name: str, story: Plays) -> None:
         options, slowest_s = self._options, 0.0
-        story = Story.of_seed(options.seed, self._home / "one")
         judge = Judge(story, self._gateway)
         faults = [options.fault] if options.fault else judge.faults(options.faults, options.seed)
         for fault in faults:
@@ -54,10 +65,11 @@ class _Campaign:
             faulthandler.cancel_dump_traceback_later()
             slowest_s = max(slowest_s, ended.took_s)
             outcome = ended.outcome if ended.happened else "did not happen"
-            self._tell(f"{fault.kind} {outcome}", f"--fault {fault}", ended.finding)
+            told = f"--story {name} --fault {fault}"
+            self._tell(f"{fault.kind} {outcome}", told, ended.finding)
         print(
-            f"{len(judge.requests)} requests, {len(faults)} faults in {self._took_s():.0f} s; "
-            f"the slowest play {slowest_s:.1f} s",
+            f"{name}: {len(judge.requests)} requests, {len(faults)} faults; the slowest play "
+            f"{slowest_s:.1f} s; {self._took_s():.0f} s",
             flush=True,
         )
 
@@ -92,9 +104,10 @@ class _Campaign:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.objects", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--faults", type=int, default=320, help="faults of the store")
+    parser.add_argument("--faults", type=int, default=160, help="faults in each story")
     parser.add_argument("--places", type=int, default=40, help="requests to stop a writer at")
     parser.add_argument("--fault", type=Fault.parse, help="one fault only, as a finding names it")
+    parser.add_argument("--story", choices=("capture", "snapshot"), help="one story only")
     parser.add_argument("--place", help="one place of a stopped writer only")
     options = parser.parse_args(arguments)
     began_s = time.monotonic()
@@ -106,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         campaign = _Campaign(options, gateway, Path(home))
         if not options.place:
             campaign.faults()
-        if not options.fault:
+        if not options.fault and not options.story:
             campaign.writers()
     told = ", ".join(f"{name} {count}" for name, count in sorted(campaign.outcomes.items()))
     print(

@@ -1,20 +1,19 @@
-"""Two drivers that commit one version of a Delta table in S3 at once, as one child process:
-``python -m tests.campaigns.objects.delta_race ENDPOINT BUCKET [LOG_STORE]``.
+"""Two drivers that commit one version of a Delta table in S3 at once.
 
 A proxy holds Spark's put of a commit until another writer has put one of that version, as if a
 driver had been stopped between its last look and its put. First the other one's commit is of
 another program; then it is the very batch that Spark applies, by a writer that has taken the lease.
-Prints as JSON what came of both. LOG_STORE is the class by which Spark commits, the product's own
-by default.
+
+Spark runs in a process of its own, ``python -m tests.campaigns.objects.delta_race ENDPOINT LAKE
+[LOG_STORE]``: a library that waits for the proxy's answer may not let other threads run.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
@@ -22,13 +21,14 @@ from pydantic import SecretStr
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.storage.storage import opened, storage_of
+from cdc_pipeline.sink.delta.transactions import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.campaigns.objects.faulty_store import FaultyStore, Request
 from tests.campaigns.objects.story import new_lake
 from tests.support.captures import SPARK
+from tests.support.object_store import ROOT, Store
 from tests.support.object_store_server import ACCESS_KEY, SECRET
 from tests.support.sink_values import (
     applied,
@@ -40,46 +40,72 @@ from tests.support.sink_values import (
 )
 
 T = table_schema("shop.t", [column("id", Kind.INT32), column("n", Kind.INT64)], "id")
+_OTHER = "/other/_delta_log/00000000000000000001.json"
 _CHUNK = re.compile(rb"([0-9a-f]+)(;[^\r]*)?\r\n")
 
+Action = dict[str, Any]
 
-class _Race:
-    """Puts another writer's commit first.
 
-    Attributes:
-        version: of the table at `log` whose commit is raced for; None for no race.
+def race(store: Store, log_store: str = "") -> dict[str, Any]:
+    """What came of both races.
+
+    Args:
+        log_store: the class by which Spark commits, the product's own by default.
     """
+    lake = new_lake(store.bucket)
+    config = _config(lake, store.endpoint)
+    raced: list[str] = []
 
-    def __init__(self) -> None:
-        self.log: Path | None = None
-        self.version = 0
-        self.make: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda actions: actions
-
-    def __call__(self, _number: int, request: Request) -> None:
-        name = f"{self.version:020d}.json"
-        if self.log is None or request.method != "PUT" or not request.path.endswith(name):
+    def put_first(_number: int, request: Request) -> None:
+        actions = _commit_of(request)
+        if request.path in raced or actions is None:
             return
-        path, self.log = self.log / name, None
-        actions = [json.loads(line) for line in _sent(request.body).splitlines()]
-        text = "".join(f"{json.dumps(action)}\n" for action in self.make(actions))
+        raced.append(request.path)
+        path = opened(config.lake_path) / request.path.partition("/lake/")[2]
+        text = "".join(f"{json.dumps(action)}\n" for action in actions)
         assert storage_of(path).put_if_absent(path, text.encode())
 
+    with FaultyStore(store.endpoint, on_request=put_first) as proxy:
+        command = [sys.executable, "-m", __name__, proxy.endpoint, lake, log_store]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert len(raced) == 2, raced
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
-def main(endpoint: str, bucket: str, log_store: str = "") -> int:
-    race = _Race()
-    with FaultyStore(endpoint, on_request=race) as store:
-        config = _config(new_lake(bucket), store.endpoint, log_store)
-        direct = LakePaths(_config(str(config.lake_path), endpoint, "").lake_path, "shop")
-        spark = SparkProvider.from_config(config)
-        told = {
-            "other": _against_another_program(spark, race, config, direct),
-            "twin": _against_the_same_batch(spark, race, config, direct),
-        }
+
+def _commit_of(request: Request) -> list[Action] | None:
+    """The commit that another writer makes first; None unless the request is one to race."""
+    if request.method != "PUT" or "/_delta_log/" not in request.path:
+        return None
+    if request.path.endswith(_OTHER):
+        return [{"commitInfo": {"timestamp": 1, "operation": "OTHER"}}]
+    actions = [json.loads(line) for line in _sent(request.body).splitlines()]
+    if not any(
+        action.get("txn", {}).get("version") == transaction_version(2, MERGE_STEP)
+        for action in actions
+    ):
+        return None
+    return [
+        {"commitInfo": {**action["commitInfo"], "txnId": "of-another-writer"}}
+        if "commitInfo" in action
+        else action
+        for action in actions
+    ]
+
+
+def main(endpoint: str, lake: str, log_store: str = "") -> int:
+    config = _config(lake, endpoint, log_store)
+    spark = SparkProvider.from_config(config)
+    told = {
+        "other": _against_another_program(spark, lake),
+        "twin": _against_the_same_batch(spark, config),
+    }
     print(json.dumps(told))
     return 0
 
 
-def _config(lake: str, endpoint: str, log_store: str) -> SinkConfig:
+def _config(lake: str, endpoint: str, log_store: str = "") -> SinkConfig:
     settings = {"spark.delta.logStore.s3a.impl": log_store} if log_store else {}
     spark = {**SPARK, "settings": {**SPARK.get("settings", {}), **settings}}
     storage = {
@@ -93,62 +119,38 @@ def _config(lake: str, endpoint: str, log_store: str) -> SinkConfig:
     return SinkConfig.model_validate({"lake_path": lake, "storage": storage, "spark": spark})
 
 
-def _against_another_program(
-    spark: SparkProvider, race: _Race, config: SinkConfig, direct: LakePaths
-) -> dict[str, Any]:
-    session, table = spark.session(), f"{config.lake_path}/other"
+def _against_another_program(spark: SparkProvider, lake: str) -> dict[str, Any]:
+    session, table = spark.session(), f"{lake}/other"
     session.range(3).write.format("delta").save(table)
-    race.log, race.version = direct.lake / "other" / "_delta_log", 1
-    race.make = lambda _actions: [{"commitInfo": {"timestamp": 1, "operation": "OTHER"}}]
     session.range(4).write.format("delta").mode("append").save(table)
-    assert race.log is None, "Spark did not commit version 1"
-    log = direct.lake / "other" / "_delta_log"
-    names = [name for name in storage_of(log).names(log) if name.endswith(".json")]
-    return {
-        "kept": b"OTHER" in (log / f"{1:020d}.json").read_bytes(),
-        "versions": len(names),
-        "rows": session.read.format("delta").load(table).count(),
-    }
+    history = session.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    rows = session.read.format("delta").load(table).count()
+    return {"operations": [row["operation"] for row in reversed(history)], "rows": rows}
 
 
-def _against_the_same_batch(
-    spark: SparkProvider, race: _Race, config: SinkConfig, direct: LakePaths
-) -> dict[str, Any]:
+def _against_the_same_batch(spark: SparkProvider, config: SinkConfig) -> dict[str, Any]:
     sink = DeltaSink(source="shop", config=config, spark=spark)
     with sink.lock():
         first = applied(sink, 1, (T, [insert(id=at, n=at) for at in range(5)], 1))
         record = record_batch(sink, 2, (T, [update({"id": 1, "n": 1}, {"id": 1, "n": 9})], 20))
-        race.log = direct.table("shop.t") / "_delta_log"
-        race.version = first.tables["shop.t"].table_version + 1
-        race.make = _twin
         try:
             sink.finish(record)
-            outcome: dict[str, Any] = {"outcome": "applied", "retryable": True}
+            told: dict[str, Any] = {"outcome": "applied", "retryable": True}
         except CdcError as error:
-            outcome = {"outcome": error.code(), "retryable": error.retryable, "text": str(error)}
-        assert race.log is None, "Spark did not commit the batch"
+            told = {"outcome": error.code(), "retryable": error.retryable, "text": str(error)}
     again = DeltaSink(source="shop", config=config, spark=spark)
     with again.lock():
         pending = again.pending_record()
         cut = again.finish(pending, recovered=True) if pending else again.last_cut()
         assert cut is not None
         rows = spark.session().read.format("delta").load(str(again.paths.table("shop.t")))
+        before = first.tables["shop.t"].table_version
         return {
-            **outcome,
+            **told,
             "suspended": sorted(cut.cursor.suspended),
-            "version": cut.tables["shop.t"].table_version - race.version,
+            "commits": cut.tables["shop.t"].table_version - before,
             "rows": sorted([row["id"], row["n"]] for row in rows.collect()),
         }
-
-
-def _twin(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same commit by another writer."""
-    return [
-        {"commitInfo": {**action["commitInfo"], "txnId": "of-another-writer"}}
-        if "commitInfo" in action
-        else action
-        for action in actions
-    ]
 
 
 def _sent(body: bytes) -> bytes:

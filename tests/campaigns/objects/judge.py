@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from cdc_pipeline.errors import CdcError, LockError
 from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore
 from tests.campaigns.objects.faulty_store import Fault, FaultyStore, faults
-from tests.campaigns.objects.story import Story, new_lake
+from tests.campaigns.objects.story import new_lake
 from tests.cluster.daemon import Daemon
 from tests.cluster.gateway import Gateway
 from tests.support.object_store_server import SECRET
@@ -46,6 +46,20 @@ class Ended:
     finding: str
 
 
+class Plays(Protocol):
+    """What can be played into a lake, and looked at afterwards: see `Story`."""
+
+    @property
+    def lease_s(self) -> float:
+        """How long a lease of its lakes lasts."""
+
+    def play(self, lake: str, endpoint: str, cursors: CursorStore) -> None:
+        """Play it; a later call goes on from what is there."""
+
+    def wrong(self, lake: str, endpoint: str, cursors: CursorStore) -> str:
+        """What is not as it must be."""
+
+
 class Judge:
     """Plays a story through faults, each into a lake of its own.
 
@@ -56,7 +70,7 @@ class Judge:
         AssertionError: the lake is wrong after a play without a fault.
     """
 
-    def __init__(self, story: Story, gateway: Gateway) -> None:
+    def __init__(self, story: Plays, gateway: Gateway) -> None:
         self._story, self._gateway = story, gateway
         lake, cursors = new_lake(gateway.store.bucket), MemoryCursorStore()
         with FaultyStore(gateway.store.endpoint) as store:
@@ -108,7 +122,7 @@ def wrong_with(error: CdcError) -> str:
     return "" if error.retryable else f"not retryable: {error}"
 
 
-def goes_on(story: Story, lake: str, endpoint: str, cursors: CursorStore) -> str:
+def goes_on(story: Plays, lake: str, endpoint: str, cursors: CursorStore) -> str:
     """Play once more, without a fault; what is wrong then."""
     try:
         unlocked(lambda: story.play(lake, endpoint, cursors), wait_s=2 * story.lease_s + 10)

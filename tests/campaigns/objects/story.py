@@ -140,7 +140,9 @@ class Story:
                 wanted = state.changes.get(source, 0)
                 if not len(seqs) == len(rows) == wanted:
                     return f"{where} has {len(rows)} rows, {len(seqs)} of them unlike, of {wanted}"
-            elif sorted(map(_values, _kept(rows))) != sorted(state.rows.get(source, {}).values()):
+            elif sorted(map(row_values, _kept(rows))) != sorted(
+                state.rows.get(source, {}).values()
+            ):
                 return f"{where} has other rows than the database"
         return ""
 
@@ -153,5 +155,6 @@ def _kept(rows: list[Row]) -> list[Row]:
     return [row for row in rows if not row.get(DELETED_COLUMN)]
 
 
-def _values(row: Row) -> tuple[Any, ...]:
+def row_values(row: Row) -> tuple[Any, ...]:
+    """What a row has of its source's."""
     return tuple(value for name, value in row.items() if not name.startswith("_"))

@@ -3,12 +3,8 @@ and two drivers that commit one version of a Delta table."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -17,13 +13,14 @@ from cdc_pipeline.errors import LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage import object_storage
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.spark import log_store
+from tests.campaigns.objects.delta_race import race
 from tests.campaigns.objects.faulty_store import KINDS
 from tests.campaigns.objects.judge import Judge
 from tests.campaigns.objects.story import TRANSACTIONS, Story
 from tests.campaigns.objects.two_writers import TwoWriters, document_of
 from tests.campaigns.objects.writer import Writer
 from tests.cluster.gateway import Gateway, find_gateway, running_gateway
-from tests.support.object_store import ROOT, running_store
+from tests.support.object_store import running_store
 from tools.log_store import recorded_digest, source_digest
 
 
@@ -81,37 +78,17 @@ def test_k16_a_stopped_writer_of_a_lake_on_a_disk_keeps_its_lock(tmp_path: Path)
     assert story.wrong(lake, "", cursors) == ""
 
 
-def _race(tmp_path: Path, *implementation: str) -> dict[str, Any]:
-    with running_store(tmp_path) as store:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "tests.campaigns.objects.delta_race",
-                store.endpoint,
-                store.bucket,
-                *implementation,
-            ],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 @pytest.mark.whole
 @pytest.mark.spark
 def test_k16_of_two_drivers_that_commit_one_version_the_second_is_refused(tmp_path: Path) -> None:
     """F49: Spark's put of a commit arrives after another writer's: that one stays, and a batch that
     both apply is in the table once."""
-    found = _race(tmp_path)
-    assert found["other"] == {"kept": True, "versions": 3, "rows": 7}
+    with running_store(tmp_path) as store:
+        found = race(store)
+    assert found["other"] == {"operations": ["WRITE", "OTHER", "WRITE"], "rows": 7}
     twin = found["twin"]
-    assert twin["retryable"]
-    assert (twin["suspended"], twin["version"]) == ([], 0)
+    assert twin["retryable"], twin
+    assert (twin["suspended"], twin["commits"]) == ([], 1)
     assert twin["rows"] == [[0, 0], [1, 9], [2, 2], [3, 3], [4, 4]]
 
 
