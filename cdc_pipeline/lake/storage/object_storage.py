@@ -29,13 +29,11 @@ from typing import IO, Any, Final
 
 from cdc_pipeline.config.storage_config import StorageConfig
 from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
-from cdc_pipeline.lake.storage.storage_settings import library_settings
+from cdc_pipeline.lake.storage.storage_settings import ANSWER_S, CONNECT_S, library_settings
 from cdc_pipeline.lake.storage.store_answers import answer_of, refusal
 
 _BUFFER_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
-ANSWER_S: Final = 30.0  # how long an answer is waited for
-_CONNECT_S: Final = 5.0
 _PAUSE_S: Final = 0.1
 # The addresses that supply a machine's own identity, when no credentials are set.
 _NO_CREDENTIALS: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
@@ -521,7 +519,7 @@ def _open(
     kind: Any = {"s3a": store.S3Store, "abfss": store.AzureStore, "gs": store.GCSStore}[scheme]
     options = {
         "timeout": timedelta(seconds=answer_s),
-        "connect_timeout": timedelta(seconds=min(_CONNECT_S, answer_s)),
+        "connect_timeout": timedelta(seconds=min(CONNECT_S, answer_s)),
     }
     settings = library_settings(scheme, authority, config)
     is_plain = (config.endpoint or "").startswith("http://")

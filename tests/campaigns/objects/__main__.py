@@ -2,7 +2,8 @@
 
 ``python -m tests.campaigns.objects [--faults N] [--places N] [--seed S]``.
 
-Captures and snapshots into a lake on a real S3 server are played through a proxy that does one thing wrong at one
+Captures and snapshots into a lake on a real S3 server are played through a proxy that does one
+thing wrong at one
 request (`judge.py`); then two writers share a lake, and one of them is stopped at a fault point or
 with a request on its way (`two_writers.py`). Exits with 1 if anything is not as it must be; each
 finding is printed with the options that play it alone.

@@ -17,6 +17,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage import object_storage
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
+from cdc_pipeline.sink.delta.log import read_table_log
 from tests.campaigns.objects.faulty_store import Fault, FaultyStore, Kind
 from tests.support.object_store import Store
 
@@ -28,7 +29,7 @@ FIRST_RENEWAL = 3  # its request: one takes the lease, two try the store's condi
 def _through(store: Store, fault: Fault, **settings: object) -> Iterator[tuple[Path, Path]]:
     """The lock of a lake through a store with a fault, and without."""
     lake = store.lake()
-    with FaultyStore(store.endpoint, fault) as faulty:
+    with FaultyStore(store.endpoint, fault, late_s=DEADLINE_S) as faulty:
         config = Store(faulty.endpoint, store.bucket, store.log).sink_config(lake, **settings)
         direct = store.sink_config(lake, **settings)
         yield (
@@ -135,3 +136,18 @@ def test_k16_what_fails_once_the_lease_is_lost_is_its_loss(store: Store) -> None
     with pytest.raises(LockError, match="has lost the lease") as caught:
         fail_once_lost()
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_k25_a_log_in_a_store_without_answers_is_given_up_while_other_threads_run(
+    store: Store,
+) -> None:
+    """The library's question whether a table is there waits for 180 s, and stops every thread: the
+    store that answers here is one of this process, and so is what renews a lease."""
+    table = "table/_delta_log/00000000000000000000.json"
+    with _through(store, Fault("away", 1), retry_s=1) as (path, direct):
+        (direct.parents[2] / table).write_bytes(b"{}")
+        at = path.parents[2] / "table"
+        with pytest.raises(LakeUnreachableError) as caught:
+            read_table_log(at)
+    assert caught.value.retryable
+    assert "\x1b" not in str(caught.value.got)
