@@ -29,6 +29,7 @@ from typing import IO, Any, Final
 
 from cdc_pipeline.config.storage_config import StorageConfig
 from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
+from cdc_pipeline.lake.storage.fences import Fences
 from cdc_pipeline.lake.storage.storage_settings import ANSWER_S, CONNECT_S, library_settings
 from cdc_pipeline.lake.storage.store_answers import answer_of, refusal
 
@@ -48,6 +49,10 @@ Tag = Mapping[str, str]  # identifies a version of an object; its content is the
 
 class ObjectStorage:
     """One bucket. Thread-safe.
+
+    Attributes:
+        fences: the leases that are checked before each request that changes something, other than
+            a new file that is written as a stream.
 
     Args:
         scheme, authority: as in a `LakeUri`.
@@ -71,6 +76,7 @@ class ObjectStorage:
         self._store: Any = _open(
             scheme, authority, config, self._retry_s, min(ANSWER_S, answer_s or ANSWER_S)
         )
+        self.fences = Fences()
         # of files that are replaced: few; None: there was none
         self._seen: dict[str, Tag | None] = {}
 
@@ -159,7 +165,11 @@ class ObjectStorage:
         """
         end_s = time.monotonic() + self._retry_s
         pause_s = _PAUSE_S
-        while (done := put()) is None:
+        while True:
+            self.fences.check([key])
+            done = put()
+            if done is not None:
+                return done
             if time.monotonic() + pause_s > end_s:
                 raise LakeUnreachableError(
                     "the object store refuses to write an object as if it existed, and it does "
@@ -172,7 +182,6 @@ class ObjectStorage:
                 )
             time.sleep(pause_s)
             pause_s = min(1.0, 2 * pause_s)
-        return done
 
     def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
         """Replace the version of an object that has `tag`; return the new tag, None if it
@@ -238,6 +247,7 @@ class ObjectStorage:
         """Copy in the store, then delete. Raises FileNotFoundError."""
         import obstore
 
+        self.fences.check([key, target])
         with self._errors(key):
             obstore.rename(self._store, key, target)
 
@@ -245,6 +255,7 @@ class ObjectStorage:
         """Copy in the store, over any existing object. Raises FileNotFoundError."""
         import obstore
 
+        self.fences.check([target])
         with self._errors(key):
             obstore.copy(self._store, key, target)
 
@@ -254,6 +265,7 @@ class ObjectStorage:
 
         if not keys:
             return
+        self.fences.check(keys)
         for key in keys:
             self._see(key, None)
         try:

@@ -13,10 +13,11 @@ import pytest
 from obstore import exceptions as said
 
 from cdc_pipeline.errors import LakeDiskError, LakeUnreachableError, LockError
-from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.paths import LakePaths, put_if_absent, remove_tree, replace_file
 from cdc_pipeline.lake.storage import object_storage
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.log import read_table_log
 from tests.campaigns.objects.faulty_store import Fault, FaultyStore, Kind
 from tests.support.object_store import Store
@@ -151,3 +152,40 @@ def test_k25_a_log_in_a_store_without_answers_is_given_up_while_other_threads_ru
             read_table_log(at)
     assert caught.value.retryable
     assert "\x1b" not in str(caught.value.got)
+
+
+def test_k16_the_lease_is_looked_at_before_each_change_below_the_lake(store: Store) -> None:
+    """Between a listing and its deletions, too; what other sources own is not concerned."""
+    sink = store.sink_config(lease_s=3)
+    paths = LakePaths(sink.lake_path, "shop")
+    other = LakePaths(sink.lake_path, "other").schema_history
+    part = paths.table("shop.t") / "part.parquet"
+
+    def change_once_lost() -> None:
+        with writer_lock(paths.lock) as check:
+            paths.lock.write_text(json.dumps({"host": "thief", "lease_s": 3}))
+            end_s = time.monotonic() + DEADLINE_S
+            while time.monotonic() < end_s:
+                try:
+                    check()
+                except LockError:
+                    break
+            replace_file(other, b"of another source")
+            for change in (
+                lambda: remove_tree(part.parent),
+                lambda: part.unlink(),
+                lambda: put_if_absent(paths.cut(1), "{}"),
+                lambda: replace_file(paths.schema_history, b"{}"),
+                lambda: part.rename(part.with_name("moved.parquet")),
+                lambda: storage_of(part).share(part, part.with_name("copied.parquet")),
+            ):
+                with pytest.raises(LockError):
+                    change()
+            check()
+
+    part.write_bytes(b"rows")
+    with pytest.raises(LockError):
+        change_once_lost()
+    assert [at.name for at in part.parent.iterdir()] == ["part.parquet"]
+    assert not paths.cut(1).exists()
+    assert other.read_bytes() == b"of another source"
