@@ -100,14 +100,7 @@ class _Lease:
         self._path = path
         self._on_lost = on_lost
         self._time_s = path.storage.lease_s
-        # A renewal that fails or hangs must leave time for another.
-        self._store = ObjectStorage(
-            path.scheme,
-            path.authority,
-            path.storage,
-            retry_s=self._time_s / 6,
-            answer_s=self._time_s / 6,
-        )
+        self._store = self._opened()
         self._note = {
             "owner": uuid.uuid4().hex,
             "pid": os.getpid(),
@@ -123,6 +116,12 @@ class _Lease:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
+    def _opened(self, *, answer_s: float | None = None) -> ObjectStorage:
+        at = self._path
+        return ObjectStorage(
+            at.scheme, at.authority, at.storage, retry_s=self._time_s / 6, answer_s=answer_s
+        )
+
     # -- taking and giving back --------------------------------------------------------------------
 
     def take(self) -> None:
@@ -137,6 +136,8 @@ class _Lease:
         self._tag = tag
         self._is_good_from(began_s)
         self._see_that_conditions_hold()
+        # a renewal that has no answer must leave time for another
+        self._store = self._opened(answer_s=self._time_s / 6)
         self._thread.start()
 
     def _take_over(self) -> Tag | None:

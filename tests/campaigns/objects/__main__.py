@@ -36,7 +36,7 @@ from tests.servers import Server
 
 _HANGS_S = 600.0
 _ANSWER_S = 3.0  # instead of the product's, so that a request without an answer costs little
-_WRITERS_LEASE_S = 3
+_WRITERS_LEASE_S = 6
 _PAIRS_AT_ONCE = 6  # they wait for leases most of the time
 
 
@@ -105,7 +105,7 @@ class _Campaign:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.objects", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--faults", type=int, default=160, help="faults in each story")
+    parser.add_argument("--faults", type=int, default=64, help="faults in each story")
     parser.add_argument("--places", type=int, default=40, help="requests to stop a writer at")
     parser.add_argument("--fault", type=Fault.parse, help="one fault only, as a finding names it")
     parser.add_argument("--story", choices=("capture", "snapshot"), help="one story only")

@@ -54,7 +54,7 @@ def test_k16_a_writer_that_is_stopped_for_longer_than_its_lease_changes_nothing_
     gateway: Gateway, tmp_path: Path, place: str
 ) -> None:
     """No row is lost or there twice, every cut is right, and it ends with the loss of its lease."""
-    pairs = TwoWriters(Story.of_seed(1, tmp_path, lease_s=3), gateway, tmp_path / "cursors")
+    pairs = TwoWriters(Story.of_seed(1, tmp_path, lease_s=6), gateway, tmp_path / "cursors")
     stopped = pairs.at(place)
     assert (stopped.happened, stopped.finding) == (True, "")
     assert stopped.outcome == "lock"
