@@ -128,6 +128,12 @@ torture-objects: setup ## an object store that fails, lies and is late at each r
 	@$(BIN)/python -m tests.cluster.install
 	@$(BIN)/python -m tests.campaigns.objects --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-history
+torture-history: setup ## servers that are restored, renumbered, reset, damaged or replaced between two runs, against what must be decided: SEED=1, TORTURE_ARGS="--event reset"
+	@command -v cc gcc >/dev/null || { echo "a C compiler is needed: run  apt-get install gcc libc6-dev  and try again" >&2; exit 2; }
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.campaigns.server_history --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: simulate
 simulate: setup ## whole histories from one seed each, with crashes, faults and threads in any order: SEEDS=10000
 	@$(BIN)/python -m tests.campaigns.simulate --seeds $(SEEDS) $(TORTURE_ARGS)

@@ -22,7 +22,13 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
+from cdc_pipeline.position.position import (
+    Flavor,
+    LoggedEvent,
+    LoggedTransaction,
+    Position,
+    ServerIdentity,
+)
 
 CURSOR_VERSION = 3
 SHORT_VERSION = 3
@@ -146,8 +152,8 @@ class OpenXa(_Plain):
 class CursorPlace(_Plain):
     """Which batch a cursor follows, and where it is in the log of which server.
 
-    The next run uses `last_event` to verify that the log is still the same (K24); None in cursors
-    of earlier versions.
+    The next run uses `last_event` and `last_transaction` to verify that the log is still the same
+    (K24); None in cursors of earlier versions.
     """
 
     version: int
@@ -165,6 +171,7 @@ class CursorPlace(_Plain):
     gtid_set: str = ""
     journal_created_s: int = 0
     last_event: LoggedEvent | None = None
+    last_transaction: LoggedTransaction | None = None
 
     @property
     def identity(self) -> ServerIdentity:
@@ -185,6 +192,7 @@ class CursorPlace(_Plain):
             gtid_set=self.gtid_set,
             journal_created_s=self.journal_created_s,
             last_event=self.last_event,
+            last_transaction=self.last_transaction,
         )
 
 

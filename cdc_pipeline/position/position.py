@@ -49,17 +49,32 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event that identifies its journal (K24: a log that was reset must not read as the same).
+    """Events that identify their journal (K24: a log that was reset must not read as the same).
 
     Attributes:
-        offset: offset of its first byte in the journal.
-        size_bytes: its length there, including the checksum.
-        crc32: CRC32 of its bytes without the checksum.
+        offset: offset of their first byte in the journal.
+        size_bytes: their length there, including the checksums.
+        crc32: CRC32 of their bytes without the checksums. In cursors of earlier versions it is one
+            event.
     """
 
     offset: int
     size_bytes: int
     crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTransaction:
+    """A transaction that identifies the history it belongs to (K24: a GTID can be used twice).
+
+    Attributes:
+        gtid: as text.
+        committed_us: when it was committed at the server that committed it first, microseconds
+            since 1970 UTC; whole seconds on MariaDB.
+    """
+
+    gtid: str
+    committed_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +91,11 @@ class Position:
         journal_created_s: timestamp of the journal's format description event; 0 if unknown. Two
             journals of the same name with different creation times are different journals (the log
             was reset).
-        last_event: the last event that was read before it in this journal, if known
-            (`start.same_log`). It verifies the position and is not part of it: comparisons ignore
+        last_event: the last events that were read before it in this journal, if known
+            (`start.same_log`). They verify the position and are not part of it: comparisons ignore
             it.
+        last_transaction: the last transaction with a GTID that was read, if known
+            (`start.last_transaction`). As with `last_event`, comparisons ignore it.
     """
 
     journal: str
@@ -89,6 +106,7 @@ class Position:
     included: bool = True
     journal_created_s: int = 0
     last_event: LoggedEvent | None = field(default=None, compare=False)
+    last_transaction: LoggedTransaction | None = field(default=None, compare=False)
 
     @property
     def order(self) -> tuple[int, int]:

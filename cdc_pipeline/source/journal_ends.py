@@ -8,6 +8,8 @@ Rules:
   committed.
 - Without GTIDs nothing can be proved: such an end stops the run, unless the configuration accepts
   the journal by name; the use of an acceptance is reported.
+- A journal whose number is left out was removed by hand, or its line from the server's index, also
+  if the journal before it ends with ROTATE. Only GTIDs prove that nothing was in it.
 - An end that GTIDs disprove is a known loss; it cannot be accepted.
 - Nothing of the next journal is delivered before the end of the one before it is proved.
 - A dump by GTID set leaves out the transactions of the start, and may begin in any journal: what
@@ -28,9 +30,11 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import gtid
-from cdc_pipeline.errors import DamagedJournalError
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.errors import DamagedJournalError, JournalMissingError
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.same_log import begin_again
 
 _CLOSING: Final = (EventType.ROTATE, EventType.STOP)
 _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
@@ -78,6 +82,7 @@ class JournalEndProof:
             read, is ROTATE or STOP; called only if there are no GTIDs.
         accepted: names of journals whose unproved end is accepted.
         on_accepted: called with an acceptance before the next journal is delivered.
+        pipeline_name: name for the commands in an error.
     """
 
     def __init__(
@@ -88,12 +93,14 @@ class JournalEndProof:
         ends_closed: Callable[[Position], bool],
         accepted: Collection[str] = (),
         on_accepted: Callable[[AcceptedEnd], None] = lambda _end: None,
+        pipeline_name: str = "",
     ) -> None:
         self._start = start
         self._open_offset = open_offset
         self._ends_closed = ends_closed
         self._accepted = accepted
         self._on_accepted = on_accepted
+        self._pipeline_name = pipeline_name
         self._journal = start.journal
         self._offset = start.offset
         self._last_type = -1  # nothing of the journal was read
@@ -106,6 +113,7 @@ class JournalEndProof:
         Raises:
             DamagedJournalError: a journal's end is not proved; everything before the next one was
                 delivered.
+            JournalMissingError: a journal between the two was left out.
         """
         held: list[Chunk] = []
         for chunk in chunks:
@@ -113,7 +121,10 @@ class JournalEndProof:
                 self._prove(held[0], None)
                 yield from self._deliver(held)
                 held = []
-            if held or (self._begins_journal(chunk) and self._last_type not in _CLOSING):
+            if held or (
+                self._begins_journal(chunk)
+                and (self._last_type not in _CLOSING or self._missing_before(chunk))
+            ):
                 held.append(chunk)
                 found, text = _head_set(chunk)
                 if found:
@@ -132,6 +143,15 @@ class JournalEndProof:
         return chunk.journal != self._journal and (
             self._last_type >= 0 or first == EventType.FORMAT_DESCRIPTION
         )
+
+    def _missing_before(self, chunk: Chunk) -> str:
+        """Return the name of the first journal that is left out before that of `chunk`; "" if none
+        is."""
+        base, _, digits = self._journal.rpartition(".")
+        number = journal_number(self._journal) + 1
+        if chunk.journal.rpartition(".")[0] != base or journal_number(chunk.journal) <= number:
+            return ""
+        return f"{base}.{number:0{len(digits)}d}"
 
     def _deliver(self, chunks: list[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
@@ -167,6 +187,19 @@ class JournalEndProof:
             )
             if is_known and not missing and not unknown:
                 return
+        if left_out := self._missing_before(following):
+            raise JournalMissingError(
+                f"a journal is left out: {following.journal} follows {self._journal}",
+                journal=left_out,
+                expected=f"{left_out} after {self._journal}, or GTIDs that prove that nothing "
+                "was in it",
+                got=f"transactions before {following.journal} that were not read: {missing}"
+                if missing
+                else "no GTIDs",
+                next_step="put the journal back, and its name into the server's index file "
+                "(restart the server then); if it is lost, the lake cannot follow this log: "
+                f"{begin_again(self._pipeline_name)}",
+            )
         if self._last_type < 0 and self._ends_closed(self._start):
             return
         if next_set is not None and is_known:

@@ -102,6 +102,8 @@ SEEN: Final[dict[str, str]] = {
     "binlog/column_types.py::_bit_delta": "a look at a journal",
     "binlog/column_types.py::_decimal_delta": "a look at a journal",
     "sink/spark/session.py::SparkProvider._start": "an examination",
+    "pipeline/plan/server_switch.py::build_overlap.overlap": "a reason of a start",
+    "source/live/server_errors.py::stream_error": "an examination, after a run that goes on",
 }
 
 

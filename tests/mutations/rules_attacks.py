@@ -373,11 +373,20 @@ _K24: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K24",
-        "a cursor remembers the last event before it",
+        "a cursor remembers the last events before it",
         "pipeline/capture/progress.py",
-        "self.position = replace(self.position, last_event=self._last_event[1])",
-        "pass",
+        "last_event=self._last_event[1],",
+        "last_event=None,",
         _SAME_LOG + "test_k24_pieces_of_an_open_transaction_move_neither_the_place_nor_its_event",
+    ),
+    Mutation(
+        "K24",
+        "a log that goes on by GTIDs has the last transaction that was read",
+        "position/start/last_transaction.py",
+        "if found is None or found == known:",
+        "if found is not None or found == known:",
+        "position/start/test_last_transaction.py::"
+        "test_k24_another_server_with_another_transaction_of_that_gtid_is_refused",
     ),
     Mutation(
         "K24",

@@ -31,6 +31,14 @@ READING: Final[tuple[Mutation, ...]] = (
         _ENDS + "test_k5_a_killed_servers_end_is_proved_by_the_next_set",
     ),
     Mutation(
+        "K5",
+        "a journal that is left out is missing",
+        "source/journal_ends.py",
+        "self._last_type not in _CLOSING or self._missing_before(chunk)",
+        "self._last_type not in _CLOSING",
+        "source/test_journal_gaps.py::test_k5_a_journal_that_was_taken_out_of_the_index_is_missing",
+    ),
+    Mutation(
         "K5", "without GTIDs an end is accepted by name alone", "source/journal_ends.py",
         "        if self._journal in self._accepted:\n", "        if True:\n",
         "source/archive/test_archive.py::test_k5_without_gtids_an_open_end_is_not_proved",

@@ -108,6 +108,12 @@ class ReplicaPair:
         """Stop the replica's threads: it lags from here on."""
         self.replica.execute("STOP REPLICA" if self.flavor == "mysql" else "STOP SLAVE")
 
+    def replicate_from_newest_journal(self) -> None:
+        """Make the replica, which replicates nothing, replicate what the primary writes from the
+        head of its newest journal on (by GTID: what it lacks)."""
+        self.replica.execute(self._change_source(self.primary.end_position()[0]))
+        self.start_replication()
+
     def wait_caught_up(self, deadline_s: float = CATCH_UP_DEADLINE_S) -> None:
         """Wait until the replica has applied all that the primary has written.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from tests.campaigns.server_history.page import page as server_history_page
 from tests.mutations.rules import page as mutations_page
 from tools.pages.commands_page import commands_page
 from tools.pages.errors_page import errors_page
@@ -25,6 +26,7 @@ SHOWING_FILES = (
 )
 PAGES: Mapping[str, Callable[[], str]] = {
     "inside/mutations.md": mutations_page,
+    "inside/server-history.md": server_history_page,
     "reference/commands.md": commands_page,
     "reference/errors.md": errors_page,
     "reference/metadata.md": metadata_page,

@@ -244,7 +244,9 @@ class EventFramer:
                 offset=self.offset,
                 expected="a complete event",
                 got=f"{remaining_bytes} bytes",
-                next_step="copy the journal again; everything before this offset is good",
+                next_step="copy the journal again: everything before this offset is good; if the "
+                "server's own file ends there too, after a power cut, cut the copy there: "
+                f"`truncate --size {self.offset} {self.journal}`",
             )
 
     def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
@@ -319,7 +321,7 @@ class EventFramer:
     def _take_artificial(self, header: EventHeader, event: bytes, row: int) -> None:
         if header.event_type == EventType.FORMAT_DESCRIPTION:
             self.journal_format = format_description.parse(
-                event, journal=self.journal, offset=self.offset
+                event, journal=self.journal, offset=self.offset, is_artificial=True
             )
             body = event[HEADER_BYTES:]
         else:

@@ -277,6 +277,7 @@ def cursor_state(
         gtid_set=at.gtid_set,
         journal_created_s=at.journal_created_s,
         last_event=at.last_event,
+        last_transaction=at.last_transaction,
         open_xa=open_xa,
         targets=targets or {},
         shadows=shadows or {},

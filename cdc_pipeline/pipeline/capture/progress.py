@@ -15,7 +15,8 @@ from cdc_pipeline.binlog.events.gtid import executed
 from cdc_pipeline.binlog.framing.framing import unknown_types
 from cdc_pipeline.lake.records import Interval
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
-from cdc_pipeline.position.position import Flavor, LoggedEvent, Position
+from cdc_pipeline.position.position import Flavor, LoggedEvent, LoggedTransaction, Position
+from cdc_pipeline.position.start.last_transaction import last_gtid
 from cdc_pipeline.position.start.same_log import last_logged_event
 
 
@@ -42,6 +43,8 @@ class Progress:
         self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
         self.batch_start = start
         self._last_event: tuple[str, LoggedEvent | None] = (start.journal, start.last_event)
+        self._last_transaction = start.last_transaction
+        self._last_gtid = ""
         self._counts: dict[str, int] = {}
         self._ignorable: Counter[str] = Counter()
 
@@ -66,6 +69,7 @@ class Progress:
             self.count("bytes_seen", piece.journal_bytes)
             for event_type, number in unknown_types(events["event_type"]).items():
                 self._ignorable[event_name(event_type)] += number
+            self._last_gtid = last_gtid(piece) or self._last_gtid
             for key, numbers in executed(piece.chunk, piece.first, piece.stop).items():
                 self._open_gtids.setdefault(key, []).append(numbers)
             if piece.kind is SliceKind.OPEN_PIECE:
@@ -82,6 +86,8 @@ class Progress:
             if len(rows):
                 self.source_time_us = int(events["commit_ts_us"][rows[-1]])
                 self._ack_position = _position(piece, int(rows[-1]), "offset")
+                if self._last_gtid:
+                    self._last_transaction = LoggedTransaction(self._last_gtid, self.source_time_us)
             at = _position(piece, -1, "next_offset")
             # A dump by GTID set begins with marks of a journal from before the start, which are no
             # step back.
@@ -100,6 +106,7 @@ class Progress:
                 self.position = replace(
                     end, journal_created_s=created_s, last_event=before.last_event
                 )
+            self.position = replace(self.position, last_transaction=before.last_transaction)
 
     def _remember_event(self, slices: Sequence[EventSlice]) -> None:
         """Record in the position the last event before it (K24), even one of an earlier call."""
@@ -112,11 +119,16 @@ class Progress:
                 if found is not None:
                     self._last_event = (journal, found)
                     break
-        self.position = replace(self.position, last_event=self._last_event[1])
+        self.position = replace(
+            self.position,
+            last_event=self._last_event[1],
+            last_transaction=self._last_transaction,
+        )
 
     def drop_open(self) -> None:
         """Forget the GTID of a transaction that never ended."""
         self._open_gtids.clear()
+        self._last_gtid = ""
 
     def take_ack_position(self) -> Position | None:
         """Return the last transaction's last event, by which the store is acked (SPEC S9).

@@ -89,6 +89,7 @@ class Reader(threading.Thread):
             ends_closed=source.ends_closed,
             accepted=accepted_ends,
             on_accepted=self._accepted,
+            pipeline_name=run.plan.source,
         )
 
     def result(self) -> ReadResult:

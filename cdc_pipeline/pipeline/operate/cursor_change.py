@@ -35,6 +35,7 @@ from cdc_pipeline.pipeline.admin_batch import AdminBatch, finished_state
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.decode.stored_schemas import history_file
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
+from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.pipeline.publish import cursor_metadata
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
 from cdc_pipeline.position.cursor import (
@@ -114,7 +115,7 @@ def plan_set(
     """
     sink = build_sink(config)
     old, cut = _stands_at(sink, cursors)
-    source = build_source(config)
+    source = build_source(choose(config).config)
     try:
         source.check()
         decision = resolve_start(cursor=None, start=to, source=source)

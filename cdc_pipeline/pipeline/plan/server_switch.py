@@ -226,6 +226,12 @@ def build_overlap(
         match = match_overlap(history.transactions, stream)
         position = places[match.skipped - 1] if match.skipped else found
         reason = f"{match.skipped} transactions from {found} on were applied already"
+        lost = _lost(history.transactions, stream, since_us=until_us - interval_us)
+        if lost:
+            reason += (
+                f"; {lost} others that were applied are not in its log: what only they changed "
+                f"stays in the lake until `cdc-pipeline verify {config.name} --repair`"
+            )
         if match.is_whole and is_complete:
             return OverlapResult(
                 position, None, f"{reason}: all up to the cursor {cursor.position}"
@@ -238,6 +244,13 @@ def build_overlap(
         )
 
     return overlap
+
+
+def _lost(history: Transactions, stream: Transactions, *, since_us: int) -> int:
+    """Return how many transactions of the history since a time are not in the stream."""
+    there = set(map(tuple, stream.hashes.tolist()))
+    recent = history.hashes[history.commit_us >= since_us].tolist()
+    return sum(tuple(hashed) not in there for hashed in recent)
 
 
 class _Positions:

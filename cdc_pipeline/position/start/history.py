@@ -30,9 +30,10 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.start.executed import complete, head_set, with_created
+from cdc_pipeline.position.start.last_transaction import check_last_transaction
 from cdc_pipeline.position.start.locate import locate_gtid_set
 from cdc_pipeline.position.start.question import Question
-from cdc_pipeline.position.start.same_log import begin_again, check_same_log
+from cdc_pipeline.position.start.same_log import begin_again, check_same_log, other_log
 from cdc_pipeline.position.start.search import search_by_time
 from cdc_pipeline.position.start.types import (
     FIRST_OFFSET,
@@ -78,6 +79,10 @@ def by_set_after_purge(question: Question) -> StartDecision:
     """Continue by GTID set if nothing was lost with the cursor's purged journal (P3)."""
     _check_not_ahead(question)
     question.source.validate_position(question.cursor.position)
+    check_last_transaction(
+        question.source, question.cursor.position, pipeline_name=question.cursor.source
+    )
+    _check_nothing_is_passed_over(question)
     return StartDecision(
         question.cursor.position,
         (*_cursor_notes(question), _what_is_new(question)),
@@ -87,7 +92,22 @@ def by_set_after_purge(question: Question) -> StartDecision:
 
 def fail_over(question: Question) -> StartDecision:
     """Read the log of another server without the transactions of the cursor's set (P3)."""
-    position = after_gtid_set(question.source, question.cursor.gtid_set, setting="cursor.gtid_set")
+    cursor, source = question.cursor, question.source
+    try:
+        position = after_gtid_set(source, cursor.gtid_set, setting="cursor.gtid_set")
+    except PositionError as error:
+        if source.tables() is not None:
+            raise
+        raise other_log(  # the set is no setting that could be corrected
+            source,
+            cursor.position,
+            expected=f"a log in which everything after {cursor.gtid_set} follows it",
+            got=str(error.got or error.what),
+            pipeline_name=cursor.source,
+        ) from None
+    position = replace(position, last_transaction=cursor.last_transaction)
+    check_last_transaction(source, position, pipeline_name=cursor.source)
+    _check_nothing_is_passed_over(question)
     return StartDecision(
         position,
         (
@@ -178,8 +198,8 @@ def refuse(question: Question) -> StartDecision:
         expected=_name_of(cursor.identity),
         got=_name_of(question.identity),
         next_step="connect to the server of the cursor again, or name both servers in "
-        "source.host and source.standby; if the source has moved permanently, wipe "
-        "the cursor and the lake of this source and load it from the new server",
+        "source.host and source.standby; "
+        + begin_again(cursor.source, is_archive=question.source.tables() is None),
     )
 
 
@@ -204,7 +224,8 @@ def _check_not_ahead(question: Question) -> None:
         expected=f"a log that ends at {position} or later"
         + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
-        next_step=f"wait if this is a lagging replica; {begin_again(cursor.source)}",
+        next_step="wait if this is a lagging replica; "
+        + begin_again(cursor.source, is_archive=question.source.tables() is None),
     )
 
 
@@ -317,8 +338,8 @@ def _check_reaches_back(question: Question, last_us: int) -> None:
             journal=oldest,
             expected=f"a journal created at or before {_time(last_us)}",
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",
-            next_step="read the gap from the old server or an archive of it, or load "
-            "the tables again",
+            next_step="read the gap from the old server or an archive of it; without them, "
+            + begin_again(question.cursor.source),
         )
 
 
@@ -332,7 +353,18 @@ def _check_nothing_is_passed_over(question: Question) -> None:
     if question.identity.flavor != "mysql" or source.heads_are_local:
         return  # MariaDB has a GTID for each transaction; files are read by offset
     names = [info.journal for info in source.journals()]
-    later = names[names.index(cursor.journal) + 1 :] if cursor.journal in names else []
+    begin = read_by_offset(cursor.position)
+    if not question.same_server or cursor.journal not in names:
+        # The journal in which the set became complete: what it had before that is no longer known.
+        low, high = 0, len(names)
+        while low < high:
+            middle = (low + high) // 2
+            if _difference(cursor.gtid_set, head_set(source, names[middle]), cursor.flavor):
+                low = middle + 1
+            else:
+                high = middle
+        begin = Position(names[max(0, low - 1)], FIRST_OFFSET)
+    later = names[names.index(begin.journal) + 1 :]
     low, high = 0, len(later)
     while low < high:
         middle = (low + high) // 2
@@ -342,9 +374,7 @@ def _check_nothing_is_passed_over(question: Question) -> None:
             low = middle + 1
     if not low:
         return
-    passed_over = source.chunks(
-        read_by_offset(cursor.position), Position(later[low - 1], FIRST_OFFSET)
-    )
+    passed_over = source.chunks(begin, Position(later[low - 1], FIRST_OFFSET))
     with closing(cast(Any, passed_over)) as chunks:
         for _ in chunks:
             pass

@@ -4,12 +4,15 @@ Rules:
 - A server that was set back (a disk snapshot, a power cut, a restore) writes other transactions
   under the same journal names and GTIDs. Journal, offset and GTID set may all match, and rows of
   the lost transactions would stay in the lake forever.
-- A cursor therefore records the last event that was read before it: offset, length and CRC32.
+- A cursor therefore records the last events that were read before it: offset, length and CRC32.
   Before a run reads on, the journal must reach the cursor's offset, have the cursor's creation time
-  and contain that event. Reading it costs one short dump.
-- Only a small event is recorded, so that the check never transfers a large transaction again: after
-  a compressed transaction it is the GTID event before the payload, which contains the payload's
-  length.
+  and contain those events. Reading them costs one short dump.
+- They are several, because the last one alone says little: it ends a transaction, and two
+  transactions that differ in their rows end alike if they end in the same second. They begin after
+  a GTID: by offset a server may refuse to send those of a time when its gtid_mode was another one.
+- Only small events are recorded, so that the check never transfers a large transaction again: after
+  a compressed transaction the last is the GTID event before the payload, which contains the
+  payload's length.
 - A cursor without a recorded event (from an earlier version, set by a person, or before anything
   was read) is checked by length and creation time. The next read records one.
 - A purged journal cannot be compared; then GTID sets decide (`source.server_positions`).
@@ -18,6 +21,7 @@ Rules:
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Any, Final, cast
 
@@ -25,25 +29,36 @@ import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.errors import BinlogError, PositionError, SourceIdentityError
-from cdc_pipeline.position.position import LoggedEvent, Position, ServerIdentity
+from cdc_pipeline.errors import BinlogError, JournalMissingError, PositionError, SourceIdentityError
+from cdc_pipeline.position.position import LoggedEvent, Position
 from cdc_pipeline.position.start.types import StartSource
 
 LOGGED_BYTES_MAX: Final = 64 << 10
+_LOGGED_EVENTS_MAX: Final = 64
+FILE_GONE_STEP: Final = (
+    "put the file back; if it is lost, have the server forget it, by PURGE BINARY LOGS TO the "
+    "journal after it, and run again: the run goes on, or says what is missing"
+)
 _OFFSET_MAX: Final = (1 << 32) - 1  # the largest offset at which a dump can begin
 # A server rewrites the first while its journal is open and when sending it, and never sends the
 # second.
+_GTIDS: Final = (
+    EventType.GTID,
+    EventType.GTID_TAGGED,
+    EventType.ANONYMOUS_GTID,
+    EventType.MARIADB_GTID,
+)
 _UNSTABLE: Final = (EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYPTION)
 
 
 def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
-    """Return the last event of `piece` that can be found again in its journal; None if there is
-    none.
+    """Return the last events of `piece` that can be found again in its journal, as one; None if
+    there are none.
 
-    It is small, is equal in the journal and in memory (unlike a compressed payload), and never
-    changes.
+    They follow each other, are small, are equal in the journal and in memory (unlike a compressed
+    payload), and never change.
     """
-    for events in (piece.events[-1:], piece.events):  # nearly always the last one qualifies
+    for events in (piece.events[-_LOGGED_EVENTS_MAX:], piece.events):  # nearly always the first
         size_bytes = events["next_offset"] - events["offset"]
         matches = (
             (events["parent"] < 0)
@@ -52,8 +67,23 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
         )
         matches &= (events["offset"] <= _OFFSET_MAX) & ~np.isin(events["event_type"], _UNSTABLE)
         rows = np.flatnonzero(matches)
-        if len(rows):
-            return _logged(piece.chunk, piece.stop - len(events) + int(rows[-1]))
+        if not len(rows):
+            continue
+        last = first = int(rows[-1])
+        is_gtid = np.isin(events["event_type"], _GTIDS)
+        offsets, ends = events["offset"], events["next_offset"]
+        while (
+            first
+            and last - first + 1 < _LOGGED_EVENTS_MAX
+            and matches[first - 1]
+            and not is_gtid[first - 1 : first + 1].any()
+            and ends[first - 1] == offsets[first]
+            and ends[last] - offsets[first - 1] <= LOGGED_BYTES_MAX
+        ):
+            first -= 1
+        before = piece.stop - len(events)
+        crc32 = _crc32(piece.chunk, range(before + first, before + last + 1))
+        return LoggedEvent(int(offsets[first]), int(ends[last] - offsets[first]), crc32)
     return None
 
 
@@ -66,6 +96,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
         pipeline_name: name for the commands in the error.
 
     Raises:
+        JournalMissingError: the server lists the journal, and its file is gone.
         SourceIdentityError: the journal is shorter, was created at another time, or has another
             event there.
         ServerUnreachableError, MissingGrantError: the source does not answer.
@@ -74,8 +105,17 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
     if position.journal not in sizes:
         return
     if position.offset > sizes[position.journal]:
-        error = _other_log(
-            source.identity,
+        if not sizes[position.journal]:  # a server says so of a file that it does not find
+            raise JournalMissingError(
+                "the server lists the journal, but its file is gone",
+                journal=position.journal,
+                offset=position.offset,
+                expected=f"a journal of at least {position.offset} bytes",
+                got="0 bytes",
+                next_step=FILE_GONE_STEP,
+            )
+        error = other_log(
+            source,
             position,
             expected=f"a journal of at least {position.offset} bytes",
             got=f"{sizes[position.journal]} bytes",
@@ -97,38 +137,39 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
         event.offset + event.size_bytes,
         journal_created_s=position.journal_created_s,
     )
-    expected = (
-        f"the event of {event.size_bytes} bytes at {event.offset} with CRC32 {event.crc32:08x}"
-    )
+    expected = f"events of {event.size_bytes} bytes at {event.offset} with CRC32 {event.crc32:08x}"
+    found = None
     try:
         with closing(cast(Any, source.chunks(begin, end))) as chunks:
-            chunk = next(chunks, None)
+            for chunk in chunks:
+                if chunk.journal != position.journal or not len(chunk.events):
+                    break
+                if found is None:
+                    _check_created(source, position, chunk.journal_format.created_s, pipeline_name)
+                found = _with(found, chunk, stop_offset=end.offset)
     except (BinlogError, PositionError) as error:
-        raise _other_log(
-            source.identity,
+        raise other_log(
+            source,
             position,
             expected=expected,
             got=error.what,
             pipeline_name=pipeline_name,
         ) from None
-    found = None
-    if chunk is not None and len(chunk.events) and chunk.journal == position.journal:
-        _check_created(source, position, chunk.journal_format.created_s, pipeline_name)
-        found = _logged(chunk, 0)
     if found != event:
-        raise _other_log(
-            source.identity,
+        raise other_log(
+            source,
             position,
             expected=expected,
-            got="no event there"
+            got="no events there"
             if found is None
-            else f"one of {found.size_bytes} bytes at {found.offset} with CRC32 {found.crc32:08x}",
+            else f"events of {found.size_bytes} bytes at {found.offset} with CRC32 "
+            f"{found.crc32:08x}",
             pipeline_name=pipeline_name,
         )
 
 
-def _other_log(
-    identity: ServerIdentity,
+def other_log(
+    source: StartSource,
     position: Position,
     *,
     expected: str,
@@ -137,20 +178,28 @@ def _other_log(
 ) -> SourceIdentityError:
     """Return an error for a log that is not the log of `position`."""
     return SourceIdentityError(
-        f"the log of {identity} is not the one that the cursor came from: the server was "
+        f"the log of {source.identity} is not the one that the cursor came from: the server was "
         "restored to an earlier state, or its log was reset; the lake may have changes that "
         "the server has lost",
         journal=position.journal,
         offset=position.offset,
         expected=expected,
         got=got,
-        next_step=begin_again(pipeline_name),
+        next_step=begin_again(pipeline_name, is_archive=source.tables() is None),
     )
 
 
-def begin_again(pipeline_name: str = "") -> str:
+def begin_again(pipeline_name: str = "", *, is_archive: bool = False) -> str:
     """Return the commands that bring a lake up to date after its source's log was replaced."""
     name = pipeline_name or "SOURCE"
+    if is_archive:  # it has no tables to read
+        return (
+            "if these journals are the ones to follow from now on, abandon the old log and build "
+            f"each table from them: `cdc-pipeline cursor set {name} --from latest`, then "
+            f"`cdc-pipeline backfill {name} --table SCHEMA.TABLE --rebuild`; if they do not go "
+            "back to its CREATE TABLE, follow the server itself (source.kind: live), and read its "
+            f"tables by `cdc-pipeline snapshot {name} --restart` after the `cursor set`"
+        )
     return (
         "if this server and its current state are correct, abandon the old log and read the "
         f"tables again: `cdc-pipeline cursor set {name} --from latest`, then `cdc-pipeline "
@@ -162,8 +211,8 @@ def _check_created(
     source: StartSource, position: Position, created_s: int, pipeline_name: str
 ) -> None:
     if position.journal_created_s not in (0, created_s):
-        raise _other_log(
-            source.identity,
+        raise other_log(
+            source,
             position,
             expected=f"a journal created at {position.journal_created_s} (seconds since 1970)",
             got=f"one created at {created_s}",
@@ -171,9 +220,23 @@ def _check_created(
         )
 
 
-def _logged(chunk: Chunk, row: int) -> LoggedEvent:
-    event = chunk.events[row]
-    # Computed without the stored checksum, so that journals without checksums match as well.
-    stop = int(event["start"]) + int(event["event_length"]) - chunk.journal_format.checksum_bytes
-    crc32 = zlib.crc32(memoryview(chunk.data)[int(event["start"]) : stop])  # type: ignore[arg-type]
-    return LoggedEvent(int(event["offset"]), int(event["next_offset"] - event["offset"]), crc32)
+def _with(found: LoggedEvent | None, chunk: Chunk, *, stop_offset: int) -> LoggedEvent | None:
+    """Return the events of a chunk before an offset, after those that came before it, as one."""
+    events = chunk.events
+    rows = np.flatnonzero((events["parent"] < 0) & (events["offset"] < stop_offset))
+    if not len(rows):
+        return found
+    offset = int(events["offset"][0]) if found is None else found.offset
+    crc32 = _crc32(chunk, rows.tolist(), 0 if found is None else found.crc32)
+    return LoggedEvent(offset, int(events["next_offset"][rows[-1]]) - offset, crc32)
+
+
+def _crc32(chunk: Chunk, rows: Iterable[int], crc32: int = 0) -> int:
+    # Computed without the stored checksums, so that journals without checksums match as well.
+    checksum_bytes = chunk.journal_format.checksum_bytes
+    data = memoryview(chunk.data)  # type: ignore[arg-type]
+    for row in rows:
+        event = chunk.events[row]
+        start = int(event["start"])
+        crc32 = zlib.crc32(data[start : start + int(event["event_length"]) - checksum_bytes], crc32)
+    return crc32

@@ -23,6 +23,7 @@ from cdc_pipeline.binlog.native.byte_buffer import DEFAULT_CHUNK_BYTES
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import JournalMissingError, SourceIdentityError
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.archive.ends import JournalScan, flavor_of, preceding_set, scan
 from cdc_pipeline.source.archive.files import (
     JournalHead,
@@ -138,8 +139,8 @@ class ArchiveSource:
                 journal=position.journal,
                 expected=f"created at {position.journal_created_s} (seconds since 1970)",
                 got=f"created at {head.journal_format.created_s}",
-                next_step="point source.directory to the right archive, or take new snapshots of "
-                "the tables",
+                next_step="point source.directory to the right archive; "
+                + begin_again(is_archive=True),
             )
         size_bytes = file.stat().st_size
         if position.offset > size_bytes:
@@ -242,8 +243,8 @@ class ArchiveSource:
             journal=journal,
             expected=f"{journal} in {self.directory}",
             got=f"{len(there)} journals, {min(there)} to {max(there)}",
-            next_step="copy it into the archive directory, or take new snapshots of the tables "
-            "and start after it",
+            next_step="copy it into the archive directory; if it is lost, a lake cannot pass this "
+            f"gap: {begin_again(is_archive=True)}",
         )
 
     def _head(self, file: Path) -> JournalHead:

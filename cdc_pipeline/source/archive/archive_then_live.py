@@ -287,9 +287,8 @@ class ArchiveThenLive:
             got=f"the oldest begins after {preceding_set(read_head(files[0]))}"
             if files
             else "no journal",
-            next_step=f"copy the older journals into {self.directory}, or take new snapshots of "
-            "the tables and "
-            "start at `latest`",
+            next_step=f"copy the older journals into {self.directory}; if they are lost, "
+            + begin_again(),
         )
 
     def _locate(self, gtid_set: str, file: Path) -> Position:
@@ -370,7 +369,7 @@ class ArchiveThenLive:
                 got=f"not in the archive: {missing or 'nothing'}; unknown to the server: "
                 f"{unknown or 'nothing'}",
                 next_step=f"copy the whole {file.name} into {self.directory}; if the server's "
-                "log was reset, take new snapshots of the tables",
+                f"log was reset, {begin_again()}",
             )
 
     def _check_server(self, file: Path, journal_format: JournalFormat) -> None:
@@ -399,8 +398,8 @@ class ArchiveThenLive:
             setting=_SETTING,
             expected=expected,
             got=got,
-            next_step=f"put copies of this server's journals into {self.directory}, or reload "
-            "the tables and start at `latest`",
+            next_step=f"put copies of this server's journals into {self.directory}; if its log was "
+            f"reset, {begin_again()}",
         )
 
     def _live_format(self, journal: str) -> JournalFormat:
@@ -434,8 +433,7 @@ class ArchiveThenLive:
             journal=f"{self.live.earliest_position().journal.rpartition('.')[0]}.{number:06d}",
             expected=f"it in {self.directory}",
             got=there,
-            next_step="copy it into the archive directory, or take new snapshots of the tables and "
-            "start at `latest`",
+            next_step=f"copy it into the archive directory; if it is lost, {begin_again()}",
         )
 
     def _set(self, text: str) -> Any:

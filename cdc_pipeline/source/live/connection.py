@@ -316,7 +316,12 @@ class ServerConnection:
     def mariadb_gtid_position(self, journal: str, offset: int) -> str | None:
         """Return the GTID position after all transactions before (journal, offset); None if the
         server knows no such place."""
-        value = self.value("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))
+        try:
+            value = self.value("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))
+        except StatementError as error:
+            raise server_errors.stream_error(
+                error.number, error.text, journal=journal, offset=offset, address=self.address
+            ) from None
         return None if value is None else compact_set(value)
 
     def gtid_purged(self) -> str:

@@ -140,9 +140,14 @@ class LiveSource:
         By its GTID set if it has one and the server uses GTIDs, else by journal and offset.
         """
         if self._by_gtid(position):
-            log_positions.validate_gtid_set(self.server, position)
+            log_positions.validate_gtid_set(self.server, position, pipeline_name=self.pipeline_name)
         else:
-            log_positions.validate_offset(self.server, position, first_offset=self._first_offset)
+            log_positions.validate_offset(
+                self.server,
+                position,
+                first_offset=self._first_offset,
+                pipeline_name=self.pipeline_name,
+            )
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
         """Return no reason: a dump adds none of its own."""
@@ -468,7 +473,9 @@ class _Stream:
             created_s = chunk.journal_format.created_s
         self._must_check_journal = False
         if self._start.journal_created_s not in (0, created_s):
-            raise log_positions.renumbered(self._start, created_s)
+            raise log_positions.renumbered(
+                self._start, created_s, pipeline_name=self._source.pipeline_name
+            )
 
     def _is_plainly_contiguous(self, chunk: Chunk, used_bytes: int) -> bool:
         """Return whether the chunk follows the last one and its bytes are those between its ends,
@@ -518,6 +525,7 @@ class _Stream:
                 journal=at.journal,
                 offset=at.offset,
                 address=self._dump.address,
+                has_moved=(at.journal, at.offset) != (self._start.journal, self._start.offset),
             )
             if isinstance(error, MissingGrantError):
                 error = self._source.server.grant_error("REPLICATION SLAVE", error.got)

@@ -31,15 +31,6 @@ from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 
 _FIRST_OFFSET = 4
 _HEADER_BYTES = 19
-_RENUMBERED_STEP = (
-    "take new snapshots of the tables and start at `latest`; before that, read the old journals' "
-    "contents from an archive"
-)
-_GAP_STEP = (
-    "read the missing part from an archive, or take new snapshots of the tables and start at "
-    "`latest`; keep "
-    "journals longer with binlog_expire_logs_seconds"
-)
 
 
 def earliest(server: ServerConnection) -> Position:
@@ -69,6 +60,7 @@ def validate_offset(
     position: Position,
     *,
     first_offset: Callable[[Position, Position], int],
+    pipeline_name: str = "",
 ) -> None:
     """Check that the journal is there and that the offset is the start of an event in it, or its
     end.
@@ -88,7 +80,7 @@ def validate_offset(
     journals = server.journals()
     sizes = {info.journal: info.size_bytes for info in journals}
     if position.journal not in sizes:
-        raise _missing(position, [info.journal for info in journals])
+        raise _missing(position, [info.journal for info in journals], pipeline_name)
     size_bytes = sizes[position.journal]
     inside = position.offset < size_bytes
     if inside or position.journal_created_s:
@@ -112,7 +104,9 @@ def validate_offset(
         )
 
 
-def validate_gtid_set(server: ServerConnection, position: Position) -> None:
+def validate_gtid_set(
+    server: ServerConnection, position: Position, *, pipeline_name: str = ""
+) -> None:
     """Check that the server still has all that follows the set, and that it has executed the set
     itself.
 
@@ -132,7 +126,7 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
             got=ahead,
             next_step="check that source.host is the server that the cursor was written for, "
             "or a replica that has caught up; if its log was reset or it was "
-            "restored, take new snapshots of the tables",
+            f"restored, {begin_again(pipeline_name)}",
         )
     purged = _set(earliest(server).gtid_set, server.flavor).subtract(start)
     if purged:
@@ -142,13 +136,15 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
             offset=position.offset,
             expected=f"all transactions after {position.gtid_set}",
             got=f"{purged} is no longer in any journal",
-            next_step=_GAP_STEP,
+            next_step=_gap_step(pipeline_name),
         )
     if isinstance(start, MariadbGtidSet):
-        _check_holds(server, position, start.position())
+        _check_holds(server, position, start.position(), pipeline_name)
 
 
-def _check_holds(server: ServerConnection, position: Position, start: MariadbGtidSet) -> None:
+def _check_holds(
+    server: ServerConnection, position: Position, start: MariadbGtidSet, pipeline_name: str
+) -> None:
     """Check that the very transactions that `start` names are in the log of a MariaDB server (K24).
 
     A number is a place in its domain, regardless of the server that wrote it: a server that
@@ -180,7 +176,7 @@ def _check_holds(server: ServerConnection, position: Position, start: MariadbGti
             setting="gtid_binlog_state",
             expected=f"{MariadbGtidSet(missing)} in it",
             got=str(state),
-            next_step=begin_again(),
+            next_step=begin_again(pipeline_name),
         )
 
 
@@ -234,7 +230,9 @@ def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
     return str(parsed), encode_mysql_binary(parsed) if parsed.is_tagged else b""
 
 
-def renumbered(position: Position, created_s: int) -> SourceIdentityError:
+def renumbered(
+    position: Position, created_s: int, *, pipeline_name: str = ""
+) -> SourceIdentityError:
     """Return the error for a journal that has the position's name but is another one."""
     return SourceIdentityError(
         "the journal is not the one that the position was taken from: the log was reset, or it "
@@ -243,11 +241,18 @@ def renumbered(position: Position, created_s: int) -> SourceIdentityError:
         offset=position.offset,
         expected=f"a journal created at {position.journal_created_s} (seconds since 1970)",
         got=f"one created at {created_s}",
-        next_step=_RENUMBERED_STEP,
+        next_step=begin_again(pipeline_name),
     )
 
 
-def _missing(position: Position, names: list[str]) -> CdcError:
+def _gap_step(pipeline_name: str) -> str:
+    return (
+        "read the missing part from an archive (source.archive_directory), and keep journals "
+        f"longer with binlog_expire_logs_seconds; without an archive, {begin_again(pipeline_name)}"
+    )
+
+
+def _missing(position: Position, names: list[str], pipeline_name: str) -> CdcError:
     expected = f"one of {names[0]} to {names[-1]}" if names else "a journal"
     if (
         names
@@ -260,7 +265,7 @@ def _missing(position: Position, names: list[str]) -> CdcError:
             journal=position.journal,
             offset=position.offset,
             expected=expected,
-            next_step=_RENUMBERED_STEP,
+            next_step=begin_again(pipeline_name),
         )
     return JournalMissingError(
         "the journal is not on the server: it was purged, or never existed",
@@ -268,9 +273,10 @@ def _missing(position: Position, names: list[str]) -> CdcError:
         offset=position.offset,
         expected=expected,
         # What no run has read was named by a person.
-        next_step=_GAP_STEP
+        next_step=_gap_step(pipeline_name)
         if position.journal_created_s
-        else f"name a journal that SHOW BINARY LOGS lists; for what was purged: {_GAP_STEP}",
+        else f"name a journal that SHOW BINARY LOGS lists; for what was purged: "
+        f"{_gap_step(pipeline_name)}",
     )
 
 

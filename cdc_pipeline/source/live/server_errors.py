@@ -29,10 +29,14 @@ from cdc_pipeline.errors import (
     ServerUnreachableError,
     SourceError,
     SourceIdentityError,
+    TruncatedJournalError,
 )
+from cdc_pipeline.position.start.same_log import FILE_GONE_STEP, begin_again
 from cdc_pipeline.text.server_messages import said_by_server
 
 PARSE_ERROR: Final = 1064
+_FILE_NOT_FOUND: Final = 29
+_TORN_TEXT: Final = "truncated in the middle of event"
 UNKNOWN_VARIABLE: Final = 1193
 ACCESS_DENIED_PRIVILEGE: Final = 1227
 LOST_NUMBERS: Final = frozenset(
@@ -60,15 +64,14 @@ class _Cause:
 
 
 _SKIP_GAP: Final = (
-    "read the missing journals from an archive, or take new snapshots of the tables and start at "
-    "`latest`; "
-    "keep journals longer with binlog_expire_logs_seconds"
+    "read the missing journals from an archive (source.archive_directory), and keep journals "
+    f"longer with binlog_expire_logs_seconds; without an archive, {begin_again()}"
 )
 _BOUNDARY: Final = "start at an offset that SHOW BINLOG EVENTS lists for that journal"
 _FILE_GONE: Final = _Cause(
     JournalMissingError,
     "the server lists the journal, but its file is gone",
-    _SKIP_GAP,
+    FILE_GONE_STEP,
     ("could not open log file", "errcode: 2"),
 )
 
@@ -91,7 +94,7 @@ _STREAM_CAUSES: Final = (
         SourceIdentityError,
         "the start holds transactions that this server never had",
         "check that source.host is the server that the cursor was written for; if its log was "
-        "reset or it was restored, take new snapshots of the tables",
+        f"reset or it was restored, {begin_again()}",
         ("more gtids than", "not in the master's binlog", "diverged"),
     ),
     _Cause(
@@ -233,10 +236,16 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
 
 
 def stream_error(
-    number: int, text: str, *, journal: str | None, offset: int | None, address: str
+    number: int,
+    text: str,
+    *,
+    journal: str | None,
+    offset: int | None,
+    address: str,
+    has_moved: bool = False,
 ) -> CdcError:
     """Return the error for an error packet that ended a dump; `journal` and `offset` tell how far
-    it had been read."""
+    it had been read, `has_moved` whether that is behind its start."""
     got = f"error {number}: {text}"
     if number == ACCESS_DENIED_PRIVILEGE:
         return MissingGrantError(
@@ -248,6 +257,19 @@ def stream_error(
     if number in LOST_NUMBERS:
         return lost_connection(address, got, journal=journal, offset=offset)
     lowered = text.lower()
+    if number == _FILE_NOT_FOUND:
+        lowered = _FILE_GONE.texts[0]
+    if has_moved and _TORN_TEXT in lowered:
+        return TruncatedJournalError(
+            "the server's journal ends in the middle of an event: a power cut or a crash has cost "
+            "it its end",
+            journal=journal,
+            offset=offset,
+            got=got,
+            next_step="run again: everything before was delivered, and reading goes on with the "
+            "next journal, if its GTIDs prove that nothing else is missing; then run "
+            "`cdc-pipeline verify`: the tables may have changes that the log has lost",
+        )
     for cause in _STREAM_CAUSES:
         if any(piece in lowered for piece in cause.texts):
             return cause.error(

@@ -102,7 +102,7 @@ def test_k24_f5_a_log_that_is_another_one_by_now_is_refused_and_the_same_one_is_
     read = journal(flavor, transactions=3)
     cursor = cursor_after(read, log_of(read, gtids, archive))
     assert cursor.last_event is not None
-    assert cursor.last_event.offset + XID_BYTES == cursor.offset
+    assert cursor.last_event.offset + cursor.last_event.size_bytes == cursor.offset
     for same in (read, journal(flavor, transactions=9)):
         assert start(cursor, log_of(same, gtids, archive)) == (
             cursor.position if gtids else replace(cursor.position, gtid_set="")
@@ -194,21 +194,25 @@ def test_k24_the_place_remembers_its_last_small_event_that_stands_in_the_journal
     chunk = grouped(builder.chunk())
     offsets = chunk.events["offset"].tolist()
 
-    def remembered(stop: int, **changes: Any) -> int | None:
+    def remembered(stop: int, **changes: Any) -> tuple[int, int] | None:
         part = EventSlice(replace(chunk, events=chunk.events.copy()), 0, stop)
         for field, (row, value) in changes.items():
             part.chunk.events[field][row] = value
         event = last_logged_event(part)
-        return None if event is None else event.offset
+        return None if event is None else (event.offset, event.offset + event.size_bytes)
 
     assert remembered(1) is None, "a format description changes while its journal is open"
-    assert remembered(6) == offsets[5]
-    assert remembered(8) == offsets[6], "the last one is large: the GTID event in front of it"
-    assert remembered(6, parent=(5, 1)) == offsets[4], "unpacked from a payload"
-    assert remembered(6, event_length=(5, 30)) == offsets[4], (
+    assert remembered(6) == (offsets[2], offsets[6]), "all after the GTID"
+    assert remembered(8) == (offsets[6], offsets[7]), (
+        "the last one is large: the GTID event in front of it"
+    )
+    before = (offsets[2], offsets[5])
+    assert remembered(6, parent=(5, 1)) == before, "unpacked from a payload"
+    assert remembered(6, event_length=(5, 30)) == before, (
         "what is in memory is not what the journal holds"
     )
-    assert remembered(6, offset=(5, 1 << 32)) == offsets[4], "no dump can begin behind 4 GiB"
+    assert remembered(6, parent=(4, 1)) == (offsets[5], offsets[6]), "a gap before it"
+    assert remembered(6, offset=(5, 1 << 32)) == before, "no dump can begin behind 4 GiB"
 
 
 def test_k24_pieces_of_an_open_transaction_move_neither_the_place_nor_its_event() -> None:

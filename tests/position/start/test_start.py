@@ -224,7 +224,7 @@ def test_p5_a_server_that_nothing_connects_with_the_cursor_is_refused(
     error = refusal(SourceIdentityError, cursor=mine, source=source(), rules=rules)
     assert str(mine.identity) in str(error)
     assert str(ME) in str(error)
-    assert "wipe the cursor" in str(error)
+    assert "cursor set shop --from latest" in str(error)
     assert not error.retryable
 
 

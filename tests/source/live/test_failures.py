@@ -17,9 +17,9 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.errors import (
     DamagedJournalError,
     MissingGrantError,
-    PositionError,
     ReplicaIdError,
     ServerUnreachableError,
+    TruncatedJournalError,
 )
 from cdc_pipeline.position.position import Position
 from tests.servers import Flavor, Server
@@ -299,7 +299,7 @@ def test_a_truncated_journal_is_told(start_server: Callable[..., Server], flavor
     with path.open("r+b") as file:
         file.truncate(end.offset - 5)
     chunks, error = read_failing(source, start, end)
-    assert isinstance(error, PositionError)
+    assert isinstance(error, TruncatedJournalError)
     assert events_of(chunks) == good[:-1]
     assert (error.journal, error.offset) == (end.journal, good[-1].fields[0])
     assert error.next_step

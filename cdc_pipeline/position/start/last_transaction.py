@@ -1,0 +1,137 @@
+"""Check that a log in which reading goes on by GTID set has the cursor's last transaction (K24: a
+GTID that was used twice must not pass for the transaction that was read).
+
+Rules:
+- A set says which numbers were executed, and not what they did. A server that was reset or set back
+  gives the same numbers to other transactions, and its replicas have these. With another server's
+  log, or when the cursor's journal was purged, `same_log` has no journal to compare.
+- A cursor therefore records the GTID of the last transaction that was read and its commit time at
+  the server that committed it first, which replicas keep: microseconds on MySQL, seconds on
+  MariaDB. The transaction of that GTID must have that time.
+- On MariaDB a number belongs to one transaction of its domain: the number of another server in its
+  place shows another history as well.
+- It is searched in the one journal that can hold it; that journal is read up to it. If it was
+  purged, there is nothing to compare, and the sets decide alone.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any, Final, cast
+
+import numpy as np
+
+from cdc_pipeline.binlog.chunk import Chunk, EventSlice
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.errors import ServerSettingError
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.position.position import LoggedTransaction, Position
+from cdc_pipeline.position.start.executed import head_set
+from cdc_pipeline.position.start.same_log import other_log
+from cdc_pipeline.position.start.types import FIRST_OFFSET, StartSource
+
+_GTIDS: Final = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
+
+
+def last_gtid(piece: EventSlice) -> str:
+    """Return the GTID of the last transaction that begins in `piece`; "" if none with a GTID
+    does."""
+    rows = np.flatnonzero(np.isin(piece.events["event_type"], _GTIDS))
+    return _gtid(piece.chunk, piece.first + int(rows[-1])) if len(rows) else ""
+
+
+def check_last_transaction(
+    source: StartSource, position: Position, *, pipeline_name: str = ""
+) -> None:
+    """Raise unless the source's transaction of the GTID that was read last is the one that was
+    read.
+
+    Args:
+        source: a source with GTIDs, which has executed the position's set.
+        position: with the last transaction that was read, if it is known.
+        pipeline_name: name for the commands in the error.
+
+    Raises:
+        SourceIdentityError: it was committed at another time.
+        SourceError, BinlogError: the log cannot be read.
+    """
+    known = position.last_transaction
+    if known is None:
+        return
+    try:
+        journal = _journal_of(source, known.gtid)
+        found = _find(source, journal, known) if journal else None
+    except ServerSettingError:
+        return  # MySQL with GTIDs sends no journal of a time without them
+    if found is None or found == known:
+        return
+    raise other_log(
+        source,
+        position,
+        expected=f"{known.gtid} committed at {known.committed_us / 1e6:.6f} (seconds since 1970)",
+        got=f"{found.gtid} committed at {found.committed_us / 1e6:.6f}, in {journal}",
+        pipeline_name=pipeline_name,
+    )
+
+
+def _journal_of(source: StartSource, gtid: str) -> str:
+    """Return the newest journal before which `gtid` was not executed; "" if it was purged."""
+    flavor = source.identity.flavor
+    wanted: Any = parse_gtid_set(gtid, flavor)
+    names = [info.journal for info in source.journals()]
+    low, high = 0, len(names)
+    while low < high:
+        middle = (low + high) // 2
+        if wanted.subtract(parse_gtid_set(head_set(source, names[middle]), flavor)):
+            low = middle + 1
+        else:
+            high = middle
+    return names[low - 1] if low else ""
+
+
+def _find(source: StartSource, journal: str, known: LoggedTransaction) -> LoggedTransaction | None:
+    """Return the journal's transaction of the GTID of `known`, or else of its number in its domain;
+    None if there is neither."""
+    from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+
+    grouping = TransactionPass()
+    other: LoggedTransaction | None = None
+    chunks = source.chunks(Position(journal, FIRST_OFFSET), source.end_position())
+    with closing(cast(Any, chunks)) as read:
+        for chunk in read:
+            if chunk.journal != journal:
+                break
+            grouping.apply(chunk)
+            for row in _rows_of_number(chunk, known.gtid):
+                gtid, committed_us = _gtid(chunk, row), int(chunk.events["commit_ts_us"][row])
+                if gtid == known.gtid:
+                    return LoggedTransaction(gtid, committed_us)
+                if chunk.journal_format.is_mariadb and _place(gtid) == _place(known.gtid):
+                    other = LoggedTransaction(gtid, committed_us)
+    return other
+
+
+def _rows_of_number(chunk: Chunk, gtid: str) -> list[int]:
+    """Return the rows of the GTID events of a chunk that may have the number of `gtid`."""
+    from cdc_pipeline.binlog.events.gtid import executed
+
+    number = int(gtid.replace(":", "-").rpartition("-")[2])
+    there = executed(chunk, 0, len(chunk.events)).values()
+    if not any(number in numbers for numbers in there):
+        return []
+    return np.flatnonzero(np.isin(chunk.events["event_type"], _GTIDS)).tolist()
+
+
+def _place(gtid: str) -> tuple[str, str]:
+    """Return domain and number of a GTID of MariaDB."""
+    return gtid.partition("-")[0], gtid.rpartition("-")[2]
+
+
+def _gtid(chunk: Chunk, row: int) -> str:
+    """Return the GTID of an event as text; "" if it executes nothing of its own."""
+    from cdc_pipeline.binlog.events.gtid import executed
+
+    separator = "-" if chunk.journal_format.is_mariadb else ":"
+    for key, numbers in executed(chunk, row, row + 1).items():
+        return f"{key}{separator}{int(numbers[-1])}"
+    return ""
