@@ -125,6 +125,11 @@ torture-network: setup ## connections to both servers that break, stall or trick
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.campaigns.network --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-objects
+torture-objects: setup ## an object store that fails, lies and is late at each request, and writers stopped for longer than their lease: SEED=1, TORTURE_ARGS="--faults 1000 --places 200"
+	@$(BIN)/python -m tests.cluster.install
+	@$(BIN)/python -m tests.campaigns.objects --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: torture-history
 torture-history: setup ## servers that are restored, renumbered, reset, damaged or replaced between two runs, against what must be decided: SEED=1, TORTURE_ARGS="--event reset"
 	@command -v cc gcc >/dev/null || { echo "a C compiler is needed: run  apt-get install gcc libc6-dev  and try again" >&2; exit 2; }

@@ -33,7 +33,7 @@ from cdc_pipeline.position.cursor import (
     cursor_document,
     parse_cursor,
 )
-from cdc_pipeline.sink.delta.log import LOG_FOLDER
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, may_be_table
 from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.text.server_messages import said_by
@@ -170,13 +170,15 @@ class DeltaCursorStore:
         if not (self.path / "_delta_log").is_dir():
             return None
         from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            if not DeltaTable.is_deltatable(str(self.path), self._options):
+            if not may_be_table(self.path):
                 return None
             table = DeltaTable(str(self.path), storage_options=self._options)
             metadata = table.metadata()
+        except TableNotFoundError:
+            return None
         except (DeltaError, OSError) as error:
             raise self._damaged(said_by(error)) from None
         if metadata.description != _DESCRIPTION.format(form=FORM_VERSION):

@@ -30,6 +30,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.lake.state import read_record
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
@@ -368,9 +369,10 @@ class MemoryTables:
     def _staged(self, target: RecordedTarget) -> list[Row]:
         found: list[Row] = []
         for file in target.files:
-            found += pq.read_table(
-                verify(file, lake=self._paths.lake, table=target.table)
-            ).to_pylist(maps_as_pydicts="strict")
+            path = verify(file, lake=self._paths.lake, table=target.table)
+            found += pq.read_table(storage_of(path).arrow_source(path)).to_pylist(
+                maps_as_pydicts="strict"
+            )
         if target.schema_steps:
             raise StagingError(
                 "a batch has both a change of a target's columns and rows of it", table=target.table

@@ -42,7 +42,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_pipeline.errors import CdcError, LockError, RuntimeSetupError
+from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.object_path import ObjectPath
 from cdc_pipeline.lake.storage.object_storage import ObjectStorage, Tag
 
@@ -50,6 +50,7 @@ _NEXT_STEP: Final = (
     "wait for that run to end, or stop it; if it was killed, its lease expires and the next "
     "start takes over"
 )
+_UPDATES_MAX: Final = 3
 
 
 @contextmanager
@@ -58,10 +59,11 @@ def held_lease(
 ) -> Iterator[Callable[[], None]]:
     """Hold the lease at `path` in the context; yield `check`, which raises LockError once lost.
 
-    `on_lost` is then called once as well, in another thread.
+    `on_lost` is then called once as well, in another thread. What the context raises once the lease
+    is lost is the cause of a LockError: it comes from what the next holder has written.
 
     Raises:
-        LockError: another run holds it.
+        LockError: another run holds it, or has taken it.
         RuntimeSetupError: the lake cannot be written, or its store does not honour conditions.
         LakeUnreachableError: the store does not answer.
     """
@@ -69,6 +71,10 @@ def held_lease(
     lease.take()
     try:
         yield lease.check
+    except Exception as error:
+        if not isinstance(error, LockError):
+            lease.check(cause=error)
+        raise
     finally:
         lease.release()
 
@@ -97,10 +103,7 @@ class _Lease:
         self._path = path
         self._on_lost = on_lost
         self._time_s = path.storage.lease_s
-        # A renewal that hangs must leave time for another.
-        self._store = ObjectStorage(
-            path.scheme, path.authority, path.storage, retry_s=self._time_s / 6
-        )
+        self._store = self._opened()
         self._note = {
             "owner": uuid.uuid4().hex,
             "pid": os.getpid(),
@@ -111,10 +114,16 @@ class _Lease:
         }
         self._renewals = 0
         self._tag: Tag = {}
-        self._good_until_s = 0.0
+        self._good_until_s = self._renew_at_s = 0.0
         self._lost = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    def _opened(self, *, answer_s: float | None = None) -> ObjectStorage:
+        at = self._path
+        return ObjectStorage(
+            at.scheme, at.authority, at.storage, retry_s=self._time_s / 6, answer_s=answer_s
+        )
 
     # -- taking and giving back --------------------------------------------------------------------
 
@@ -132,9 +141,14 @@ class _Lease:
                 else self._store.update(key, self._content(), tag=free)
             )
         if tag is None:
-            raise self._held_by_other(*self._read())
-        self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
+            content, tag = self._there()
+            if not self._is_own(content):
+                raise self._held_by_other(content)
+        self._tag = tag
+        self._is_good_from(began_s)
         self._see_that_conditions_hold()
+        # a renewal that has no answer must leave time for another
+        self._store = self._opened(answer_s=self._time_s / 6)
         self._thread.start()
 
     def _free(self) -> Tag:
@@ -146,10 +160,12 @@ class _Lease:
         """
         content, tag = self._read()
         note = _parsed(content)
+        if self._is_own(content):  # the answer to the put that took it was lost
+            return tag
         if not note.get("released") and not is_gone(str(note.get("process", ""))):
             age_s, time_s = self._age_s(), _seconds(note, self._time_s)
             if 0 <= age_s < time_s / 3:
-                raise self._held_by_other(content, tag, age_s=age_s)
+                raise self._held_by_other(content, age_s=age_s)
             self._see_that_nobody_renews(content, time_s)
         return tag
 
@@ -159,9 +175,9 @@ class _Lease:
         until_s = _now_s() + time_s * 2 / 3
         while _now_s() < until_s:
             self._ended.wait(time_s / 12)
-            there, tag = self._read()
+            there, _ = self._read()
             if there != content:
-                raise self._held_by_other(there, tag)
+                raise self._held_by_other(there)
 
     def _see_that_conditions_hold(self) -> None:
         stale = {name: "0" if value.isdecimal() else '"0"' for name, value in self._tag.items()}
@@ -182,15 +198,16 @@ class _Lease:
         self._ended.set()
         self._thread.join()
         if not self._lost:
-            try:
-                self._store.update(self._path.key, self._content(released=True), tag=self._tag)
-            except CdcError:
-                return
+            with suppress(CdcError):
+                self._update(self._content(released=True))
 
     # -- keeping -----------------------------------------------------------------------------------
 
-    def check(self) -> None:
+    def check(self, *, cause: Exception | None = None) -> None:
         """Check that the lease is held.
+
+        Args:
+            cause: what a loss is the reason of.
 
         Raises:
             LockError: the lease is lost; nothing may be written any more.
@@ -201,7 +218,7 @@ class _Lease:
                 expected=f"{self._path} renewed every {self._time_s / 3:g} s",
                 got=self._lost,
                 next_step="start the run again: it continues from the lake's own state",
-            )
+            ) from cause
 
     def _is_lost(self) -> bool:
         if not self._lost and _now_s() >= self._good_until_s:
@@ -209,11 +226,10 @@ class _Lease:
         return bool(self._lost)
 
     def _keep(self) -> None:
-        # Checked more often than renewed: a machine that wakes up notices an expired lease at once.
-        steps = 0
+        # Checked more often than renewed: a machine that wakes up notices an expired lease at once,
+        # and a renewal that failed is tried again at once.
         while not self._ended.wait(self._time_s / 12):
-            steps += 1
-            if not self._is_lost() and steps % 4 == 0:
+            if not self._is_lost() and _now_s() >= self._renew_at_s:
                 self._renew()
             if self._is_lost():
                 self._on_lost()
@@ -222,21 +238,41 @@ class _Lease:
     def _renew(self) -> None:
         began_s = _now_s()
         self._renewals += 1
-        content = self._content()
         try:
-            tag = self._store.update(self._path.key, content, tag=self._tag)
-            if tag is None:
-                there, tag = self._read()
-                # else the answer to an earlier try of this very update was lost
-                if there != content:
-                    self._lost = f"taken over: {_holder(_parsed(there))}"
-                    return
-        except FileNotFoundError:
-            self._lost = "its object was removed"
+            other = self._update(self._content())
         except CdcError:
             return  # the next renewal tries again while there is time; `check` counts
+        if other:
+            self._lost = other
         else:
-            self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
+            self._is_good_from(began_s)
+
+    def _is_good_from(self, began_s: float) -> None:
+        self._good_until_s = began_s + self._time_s * 2 / 3
+        self._renew_at_s = began_s + self._time_s / 3
+
+    def _update(self, content: bytes) -> str:
+        """Replace the lease; return who has taken it, "" if nobody has.
+
+        What this very lease wrote last need not be what its holder knows: the answer to a put may
+        be lost. Raises LakeUnreachableError.
+        """
+        tag = self._tag
+        for _ in range(_UPDATES_MAX):
+            now = self._store.update(self._path.key, content, tag=tag)
+            if now is not None:
+                self._tag = now
+                return ""
+            there, tag = self._there()
+            if there == content:
+                self._tag = tag
+                return ""
+            if not self._is_own(there):
+                return f"taken over: {_holder(_parsed(there))}" if tag else "its object was removed"
+        raise LakeUnreachableError(
+            f"the object store refuses to replace an object as if it had changed: {self._path}",
+            next_step="start the run again",
+        )
 
     # -- what the object says ----------------------------------------------------------------------
 
@@ -245,6 +281,16 @@ class _Lease:
 
     def _read(self) -> tuple[bytes, Tag]:
         return self._store.read_with_tag(self._path.key)
+
+    def _there(self) -> tuple[bytes, Tag]:
+        """Return what is there, with its tag; nothing, and no tag, if it was removed."""
+        try:
+            return self._read()
+        except FileNotFoundError:
+            return b"", {}
+
+    def _is_own(self, content: bytes) -> bool:
+        return _parsed(content).get("owner") == self._note["owner"]
 
     def _age_s(self) -> float:
         """Return the seconds since the lease was written, by the store's clock; below 0 if that was
@@ -262,7 +308,7 @@ class _Lease:
         since_s = (now - written).total_seconds()
         return since_s if since_s < -1 else max(0.0, since_s - 1)
 
-    def _held_by_other(self, content: bytes, _tag: Tag, *, age_s: float = 0.0) -> LockError:
+    def _held_by_other(self, content: bytes, *, age_s: float = 0.0) -> LockError:
         note = _parsed(content)
         left_s = max(0.0, _seconds(note, self._time_s) - age_s)
         return LockError(

@@ -39,8 +39,12 @@ def writer_lock(
         RuntimeSetupError: the folder cannot be written.
     """
     if is_object(path):
-        with held_lease(path, on_lost=on_lost) as check:
-            path.store.forget_seen(path.parent.key)
+        state = path.parent
+        with (
+            held_lease(path, on_lost=on_lost) as check,
+            path.store.fences.held(state.parent.parent.key, state.key, check),
+        ):
+            path.store.forget_seen(state.key)
             yield check
         return
     try:

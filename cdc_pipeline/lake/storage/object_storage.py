@@ -20,19 +20,22 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import IO, Any, Final
 
 from cdc_pipeline.config.storage_config import StorageConfig
 from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
-from cdc_pipeline.lake.storage.storage_settings import library_settings
+from cdc_pipeline.lake.storage.fences import Fences
+from cdc_pipeline.lake.storage.storage_settings import ANSWER_S, CONNECT_S, library_settings
 from cdc_pipeline.lake.storage.store_answers import answer_of, refusal
 
 _BUFFER_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
+_PAUSE_S: Final = 0.1
 # The addresses that supply a machine's own identity, when no credentials are set.
 _NO_CREDENTIALS: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
@@ -47,18 +50,33 @@ Tag = Mapping[str, str]  # identifies a version of an object; its content is the
 class ObjectStorage:
     """One bucket. Thread-safe.
 
+    Attributes:
+        fences: the leases that are checked before each request that changes something, other than
+            a new file that is written as a stream.
+
     Args:
         scheme, authority: as in a `LakeUri`.
         config: settings of the store.
         retry_s: how long a failing request is tried again; that of the settings by default.
+        answer_s: how long an answer is waited for.
     """
 
     def __init__(
-        self, scheme: str, authority: str, config: StorageConfig, *, retry_s: float | None = None
+        self,
+        scheme: str,
+        authority: str,
+        config: StorageConfig,
+        *,
+        retry_s: float | None = None,
+        answer_s: float | None = None,
     ) -> None:
         self.config = config
         self._root = f"{scheme}://{authority}"
-        self._store: Any = _open(scheme, authority, config, retry_s or config.retry_s)
+        self._retry_s = retry_s or config.retry_s
+        self._store: Any = _open(
+            scheme, authority, config, self._retry_s, min(ANSWER_S, answer_s or ANSWER_S)
+        )
+        self.fences = Fences()
         # of files that are replaced: few; None: there was none
         self._seen: dict[str, Tag | None] = {}
 
@@ -110,12 +128,18 @@ class ObjectStorage:
         """Write a new object; return False if there is one with other content."""
         import obstore
 
-        try:
-            with self._errors(key):
-                obstore.put(self._store, key, content, mode="create", use_multipart=False)
-        except FileExistsError:
-            return self.read(key) == content
-        return True
+        def put() -> bool | None:
+            try:
+                with self._errors(key):
+                    obstore.put(self._store, key, content, mode="create", use_multipart=False)
+            except FileExistsError:
+                try:
+                    return self.read(key) == content
+                except FileNotFoundError:
+                    return None
+            return True
+
+        return self._settled(key, put)
 
     def create(self, key: str, content: bytes) -> Tag | None:
         """Write a new object; return its tag, or None if there is one."""
@@ -128,6 +152,36 @@ class ObjectStorage:
                 )
         except FileExistsError:
             return None
+
+    def _settled(self, key: str, put: Callable[[], bool | None]) -> bool:
+        """Return what `put` returns; call it again while it is None: the store has refused a
+        condition that holds.
+
+        S3 answers 409 while another write of the object has not ended, which may be the first try
+        of the same put.
+
+        Raises:
+            LakeUnreachableError: it does so for all the time of retries.
+        """
+        end_s = time.monotonic() + self._retry_s
+        pause_s = _PAUSE_S
+        while True:
+            self.fences.check([key])
+            done = put()
+            if done is not None:
+                return done
+            if time.monotonic() + pause_s > end_s:
+                raise LakeUnreachableError(
+                    "the object store refuses to write an object as if it existed, and it does "
+                    f"not: {self._root}/{key}",
+                    setting="sink.storage.endpoint" if self.config.endpoint else "sink.lake_path",
+                    expected="a refusal with 409 or 412 only while another write of it goes on",
+                    got=f"refused for {self._retry_s:g} s",
+                    next_step="start the run again; if it recurs, use a store, or a version of it, "
+                    "whose conditional writes work",
+                )
+            time.sleep(pause_s)
+            pause_s = min(1.0, 2 * pause_s)
 
     def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
         """Replace the version of an object that has `tag`; return the new tag, None if it
@@ -158,22 +212,27 @@ class ObjectStorage:
             LockError: another process has written the object since.
         """
         seen = self._seen[key] if key in self._seen else self._present_tag(key)
-        tag = self.create(key, content) if seen is None else self.update(key, content, tag=seen)
-        if tag is None:
-            try:
-                there, tag = self.read_with_tag(key)
-            except FileNotFoundError:
-                there = b""
-            if tag is None or there != content:
-                raise LockError(
-                    "another process has written a file that only the holder of the lock writes: "
-                    f"{self._root}/{key}",
-                    expected="the version that this process has read",
-                    next_step="make sure that only one run at a time writes to this source's "
-                    "lake, then start the run again",
-                )
-        if _is_replaced(key):
-            self._seen[key] = tag
+
+        def put() -> bool | None:
+            there: bytes | None = None
+            tag = self.create(key, content) if seen is None else self.update(key, content, tag=seen)
+            if tag is None:
+                with suppress(FileNotFoundError):
+                    there, tag = self.read_with_tag(key)
+                if there != content:
+                    self._see(key, seen)
+                    return None if tag == seen else False
+            self._see(key, tag)
+            return True
+
+        if not self._settled(key, put):
+            raise LockError(
+                "another process has written a file that only the holder of the lock writes: "
+                f"{self._root}/{key}",
+                expected="the version that this process has read",
+                next_step="make sure that only one run at a time writes to this source's "
+                "lake, then start the run again",
+            )
 
     def forget_seen(self, folder: str) -> None:
         """Forget the versions seen in a folder, because its lock has changed hands."""
@@ -188,6 +247,7 @@ class ObjectStorage:
         """Copy in the store, then delete. Raises FileNotFoundError."""
         import obstore
 
+        self.fences.check([key, target])
         with self._errors(key):
             obstore.rename(self._store, key, target)
 
@@ -195,6 +255,7 @@ class ObjectStorage:
         """Copy in the store, over any existing object. Raises FileNotFoundError."""
         import obstore
 
+        self.fences.check([target])
         with self._errors(key):
             obstore.copy(self._store, key, target)
 
@@ -204,6 +265,7 @@ class ObjectStorage:
 
         if not keys:
             return
+        self.fences.check(keys)
         for key in keys:
             self._see(key, None)
         try:
@@ -310,7 +372,9 @@ class ObjectStorage:
             raise FileNotFoundError(2, "no such object", at) from None
         except (said.PermissionDeniedError, said.UnauthenticatedError) as error:
             raise self._refused(at, error) from None
-        except said.BaseError as error:
+        except (said.BaseError, OSError) as error:  # streams raise OSError, without a number
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             text = str(error)
             if "NoSuchBucket" in text or "specified bucket does not exist" in text:
                 raise self._no_bucket() from None
@@ -450,7 +514,9 @@ def _prefix(folder: str) -> str | None:
 _EXTRAS: Final = {"s3a": "s3", "abfss": "azure", "gs": "gcs"}
 
 
-def _open(scheme: str, authority: str, config: StorageConfig, retry_s: float) -> Any:
+def _open(
+    scheme: str, authority: str, config: StorageConfig, retry_s: float, answer_s: float
+) -> Any:
     try:
         from obstore import store
     except ModuleNotFoundError as error:
@@ -463,7 +529,10 @@ def _open(scheme: str, authority: str, config: StorageConfig, retry_s: float) ->
         ) from error
 
     kind: Any = {"s3a": store.S3Store, "abfss": store.AzureStore, "gs": store.GCSStore}[scheme]
-    options = {"timeout": "30s", "connect_timeout": "5s"}
+    options = {
+        "timeout": timedelta(seconds=answer_s),
+        "connect_timeout": timedelta(seconds=min(CONNECT_S, answer_s)),
+    }
     settings = library_settings(scheme, authority, config)
     is_plain = (config.endpoint or "").startswith("http://")
     return kind(

@@ -16,10 +16,14 @@ Sources: obstore's configuration keys (those of Rust's object_store), Hadoop 3.5
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from pydantic import SecretStr
 
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig
+
+ANSWER_S: Final = 30.0  # how long an answer is waited for
+CONNECT_S: Final = 5.0
 
 _S3A = "spark.hadoop.fs.s3a."
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
@@ -80,6 +84,12 @@ def delta_options(path: LakeUri) -> dict[str, str]:
     left_out = {"bucket", "container_name"}
     found = library_settings(path.scheme, path.authority, config)
     options = {prefix + name: value for name, value in found.items() if name not in left_out}
+    options |= {
+        "timeout": f"{ANSWER_S:g}s",
+        "connect_timeout": f"{CONNECT_S:g}s",
+        "max_retries": "1000000",  # the time alone decides
+        "retry_timeout": f"{config.retry_s:g}s",
+    }
     if (config.endpoint or "").startswith("http://"):
         options["allow_http"] = "true"
     return options

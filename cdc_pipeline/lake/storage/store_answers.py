@@ -14,6 +14,7 @@ from typing import Final
 _CODE: Final = re.compile(r"<Code>\s*(\w+)\s*</Code>")
 _SENTENCE: Final = re.compile(r"<Message>\s*([^<]+)")
 _STATUS: Final = re.compile(r"status code: (\d{3}[A-Za-z ]*)")
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CHARACTERS_MAX: Final = 200
 # The codes of stores that speak S3 -> the setting at fault, and what to do.
 _REFUSALS: Final = {
@@ -37,7 +38,7 @@ _PERMISSIONS: Final = (
 def answer_of(text: str) -> str:
     """Return what the store answered: its code and sentence, else the HTTP status, else the last
     part of the library's text."""
-    text = " ".join(text.split("Debug source:")[0].split())
+    text = " ".join(_COLOURS.sub("", text).split("Debug source:")[0].split())
     code, sentence, status = (
         found[1].strip() if (found := pattern.search(text)) else ""
         for pattern in (_CODE, _SENTENCE, _STATUS)

@@ -112,9 +112,11 @@ def _store(context: Context) -> Iterator[Verdict]:
     if context.config.sink.spark.session is None:
         yield from not_complete(spark_storage(lake).jar_set)
     named = [name for name in spark if name.startswith("spark.delta.logStore.")]
+    is_own = lake.scheme == "s3a" and context.config.sink.spark.session is None
+    chosen = "of conditional puts" if is_own else "chosen by Delta"
     yield ok(
         f"{lake.scheme}: lease of {config.lease_s:g} s, log store "
-        + (f"by {listed(named)}" if named else "chosen by Delta")
+        + (f"by {listed(named)}" if named else chosen)
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage_settings import delta_options
+from cdc_pipeline.lake.storage.store_answers import answer_of
 from cdc_pipeline.sink.delta.half_made import LOG_FOLDER as LOG_FOLDER
 from cdc_pipeline.sink.delta.half_made import is_half_made
 from cdc_pipeline.sink.delta.plain_table import is_plain, takes_plain_commits
@@ -92,13 +93,10 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
         LakeStateError: its log cannot be read.
         LakeUnreachableError: its object store does not answer.
     """
-    from deltalake import DeltaTable
-
     if not (path / LOG_FOLDER).is_dir():
         return None
     try:
-        options = _log_options(path)
-        if not DeltaTable.is_deltatable(str(path), options):
+        if not may_be_table(path):
             return None
         table = open_delta(path, version=version)
         properties = dict(table.metadata().configuration)
@@ -123,6 +121,17 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
         raise unreadable_log(path, error) from None
 
 
+def may_be_table(path: Path) -> bool:
+    """Return whether a folder that has a log has a commit in it.
+
+    In an object store True: the library's own function lets no other thread run while it waits for
+    the store, so that leases could not be renewed. Opening the table tells.
+    """
+    from deltalake import DeltaTable
+
+    return is_object(path) or DeltaTable.is_deltatable(str(path))
+
+
 def open_delta(path: Path, *, version: int | None = None) -> DeltaTable:
     """Return the Delta table in `path`, at `version` or now, on a disk or in an object store.
     Raises what `deltalake` raises: see `unreadable_log`."""
@@ -136,12 +145,13 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
     not answer."""
     got = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     if is_object(path) and _OF_THE_STORE.search(got):
+        text = str(error)
         for secret in path.storage.secrets:
-            got = got.replace(secret, "***")
+            text = text.replace(secret, "***")
         return LakeUnreachableError(
             f"the object store does not answer as expected: {path}",
             setting="sink.lake_path",
-            got=got,
+            got=answer_of(text),
             next_step="check the network and sink.storage, then start the run again",
         )
     return LakeStateError(

@@ -36,7 +36,7 @@ from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import opened
 from cdc_pipeline.lake.storage.storage_settings import SparkStorage, spark_storage
-from cdc_pipeline.sink.spark import class_archive
+from cdc_pipeline.sink.spark import class_archive, log_store
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home
 from cdc_pipeline.sink.spark.master import check_master
@@ -289,6 +289,9 @@ def session_settings(
     """Return all settings of the session, secrets included: those of `config` override ours, and
     `SQL_SETTINGS` override all."""
     stored = jar_paths(storage.jar_set) if storage is not None else []
+    is_s3 = storage is not None and storage.jar_set == "s3"
+    if is_s3:
+        stored = [*stored, log_store.JAR]
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
     # The first compiler only: a run is short, and the second compiler costs more CPU than it saves
@@ -337,6 +340,7 @@ def session_settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **_REMEMBERED,
+        **(log_store.SETTINGS if is_s3 else {}),
         **_hadoop_settings(storage),
         **config.settings,
         **jars,
