@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -205,6 +206,10 @@ class Soaked:
         if self.workload.error is not None:
             self.findings.append(f"the workload ended: {self.workload.error!r}")
         self._end()
+
+    def deal_from(self, deck: Sequence[str]) -> None:
+        """Put a deck of kinds in the place of the shuffled one; the last is dealt first."""
+        self._deck = list(deck)
 
     def _deal(self) -> None:
         if not self._deck:

@@ -21,15 +21,26 @@ from typing import Any
 import pymysql
 
 from cdc_pipeline.text.table_names import table_name
-from tests.campaigns.sink.capabilities import MODES
+from tests.campaigns.sink.column_types import types_for
 from tests.campaigns.sink.ddl import random_change
 from tests.campaigns.sink.statements import random_transaction
-from tests.campaigns.sink.tables import TABLE_NAMES, Table, quoted, random_table
+from tests.campaigns.sink.tables import TABLE_NAMES, Column, Table, quoted, random_table
 from tests.servers import Server
 
 ROWS_MAX = 60
-HOT_TABLES = 8  # written at a time: a batch has the changes of a few tables, as usual
+HOT_TABLES = 6  # written at a time: a batch has the changes of a few tables, as usual
 HOT_TRANSACTIONS = 100
+# A database for each. Half of the tables are plain: small changes of theirs need no JVM.
+PLAIN_DATABASES = 4
+MODES = (
+    *[("mirror",)] * PLAIN_DATABASES,
+    ("mirror", "soft_delete"),
+    ("mirror", "history"),
+    ("mirror", "changelog"),
+    ("soft_delete", "history"),
+)
+PLAIN_TYPES = ("INT", "BIGINT", "VARCHAR(40)", "DOUBLE", "DECIMAL(10,2)", "DATE", "DATETIME")
+PLAIN_KINDS = frozenset({"add_index", "drop_index", "comment", "widen", "truncate"})
 COUNTERS = 5
 COUNTER_DATABASE = "soak_counters"
 COUNTER_MODES = ("mirror", "soft_delete", "history", "changelog")
@@ -135,18 +146,30 @@ class Workload:
         self._cursor.execute(f"INSERT INTO {COUNTER_DATABASE}.counter VALUES {rows}")
         number = 0
         while len(self._tables) < tables - 1:
-            modes = MODES[number % len(MODES)]
-            table = random_table(
-                self._choose,
-                database=database_of(number % len(MODES)),
-                flavor=self._flavor,
-                keyless=not {"soft_delete", "history"} & set(modes),
-            )
-            series = number // len(MODES)
-            table.name = TABLE_NAMES[series % len(TABLE_NAMES)] + str(series)
+            series, database = divmod(number, len(MODES))
+            name = TABLE_NAMES[series % len(TABLE_NAMES)] + str(series)
+            table = self._plain(name) if database < PLAIN_DATABASES else self._random(database)
+            table.database, table.name = database_of(database), name
             if self._try(table.create_sql()):
                 self._tables.append(table)
                 number += 1
+
+    def _random(self, database: int) -> Table:
+        return random_table(
+            self._choose,
+            database=database_of(database),
+            flavor=self._flavor,
+            keyless=not {"soft_delete", "history"} & set(MODES[database]),
+        )
+
+    def _plain(self, name: str) -> Table:
+        """A table as most are: a number as key, and columns of common types."""
+        known = {known.declared: known for known in types_for(self._flavor)}
+        chosen = [
+            known[self._choose.choice(PLAIN_TYPES)] for _ in range(self._choose.randint(2, 9))
+        ]
+        columns = [Column(f"n{number}", declared) for number, declared in enumerate(chosen)]
+        return Table("", name, [Column("id", known["INT"], nullable=False), *columns], ("id",))
 
     def _run(self) -> None:
         try:
@@ -193,6 +216,8 @@ class Workload:
     def _change(self, table: Table) -> None:
         """One DDL; of one that the server refuses halfway, what was done stays."""
         kinds = KINDS - {"add_column", "add_columns"} if len(table.columns) > 11 else KINDS
+        if table.database in map(database_of, range(PLAIN_DATABASES)):
+            kinds = PLAIN_KINDS
         change = random_change(self._choose, table, flavor=self._flavor, kinds=kinds)
         if all(self._try(sql) for sql in change.statements):
             change.after()
