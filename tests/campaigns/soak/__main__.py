@@ -84,6 +84,7 @@ def _work(source: Soaked, until_s: float) -> None:
         source.work(until_s)
     except BaseException:
         source.findings.append(traceback.format_exc())
+        print(f"[{source.flavor}] ENDED {source.findings[-1]}", flush=True)
 
 
 def _progress(source: Soaked, seconds: float) -> str:

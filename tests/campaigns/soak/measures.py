@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,17 @@ def outside(pid: int) -> Measures:
     """Measure a process and the JVM that it has started, as the system sees them."""
     found = {f"python_{name}": value for name, value in _process(pid).items()}
     for child in _children(pid):
-        if Path(f"/proc/{child}/comm").read_text(encoding="utf-8").strip() == "java":
-            found |= {f"jvm_{name}": value for name, value in _process(child).items()}
+        # The JVM is there for as long as the process; anything else may have just ended.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found |= _jvm(child)
     return found
+
+
+def _jvm(pid: int) -> Measures:
+    """The measures of a process that is a JVM; none of any other."""
+    if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() != "java":
+        return {}
+    return {f"jvm_{name}": value for name, value in _process(pid).items()}
 
 
 def files(folder: Path) -> tuple[int, int]:
@@ -84,8 +93,9 @@ def log_files(lake: Path) -> Measures:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (task / "children").read_text(encoding="utf-8").split())
+    for task in Path("/proc").glob(f"{pid}/task/*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found += map(int, task.read_text(encoding="utf-8").split())
     return found + [below for child in found for below in _children(child)]
 
 
