@@ -64,11 +64,12 @@ def _verify(config: PipelineConfig, wish: Answer) -> Answer:
     }
 
 
-def _maintain(config: PipelineConfig, _wish: Answer) -> Answer:
+def _maintain(config: PipelineConfig, wish: Answer) -> Answer:
     report = maintain(
         paths_of(config.sink.lake_path, config.name),
         config.sink,
         config.maintenance or MaintenanceConfig(),
+        tables=wish.get("tables"),
     )
     return {
         "optimized": sum(table.optimized for table in report.tables),

@@ -39,6 +39,7 @@ MODES = (
     ("mirror", "changelog"),
     ("soft_delete", "history"),
 )
+CHANGELOGS = MODES.index(("mirror", "changelog"))
 PLAIN_TYPES = ("INT", "BIGINT", "VARCHAR(40)", "DOUBLE", "DECIMAL(10,2)", "DATE", "DATETIME")
 PLAIN_KINDS = frozenset({"add_index", "drop_index", "comment", "widen", "truncate"})
 COUNTERS = 5
