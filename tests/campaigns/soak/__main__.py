@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tables", type=int, default=200, help="of both servers together")
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
-    parser.add_argument("--pause-s", type=float, default=0.5, help="between two transactions")
+    parser.add_argument("--pause-s", type=float, default=1.0, help="between two transactions")
     parser.add_argument("--folder", type=Path, help="leave the lakes, samples and logs there")
     options = parser.parse_args(arguments)
     flavors: tuple[Flavor, ...] = (options.flavor,) if options.flavor else get_args(Flavor)

@@ -42,11 +42,11 @@ TRIES = 5
 MAINTAINED = 8  # tables at a time
 
 DECK = {
-    "capture": 60,
+    "capture": 62,
     "killed_capture": 4,
-    "load": 6,
+    "load": 4,
     "killed_load": 2,
-    "load_needed": 6,
+    "load_needed": 5,
     "resume": 3,
     "verify": 6,
     "maintain": 4,
@@ -127,7 +127,7 @@ class Soaked:
             tables=self._tables,
             seed=self._seed,
             pause_s=self._pause_s,
-            ddl_every=100,
+            ddl_every=60,
         )
         self._stack.callback(self.workload.stop)
         self._log = self._stack.enter_context((self.folder / "actions.jsonl").open("a"))

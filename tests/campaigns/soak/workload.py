@@ -28,8 +28,9 @@ from tests.campaigns.sink.tables import TABLE_NAMES, Column, Table, quoted, rand
 from tests.servers import Server
 
 ROWS_MAX = 60
-HOT_TABLES = 6  # written at a time: a batch has the changes of a few tables, as usual
-HOT_TRANSACTIONS = 100
+# Written at a time: a batch has the changes of a few tables, as usual.
+HOT_PLAIN, HOT_OTHERS = 4, 2
+HOT_TRANSACTIONS = 200
 # A database for each. Half of the tables are plain: small changes of theirs need no JVM.
 PLAIN_DATABASES = 4
 MODES = (
@@ -72,6 +73,10 @@ def rules() -> list[dict[str, Any]]:
 
 def database_of(number: int) -> str:
     return f"soak{number}"
+
+
+def _is_plain(table: Table) -> bool:
+    return table.database in map(database_of, range(PLAIN_DATABASES))
 
 
 class Workload:
@@ -186,7 +191,7 @@ class Workload:
             (self._choose.randrange(COUNTERS),),
         )
         if self.done["transactions"] % HOT_TRANSACTIONS == 0:
-            self._hot = self._choose.sample(self._tables, min(HOT_TABLES, len(self._tables)))
+            self._hot = self._warm_up()
         tables = self._choose.sample(self._hot, min(3, len(self._hot)))
         transaction = random_transaction(
             self._choose, tables, flavor=self._flavor, statements_max=6
@@ -203,6 +208,15 @@ class Workload:
         if self.done["transactions"] % self._ddl_every == 0:
             self._change(self._choose.choice(self._hot))
 
+    def _warm_up(self) -> list[Table]:
+        """The tables that are written next: two of three are plain, as in most databases."""
+        plain = [table for table in self._tables if _is_plain(table)]
+        others = [table for table in self._tables if not _is_plain(table)]
+        return [
+            *self._choose.sample(plain, min(HOT_PLAIN, len(plain))),
+            *self._choose.sample(others, min(HOT_OTHERS, len(others))),
+        ]
+
     def _trim(self, table: Table) -> None:
         self._cursor.execute(f"SELECT COUNT(*) FROM {table.sql_name}")
         ((rows,),) = self._cursor.fetchall()
@@ -217,7 +231,7 @@ class Workload:
     def _change(self, table: Table) -> None:
         """One DDL; of one that the server refuses halfway, what was done stays."""
         kinds = KINDS - {"add_column", "add_columns"} if len(table.columns) > 11 else KINDS
-        if table.database in map(database_of, range(PLAIN_DATABASES)):
+        if _is_plain(table):
             kinds = PLAIN_KINDS
         change = random_change(self._choose, table, flavor=self._flavor, kinds=kinds)
         if all(self._try(sql) for sql in change.statements):
