@@ -11,6 +11,7 @@ exits with 1 if something falls short.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import threading
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="leave the lakes, samples and logs there")
     options = parser.parse_args(arguments)
     flavors: tuple[Flavor, ...] = (options.flavor,) if options.flavor else get_args(Flavor)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers and processes end with it
     until_s = time.monotonic() + options.hours * 3600
     with ExitStack() as stack:
         folder = options.folder or Path(
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for flavor in flavors
         ]
         threads = [
-            threading.Thread(target=_work, args=(source, until_s), name=source.name)
+            threading.Thread(target=_work, args=(source, until_s), name=source.name, daemon=True)
             for source in sources
         ]
         for thread in threads:

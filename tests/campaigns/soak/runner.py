@@ -102,7 +102,7 @@ def act(wish: Answer) -> Answer:
     except CdcError as error:
         answer = {"ok": False, "error": error.as_dict(), "text": str(error)}
     except Exception:
-        answer = {"ok": False, "error": {"error": "raw"}, "text": traceback.format_exc()}
+        answer = {"ok": False, "error": {"code": "raw"}, "text": traceback.format_exc()}
     answer["seconds"] = round(time.monotonic() - began_s, 3)
     answer["cpu_s"] = round(time.process_time() - began_cpu_s, 3)
     return answer

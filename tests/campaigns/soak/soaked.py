@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
@@ -146,11 +147,9 @@ class Soaked:
     def _end_runner(self) -> None:
         assert self._runner.stdin is not None
         self._runner.stdin.close()
-        try:
-            self._runner.wait(60)
-        except subprocess.TimeoutExpired:
-            self._runner.kill()
-            self._runner.wait()
+        if sys.exc_info()[0] is not None:
+            self._runner.kill()  # what it does has no end that anybody waits for
+        self._runner.wait()
 
     def _environment(self, temporary: str) -> dict[str, str]:
         own = str(self.folder / temporary)
@@ -366,9 +365,9 @@ class Soaked:
         if answer["ok"]:
             return
         error = answer["error"]
-        kind = str(error.get("error"))
-        self.counts[f"error {kind}"] += 1
-        if kind == "target-suspended" or (in_failover and error.get("retryable")):
+        code = str(error.get("code"))
+        self.counts[f"error {code}"] += 1
+        if code == TargetSuspendedError.code() or (in_failover and error.get("retryable")):
             return
         self._find(do, answer)
 
