@@ -5,6 +5,10 @@ they are in no cycle, which `tests/pipeline/capture/test_collector.py` proves. T
 what the libraries around them leave in cycles, some megabytes in a long run. With its defaults it
 scans the hundreds of thousands of objects of imported modules again and again, for a tenth to a
 fifth of a run's CPU time.
+
+What Spark has made is another matter: small here, and large in the JVM. Each of py4j's objects is
+in a cycle with its own methods, and keeps its counterpart in the JVM, with all plans and rows that
+that one refers to. So whoever begins with a new session of Spark frees the last ones first (K25).
 """
 
 from __future__ import annotations
@@ -28,6 +32,12 @@ def collect_rarely() -> None:
 def leave_to_exit() -> None:
     """Let the process end without a last search for garbage."""
     gc.freeze()
+
+
+def free_spark_objects() -> None:
+    """Free what was named in the JVM and is not used any more. Within `modules_kept` it costs
+    less than a millisecond, otherwise about a tenth of a second."""
+    gc.collect()
 
 
 @contextmanager
