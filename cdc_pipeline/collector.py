@@ -34,9 +34,14 @@ def leave_to_exit() -> None:
     gc.freeze()
 
 
+_spark_is_used = False
+
+
 def free_spark_objects() -> None:
     """Free what was named in the JVM and is not used any more. Within `modules_kept` it costs
     less than a millisecond, otherwise about a tenth of a second."""
+    global _spark_is_used
+    _spark_is_used = True
     gc.collect()
 
 
@@ -47,6 +52,8 @@ def modules_kept() -> Iterator[None]:
     if gc.get_freeze_count():  # the caller's own, or an outer block's
         yield
         return
+    if _spark_is_used:
+        gc.collect()  # what an earlier run of this process has left would be kept with the modules
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_OF_RUN, *before[1:])
     gc.freeze()

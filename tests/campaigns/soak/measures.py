@@ -1,9 +1,9 @@
 """What a process and its folders hold: memory, descriptors, threads, files.
 
 Rules:
-- `inside` measures from within, after a collection of Python and of the JVM, so that garbage is no
-  growth. `outside` reads what the system knows. Both are taken between two runs, where nothing is
-  under way.
+- `inside` measures from within, after a collection of the JVM, so that its garbage is no growth.
+  Python is left to collect as it does: what it has not freed yet may hold much of the JVM.
+- `outside` reads what the system knows. Both are taken between two runs, while nothing is done.
 - Sizes are in MiB or bytes, as their names say.
 """
 
@@ -23,7 +23,6 @@ Measures = dict[str, float]
 
 def inside() -> dict[str, Any]:
     """Measure this process and its JVM, if it has one."""
-    gc.collect()
     found: Measures = {
         "python_objects": len(gc.get_objects()),
         "python_threads": threading.active_count(),

@@ -32,7 +32,7 @@ class Tolerance:
 
 TOLERANCES: Final[Mapping[str, Tolerance]] = {
     "python_rss_mib": Tolerance(0.05, 20),
-    "python_objects": Tolerance(0.02, 5000),
+    "python_objects": Tolerance(0.1, 20_000),
     "python_threads": Tolerance(0, 2),
     "python_system_threads": Tolerance(0, 4),
     "python_descriptors": Tolerance(0, 5),
