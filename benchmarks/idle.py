@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from benchmarks.report import Figure, report
 from benchmarks.shop_project import ShopProject, captured_shop
@@ -61,7 +62,8 @@ def know_tables(project: ShopProject, count: int) -> None:
         raise SystemExit("the shop's lake has no cut")
     table = last.tables["shop.orders"].model_dump_json(exclude={"facts"})
     target = last.cursor.targets["shop.orders"].model_dump_json()
-    tables, targets = {}, {}
+    tables: dict[str, Any] = {}
+    targets: dict[str, Any] = {}
     for number in range(count):
         new = f"shop.orders_{number:05d}"
         for text, kind, made in (

@@ -67,7 +67,7 @@ AppOf(commits) == IF commits = <<>> THEN 0 ELSE commits[Len(commits)].app
 \* Delta's transaction id under the table's own application id; RESTORE keeps it.
 IdOf(commits) ==
     LET own == {i \in 1 .. Len(commits) : commits[i].app = AppOf(commits)} IN
-    Max({0} \cup {commits[i].batch : i \in own})
+    Max({0} \cup {commits[i].id : i \in own})
 
 Following == [at |-> -1, batch |-> 0]
 FirstCut == [place |-> 0, version |-> [t \in Tables |-> 0], id |-> [t \in Tables |-> 0],
@@ -75,6 +75,10 @@ FirstCut == [place |-> 0, version |-> [t \in Tables |-> 0], id |-> [t \in Tables
 CutAt(number) == IF number = 0 THEN FirstCut ELSE cuts[number]
 LastCut == CutAt(Len(cuts))
 IsHeld(t) == LastCut.held[t].at >= 0
+\* Commits of batches that left the target behind, which the cut does not name.
+LeftBehind(number, t) ==
+    LET cut == CutAt(number) IN
+    {i \in cut.version[t] + 1 .. Len(log[t]) : log[t][i].batch \in cut.held[t].batch .. number}
 HasPending == Len(records) > Len(cuts)
 Pending == records[Len(records)]
 
@@ -237,10 +241,21 @@ StageBatch(r) ==
     /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt,
                    replaced>>
 
+StageTakeBack(r, t) ==
+    \* pipeline/capture/catch_up.py::CatchUp._take_back  sink/apply/take_back.py::take_back
+    /\ run[r].pc = "plan" /\ Holds(r)
+    /\ IsHeld(t) /\ ~Fails(t) /\ LeftBehind(Len(cuts), t) # {}
+    /\ Rule("what a batch left behind is taken back")
+    /\ Stages(r, [NoRecord EXCEPT !.kind = "restore", !.targets = {t}, !.place = cursor.place,
+                  !.version = LastCut.version[t], !.held = LastCut.held])
+    /\ UNCHANGED <<log, synced, records, cuts, dirty, trusted, holder, side, used, exempt,
+                   replaced>>
+
 StageCatchUp(r, t) ==
     \* pipeline/capture/catch_up.py::CatchUp.run  sink/delta/table_checks.py::check_target
     /\ run[r].pc = "plan" /\ Holds(r)
     /\ IsHeld(t) /\ ~Fails(t)
+    /\ Rule("what a batch left behind is taken back") => LeftBehind(Len(cuts), t) = {}
     /\ LET held == LastCut.held[t]  after(h) == [LastCut.held EXCEPT ![t] = h] IN
        IF held.at = cursor.place
        THEN Stages(r, [NoRecord EXCEPT !.kind = "catch_up", !.place = cursor.place,
@@ -321,6 +336,9 @@ IsOther(rec, t) ==
        \/ /\ Rule("a later transaction id is refused")
           /\ \/ IdOf(log[t]) > rec.number
              \/ IdOf(log[t]) = rec.number /\ rec.kind = "restore"  \* which has no id of its own
+       \/ /\ rec.kind = "catch_up" /\ ~IsThere(rec, t)
+          /\ Rule("what a batch left behind is looked for again")
+          /\ LeftBehind(rec.number - 1, t) # {}
 
 \* Another program has written to the table after the batch.
 IsChangedSince(t) ==
@@ -331,8 +349,6 @@ RowsAfter(rec, t) ==
     LET rows == RowsAt(t, Len(log[t]))  places == Changes(t, rec.low, rec.high) IN
     CASE rec.kind = "load" -> Whole(t, rec.high)
       [] rec.kind = "restore" -> RowsAt(t, rec.version)
-      [] rec.kind = "catch_up" /\ Rule("catching up adds what is not there") ->
-             Plus(rows, {p \in places : rows[p] = 0})
       [] OTHER -> Plus(rows, places)
 
 Apply(r, t) ==
@@ -352,7 +368,8 @@ Apply(r, t) ==
        THEN /\ run' = [run EXCEPT ![r].done[t] = Len(log[t])]
             /\ UNCHANGED log
        ELSE /\ log' = [log EXCEPT ![t] = Append(@,
-                  [batch |-> rec.number, app |-> IF rec.kind = "load" THEN rec.app ELSE AppOf(@),
+                  [batch |-> rec.number, id |-> IF rec.kind = "restore" THEN 0 ELSE rec.number,
+                   app |-> IF rec.kind = "load" THEN rec.app ELSE AppOf(@),
                    rows |-> RowsAfter(rec, t), whole |-> TRUE])]
             /\ run' = [run EXCEPT ![r].done[t] = Len(log[t]) + 1]
     /\ UNCHANGED <<synced, records, cuts, dirty, cursor, trusted, holder, side, used, exempt,
@@ -556,7 +573,7 @@ RestoreCommand ==
     \* RESTORE TABLE ... TO VERSION AS OF: a commit of another program, which keeps transaction ids.
     /\ Intervenes
     /\ \E t \in Tables : \E version \in 0 .. Len(log[t]) :
-       /\ log' = [log EXCEPT ![t] = Append(@, [batch |-> 0, app |-> AppOf(@),
+       /\ log' = [log EXCEPT ![t] = Append(@, [batch |-> 0, id |-> 0, app |-> AppOf(@),
                                                rows |-> RowsAt(t, version), whole |-> TRUE])]
        /\ exempt' = exempt \cup {t}
     /\ UNCHANGED <<synced, records, cuts, dirty, cursor, trusted, holder, run, side, replaced>>
@@ -581,7 +598,7 @@ RebuildCursor ==
 Works(r) ==
     \/ TakeLock(r) \/ Recover(r) \/ StageBatch(r) \/ PutRecord(r) \/ SyncRecord(r)
     \/ MakeDurable(r) \/ PutCut(r) \/ SyncCut(r) \/ WriteCursor(r)
-    \/ \E t \in Tables : StageCatchUp(r, t) \/ StageSwap(r, t) \/ Apply(r, t)
+    \/ \E t \in Tables : StageTakeBack(r, t) \/ StageCatchUp(r, t) \/ StageSwap(r, t) \/ Apply(r, t)
 
 Next ==
     \/ \E r \in Runs : Works(r) \/ Release(r) \/ Crash(r) \/ LoseLease(r) \/ SeeLoss(r)
@@ -633,7 +650,8 @@ Fair ==
         /\ WF_vars(SyncRecord(r)) /\ WF_vars(MakeDurable(r)) /\ WF_vars(PutCut(r))
         /\ WF_vars(SyncCut(r)) /\ WF_vars(WriteCursor(r))
         /\ SF_vars(StageBatch(r))
-        /\ \A t \in Tables : WF_vars(Apply(r, t)) /\ SF_vars(StageCatchUp(r, t))
+        /\ \A t \in Tables : /\ WF_vars(Apply(r, t))
+                             /\ SF_vars(StageTakeBack(r, t)) /\ SF_vars(StageCatchUp(r, t))
 
 FairSpec == Spec /\ Fair
 Arrived == cursor.place = LogLen /\ cursor.batch = Len(cuts) /\ \A t \in Tables : ~IsHeld(t)

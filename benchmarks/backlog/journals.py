@@ -97,7 +97,7 @@ def _journal(
     builder.event(EventType.PREVIOUS_GTIDS, encode_mysql_binary(before))
     count = _WHOLE_TRANSACTIONS_BYTES // _ROW_BYTES if many else TRANSACTIONS
     row = bytes(_ROW_BYTES if many else 64)
-    places = []
+    places: list[tuple[int, int, int]] = []
     for gno in range(executed + 1, executed + count + 1):
         time_us = created_s(number) * 1_000_000 + len(places) * (JOURNAL_S - 2) * 1_000_000 // count
         places.append((gno, builder.offset, time_us))

@@ -14,7 +14,7 @@ from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.sink.lake_sink import LakeSink
-from cdc_pipeline.sink.protocol import Applied, TableVersion
+from cdc_pipeline.sink.protocol import Applied, OnMerged, TableVersion
 from tests.support.memory_sink import STEPS_PER_BATCH, At, MemoryLake, MemoryTables
 
 Commit = Callable[[BatchRecord, str, At], None]
@@ -43,7 +43,13 @@ class CountedTables(MemoryTables):
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
         """Every table is as the cut says."""
 
-    def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:  # noqa: ARG002  (the protocol's)
+    def failing(
+        self,
+        cut: Cut,  # noqa: ARG002  (the protocol's)
+        pending: BatchRecord | None,  # noqa: ARG002
+        *,
+        is_locked: bool = False,  # noqa: ARG002
+    ) -> dict[str, LakeStateError]:
         return {}
 
     def apply(
@@ -52,6 +58,7 @@ class CountedTables(MemoryTables):
         *,
         without: Mapping[str, CdcError],  # noqa: ARG002  (the protocol's)
         check_lock: Callable[[], None],  # noqa: ARG002
+        on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Applied:
         versions, there = self._history.versions, dict[str, TableVersion]()
         for target in record.targets:
@@ -59,6 +66,7 @@ class CountedTables(MemoryTables):
             made = At(known.version + 1, STEPS_PER_BATCH * record.batch_number)
             self._history.commit(record, target.table, made)
             versions[target.table] = there[target.table] = made
+            on_merged(len(there), len(record.targets))
         return Applied(there)
 
 

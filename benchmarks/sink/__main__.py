@@ -50,7 +50,7 @@ class Side:
         raise SystemExit(f"the side ended in {method}")
 
     def median_s(self, method: str, *arguments: Any, **named: Any) -> float:
-        return statistics.median(self.call(method, *arguments, **named))
+        return float(statistics.median(self.call(method, *arguments, **named)))
 
     def stop(self) -> None:
         assert self._process.stdin is not None

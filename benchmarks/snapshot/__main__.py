@@ -49,8 +49,8 @@ def measured(name: str, work: Work) -> Spent:
 def main() -> int:
     if sys.argv[1:2] == ["way"]:
         name, port, folder, rows = sys.argv[2:6]
-        spent = WAYS[name](Work(int(port), Path(folder), int(rows)))
-        print("SPENT " + json.dumps(spent.plain()), flush=True)
+        took = WAYS[name](Work(int(port), Path(folder), int(rows)))
+        print("SPENT " + json.dumps(took.plain()), flush=True)
         return 0
     with served(ROWS) as server:
         server.create_replication_user()

@@ -121,7 +121,7 @@ def row_loop_delta(work: Work) -> Spent:
     from cdc_pipeline.config.pipeline_config import SparkConfig
     from cdc_pipeline.sink.spark.session import SparkProvider
 
-    spark = SparkProvider(SparkConfig(**_SPARK)).session()  # type: ignore[arg-type]
+    spark = SparkProvider(SparkConfig(**_SPARK)).session()
     path = str(work.folder / "loop")
 
     def write(rows: list[tuple[Any, ...]]) -> None:
@@ -160,7 +160,7 @@ def spark_jdbc(work: Work) -> Spent:
     from cdc_pipeline.sink.spark.session import SparkProvider
 
     os.environ["SPARK_DIST_CLASSPATH"] = str(connector())  # behind Spark's own jars
-    spark = SparkProvider(SparkConfig(**_SPARK)).session()  # type: ignore[arg-type]
+    spark = SparkProvider(SparkConfig(**_SPARK)).session()
     url = f"jdbc:mysql://127.0.0.1:{work.port}/{DATABASE}?sslMode=DISABLED&allowPublicKeyRetrieval=true"
     properties = {"user": USER, "password": PASSWORD, "driver": "com.mysql.cj.jdbc.Driver"}
     frame = spark.read.jdbc(url, TABLE, predicates=_ranges(work), properties=properties)

@@ -89,8 +89,8 @@ def _home() -> Iterator[Path]:
 
 def _run(root: Path, source: str) -> Run:
     measures = root / "measures.json"
-    arguments = ["--jobs", root / "jobs", "run", source, "--json"]
-    command = [sys.executable, "-m", "benchmarks.sync.ours", measures, *arguments]
+    arguments = ["--jobs", str(root / "jobs"), "run", source, "--json"]
+    command = [sys.executable, "-m", "benchmarks.sync.ours", str(measures), *arguments]
     found = spent(command, env={**os.environ, "DAGSTER_HOME": str(root / "home")}, cwd=ROOT)
     tables = json.loads(found.output)["tables"].values()
     changes = sum(

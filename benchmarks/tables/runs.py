@@ -53,9 +53,9 @@ class Runs:
         """Run a source once. Raises SystemExit if the run fails."""
         others = _children()
         before = _spent_s()
-        command = [sys.executable, "-m", "cdc_pipeline.cli", "--jobs", self._jobs, "run", source]
+        command = [sys.executable, "-m", "cdc_pipeline.cli", "--jobs", str(self._jobs), "run"]
         done = subprocess.run(
-            [*command, "--json"],
+            [*command, source, "--json"],
             env={**os.environ, "DAGSTER_HOME": str(self._home)},
             capture_output=True,
             text=True,

@@ -183,6 +183,13 @@ class EventSlice:
         return self.stop - self.first
 
     @property
+    def rolled_back_offsets(self) -> NDArray[np.int64]:
+        """`tx_offset` of the transactions that end with ROLLBACK."""
+        events = self.events
+        offsets: NDArray[np.int64] = events["tx_offset"][events["role"] == Role.ROLLBACK]
+        return offsets
+
+    @property
     def journal_bytes(self) -> int:
         """The size of the slice's events in the journal;
         those inside a payload count with the payload event.

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 import click
 from click.shell_completion import CompletionItem
 
-from cdc_pipeline.cli.groups import CommandGroup
-from cdc_pipeline.cli.ranges import old_names
-from cdc_pipeline.cli.settings import Settings, current_settings
+from cdc_pipeline.cli.common.groups import CommandGroup
+from cdc_pipeline.cli.common.ranges import old_names
+from cdc_pipeline.cli.common.settings import Settings, current_settings
 from cdc_pipeline.collector import leave_to_exit
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.version import __version__
@@ -90,7 +90,7 @@ class _LazyGroup(CommandGroup):
             settings = ctx.ensure_object(Settings)
             if settings.debug:
                 raise
-            from cdc_pipeline.cli.output import show_error
+            from cdc_pipeline.cli.common.output import show_error
 
             if isinstance(error, OSError):
                 from cdc_pipeline.lake.storage.file_failures import file_failure
@@ -154,7 +154,7 @@ class _ToStandardError(logging.Handler):
     """Writes what the package logs for people to the standard error of the moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from cdc_pipeline.cli.output import show_log_line
+        from cdc_pipeline.cli.common.output import show_log_line
 
         if record.levelno >= logging.WARNING or not current_settings().quiet:
             show_log_line(record.getMessage())

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, table
-from cdc_pipeline.cli.ranges import POSITION, RenamedOption
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import open_source
+from cdc_pipeline.cli.common.output import count_of, emit_json, quiet_streams, results, table
+from cdc_pipeline.cli.common.ranges import POSITION, RenamedOption
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -121,7 +121,7 @@ def command(
     from cdc_pipeline.pipeline.range_text import end_of, start_of
 
     first, last = start_of(begin), end_of(end)
-    from cdc_pipeline.cli.progress import ProgressObserver
+    from cdc_pipeline.cli.common.progress import ProgressObserver
     from cdc_pipeline.pipeline.backfill.backfill import backfill
     from cdc_pipeline.pipeline.capture.segments.division import Parallel
 
@@ -180,7 +180,7 @@ def _rebuild(
     parallel: Parallel | None,
     restart: bool,
 ) -> RebuildReport:
-    from cdc_pipeline.cli.load_progress import LoadProgress
+    from cdc_pipeline.cli.common.load_progress import LoadProgress
     from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 
     with (
@@ -211,7 +211,7 @@ def _fill_gap(
     end: Bound,
     archive: Path | None,
 ) -> GapReport:
-    from cdc_pipeline.cli.load_progress import LoadProgress
+    from cdc_pipeline.cli.common.load_progress import LoadProgress
     from cdc_pipeline.pipeline.backfill.gap import fill_gap
 
     with (
@@ -249,7 +249,7 @@ def _show(report: BackfillReport) -> None:
     _add_parallel(rows, report.parallel)
     out.print(rows)
     if report.tables_changed:
-        from cdc_pipeline.cli.report import show_tables
+        from cdc_pipeline.cli.common.report import show_tables
 
         out.print()
         show_tables(report.tables_changed)

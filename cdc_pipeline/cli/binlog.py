@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, note
-from cdc_pipeline.cli.ranges import POSITION, RenamedOption
-from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.cli.common.output import emit_json, note
+from cdc_pipeline.cli.common.ranges import POSITION, RenamedOption
+from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.text.printable import printable
 
@@ -398,7 +398,7 @@ def _write_files(
 
 
 def _write_summary(settings: Settings, inspection: Inspection, chunks: Iterable[FileChunk]) -> None:
-    from cdc_pipeline.cli.binlog_summary import show_summary
+    from cdc_pipeline.cli.common.binlog_summary import show_summary
 
     summary = inspection.summary(chunks)
     if settings.as_json:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cdc_pipeline.cli.confirm import confirm, operator
-from cdc_pipeline.cli.groups import CommandGroup
-from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.ranges import POSITION, RenamedOption, joined_place
-from cdc_pipeline.cli.settings import Settings, limit_option, source_argument, with_json
-from cdc_pipeline.cli.source_access import open_source
+from cdc_pipeline.cli.common.confirm import confirm, operator
+from cdc_pipeline.cli.common.groups import CommandGroup
+from cdc_pipeline.cli.common.output import emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.common.ranges import POSITION, RenamedOption, joined_place
+from cdc_pipeline.cli.common.settings import Settings, limit_option, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig

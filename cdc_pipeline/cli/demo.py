@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from cdc_pipeline.cli.common.output import emit_json, note, quiet_streams, results, table
+from cdc_pipeline.cli.common.settings import Settings, with_json
+from cdc_pipeline.cli.common.source_access import LakeAccess, SourceAccess, has_dagster, open_source
 from cdc_pipeline.cli.init import complete_demo_project
-from cdc_pipeline.cli.output import emit_json, note, quiet_streams, results, table
-from cdc_pipeline.cli.settings import Settings, with_json
-from cdc_pipeline.cli.source_access import LakeAccess, SourceAccess, has_dagster, open_source
 from cdc_pipeline.demo import SOURCE
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def _choose_project(settings: Settings) -> str:
 
 def _run(settings: Settings, next_step: str) -> DemoReport:
     config = settings.config_of(SOURCE)
-    from cdc_pipeline.cli.output import notes
-    from cdc_pipeline.cli.progress import ProgressObserver
+    from cdc_pipeline.cli.common.output import notes
+    from cdc_pipeline.cli.common.progress import ProgressObserver
     from cdc_pipeline.demo.main import run
 
     with (
@@ -103,8 +103,8 @@ def _capture(access: SourceAccess, bound: Bound | None, observer: RunObserver) -
         return access.capture(
             bound=bound, tables=(), observer=observer, on_waiting=lambda _holders: None
         )
-    from cdc_pipeline.orchestration.execute import execute_capture
-    from cdc_pipeline.orchestration.source_runs import DagsterAccess
+    from cdc_pipeline.orchestration.runs.execute import execute_capture
+    from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
 
     assert isinstance(access, DagsterAccess)
     done = execute_capture(access.loaded, instance=access.instance, bound=bound, observer=observer)
@@ -115,7 +115,7 @@ def _capture(access: SourceAccess, bound: Bound | None, observer: RunObserver) -
 
 
 def _show(report: DemoReport) -> None:
-    from cdc_pipeline.cli.report import show_report
+    from cdc_pipeline.cli.common.report import show_report
 
     for done in report.runs:
         show_report(done)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, results, table
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.output import count_of, emit_json, results, table
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
 
 if TYPE_CHECKING:
     from cdc_pipeline.pipeline.operate.discover import DiscoveredTable, Discovery

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, styled
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import check_dagster, open_source
+from cdc_pipeline.cli.common.output import (
+    count_of,
+    emit_json,
+    notes,
+    quiet_streams,
+    results,
+    styled,
+)
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import check_dagster, open_source
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -130,7 +137,7 @@ def _diagnose(
 ) -> Diagnosis:
     if settings.cursor == "dagster":
         check_dagster("the cursor and the schedule are in Dagster")
-        from cdc_pipeline.orchestration.doctor import diagnose
+        from cdc_pipeline.orchestration.runs.doctor import diagnose
 
         return diagnose(
             settings.jobs_directory, config, every_s=every_s, with_spark=with_spark, areas=areas

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, listed, notes, results, table
-from cdc_pipeline.cli.settings import Settings, limit_option, source_argument, with_json
-from cdc_pipeline.cli.source_access import check_dagster
+from cdc_pipeline.cli.common.output import count_of, emit_json, listed, notes, results, table
+from cdc_pipeline.cli.common.settings import Settings, limit_option, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import check_dagster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from cdc_pipeline.orchestration.history import PastRun
+    from cdc_pipeline.orchestration.runs.history import PastRun
     from cdc_pipeline.pipeline.operate.history import PastBatch
 
 
@@ -48,8 +48,8 @@ def command(settings: Settings, *, source: str, limit: int) -> None:
 
 def _runs(source: str, limit: int) -> list[PastRun]:
     check_dagster("past runs are in Dagster")
-    from cdc_pipeline.orchestration.execute import open_instance
-    from cdc_pipeline.orchestration.history import past_runs
+    from cdc_pipeline.orchestration.runs.execute import open_instance
+    from cdc_pipeline.orchestration.runs.history import past_runs
 
     with open_instance() as instance:
         return past_runs(instance, source=source, limit=limit)

@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, results
-from cdc_pipeline.cli.settings import Settings, with_json
-from cdc_pipeline.cli.source_access import has_dagster
+from cdc_pipeline.cli.common.output import count_of, emit_json, results
+from cdc_pipeline.cli.common.settings import Settings, with_json
+from cdc_pipeline.cli.common.source_access import has_dagster
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo import SOURCE as DEMO_SOURCE
 from cdc_pipeline.errors import ConfigError

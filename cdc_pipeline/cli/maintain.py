@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import check_dagster
+from cdc_pipeline.cli.common.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import check_dagster
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -68,8 +68,8 @@ def _delete_runs(settings: Settings, config: PipelineConfig) -> int:
         "maintenance.run_retention deletes runs from Dagster",
         otherwise="remove maintenance.run_retention",
     )
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.run_retention import delete_old_runs
+    from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
+    from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
 
     with open_instance() as instance:
         return delete_old_runs(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import (
+from cdc_pipeline.cli.common.output import (
     by_reason,
     count_of,
     emit_json,
@@ -17,9 +17,9 @@ from cdc_pipeline.cli.output import (
     table,
     xa_line,
 )
-from cdc_pipeline.cli.ranges import with_bound
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import open_source
+from cdc_pipeline.cli.common.ranges import with_bound
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from rich.table import Table

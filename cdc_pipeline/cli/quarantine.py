@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cdc_pipeline.cli.confirm import confirm, operator
-from cdc_pipeline.cli.groups import CommandGroup
-from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import open_source
+from cdc_pipeline.cli.common.confirm import confirm, operator
+from cdc_pipeline.cli.common.groups import CommandGroup
+from cdc_pipeline.cli.common.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.lake.quarantine import Entry

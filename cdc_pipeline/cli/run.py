@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, error_document, quiet_streams, show_error
-from cdc_pipeline.cli.ranges import with_bound
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import LakeAccess, check_dagster, log_level
+from cdc_pipeline.cli.common.output import emit_json, error_document, quiet_streams, show_error
+from cdc_pipeline.cli.common.ranges import with_bound
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import LakeAccess, check_dagster, log_level
 from cdc_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-    from cdc_pipeline.orchestration.execute import CaptureRun
+    from cdc_pipeline.orchestration.runs.execute import CaptureRun
 
 
 @click.command("run")
@@ -68,7 +68,7 @@ def command(
         if settings.as_json:
             emit_json({"run_id": run.run_id, **run.report.model_dump(mode="json")})
         else:
-            from cdc_pipeline.cli.report import show_report
+            from cdc_pipeline.cli.common.report import show_report
 
             show_report(run.report, run_id=run.run_id)
         return
@@ -87,7 +87,7 @@ def _capture(
     settings: Settings, config: PipelineConfig, bound: Bound | None, tables: tuple[str, ...]
 ) -> None:
     """Capture without Dagster."""
-    from cdc_pipeline.cli.progress import ProgressObserver
+    from cdc_pipeline.cli.common.progress import ProgressObserver
 
     access = LakeAccess(settings, config)
     with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as progress:
@@ -97,7 +97,7 @@ def _capture(
     if settings.as_json:
         emit_json({"run_id": access.run_id, **report.model_dump(mode="json")})
     else:
-        from cdc_pipeline.cli.report import show_report
+        from cdc_pipeline.cli.common.report import show_report
 
         show_report(report)
 
@@ -105,8 +105,8 @@ def _capture(
 def _execute(
     settings: Settings, source: str, bound: Bound | None, tables: tuple[str, ...]
 ) -> CaptureRun:
-    from cdc_pipeline.cli.progress import ProgressObserver
-    from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
+    from cdc_pipeline.cli.common.progress import ProgressObserver
+    from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source, open_instance
 
     loaded = load_source(settings.jobs_directory, source)
     with (

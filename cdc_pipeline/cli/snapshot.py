@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, styled, table
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import open_source
+from cdc_pipeline.cli.common.output import (
+    count_of,
+    emit_json,
+    quiet_streams,
+    results,
+    styled,
+    table,
+)
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import open_source
 
 if TYPE_CHECKING:
     from cdc_pipeline.pipeline.load.report import LoadReport
@@ -54,7 +61,7 @@ def command(
         raise click.UsageError(
             "--where needs exactly one --table and cannot be combined with --restart"
         )
-    from cdc_pipeline.cli.load_progress import LoadProgress
+    from cdc_pipeline.cli.common.load_progress import LoadProgress
     from cdc_pipeline.pipeline.load.load import load
     from cdc_pipeline.pipeline.verify.reread import repair
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import (
+from cdc_pipeline.cli.common.output import (
     by_reason,
     count_of,
     duration,
@@ -22,9 +22,9 @@ from cdc_pipeline.cli.output import (
     table,
     xa_line,
 )
-from cdc_pipeline.cli.report import rescued_text
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import open_source
+from cdc_pipeline.cli.common.report import rescued_text
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
 

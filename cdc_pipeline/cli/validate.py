@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, results, styled
-from cdc_pipeline.cli.settings import Settings, source_argument, with_json
-from cdc_pipeline.cli.source_access import check_dagster
+from cdc_pipeline.cli.common.output import count_of, emit_json, results, styled
+from cdc_pipeline.cli.common.settings import Settings, source_argument, with_json
+from cdc_pipeline.cli.common.source_access import check_dagster
 from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
     Mistake,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
     from cdc_pipeline.orchestration.definitions import build_definitions
-    from cdc_pipeline.orchestration.execute import (
+    from cdc_pipeline.orchestration.runs.execute import (
         CaptureRun,
         execute_capture,
         load_source,
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from cdc_pipeline.orchestration.translator import CdcTranslator
 
 _MODULES = {
-    "CaptureRun": "execute",
+    "CaptureRun": "runs.execute",
     "CdcTranslator": "translator",
     "DagsterCursorStore": "cursor_store",
     "build_definitions": "definitions",
-    "execute_capture": "execute",
-    "load_source": "execute",
-    "open_instance": "execute",
+    "execute_capture": "runs.execute",
+    "load_source": "runs.execute",
+    "open_instance": "runs.execute",
 }
 
 __all__ = [

@@ -11,8 +11,8 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, read_document
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.assets.capture_asset import Body, build_assets
 from cdc_pipeline.orchestration.broken import build_broken
-from cdc_pipeline.orchestration.capture_asset import Body, build_assets
 from cdc_pipeline.orchestration.definitions import (
     build_source,
     is_wanted,

@@ -31,23 +31,23 @@ from cdc_pipeline.config.pipeline_config import (
     read_document,
 )
 from cdc_pipeline.errors import CdcError, ConfigError
-from cdc_pipeline.orchestration.broken import build_broken
-from cdc_pipeline.orchestration.capture_asset import (
+from cdc_pipeline.orchestration.assets.capture_asset import (
     Capture,
     ObserverFactory,
     build_assets,
     step_name,
 )
-from cdc_pipeline.orchestration.check_assets import build_checks
-from cdc_pipeline.orchestration.check_job import build_check_job
-from cdc_pipeline.orchestration.growth_sensor import build_growth_sensor
-from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
-from cdc_pipeline.orchestration.maintenance_job import build_maintenance
-from cdc_pipeline.orchestration.plan_job import build_plan_job
-from cdc_pipeline.orchestration.recorder import RowCounter
+from cdc_pipeline.orchestration.assets.check_assets import build_checks
+from cdc_pipeline.orchestration.assets.load_asset import Load, build_load, load_description
+from cdc_pipeline.orchestration.broken import build_broken
+from cdc_pipeline.orchestration.events.recorder import RowCounter
+from cdc_pipeline.orchestration.jobs.check_job import build_check_job
+from cdc_pipeline.orchestration.jobs.growth_sensor import build_growth_sensor
+from cdc_pipeline.orchestration.jobs.maintenance_job import build_maintenance
+from cdc_pipeline.orchestration.jobs.plan_job import build_plan_job
+from cdc_pipeline.orchestration.jobs.schedules import schedule_of
 from cdc_pipeline.orchestration.refused_settings import refused_settings
 from cdc_pipeline.orchestration.resource import CdcResource
-from cdc_pipeline.orchestration.schedules import schedule_of
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from cdc_pipeline.config.references import VARIABLE, Variables
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.orchestration.capture_asset import current_step
+from cdc_pipeline.orchestration.assets.capture_asset import current_step
 
 
 class CdcResource(dg.ConfigurableResource[Any]):

@@ -19,7 +19,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.cli.progress import ProgressObserver
+from cdc_pipeline.cli.common.progress import ProgressObserver
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import Project
 

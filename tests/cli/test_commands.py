@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from cdc_pipeline.cli.app import COMMANDS, cli
-from cdc_pipeline.cli.report import ddl_table
+from cdc_pipeline.cli.common.report import ddl_table
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from tests.support.fake_capture import cut, write_config, write_cut

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cdc_pipeline.cli import confirm
 from cdc_pipeline.cli.app import cli
+from cdc_pipeline.cli.common import confirm
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState

@@ -15,7 +15,7 @@ from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration import build_definitions
 from cdc_pipeline.orchestration.definitions import only_source
-from cdc_pipeline.orchestration.maintenance_job import metadata_of
+from cdc_pipeline.orchestration.jobs.maintenance_job import metadata_of
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance
 from tests.sink.read.conftest import suspension
 from tests.support.fake_capture import cut, write_config, write_cut

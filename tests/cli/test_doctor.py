@@ -99,7 +99,7 @@ def test_without_dagsters_home_the_rest_is_examined(
 def test_the_longest_gap_between_two_runs_is_that_of_the_schedule(
     cron: str, zone: str, hours: float
 ) -> None:
-    from cdc_pipeline.orchestration.doctor import longest_gap_s
+    from cdc_pipeline.orchestration.runs.doctor import longest_gap_s
 
     found = longest_gap_s(ScheduleConfig(cron=cron, timezone=zone))
     assert found is not None

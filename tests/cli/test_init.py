@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
-from cdc_pipeline.orchestration.execute import load_source
+from cdc_pipeline.orchestration.runs.execute import load_source
 from tests.support.project import ROOT
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.cli.ranges import RenamedOption, joined_place, with_bound
+from cdc_pipeline.cli.common.ranges import RenamedOption, joined_place, with_bound
 from tests.support.project import ROOT
 
 SHOP = ROOT / "cdc_pipeline" / "demo" / "shop"

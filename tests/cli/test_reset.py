@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner, Result
 
-from cdc_pipeline.cli import confirm
 from cdc_pipeline.cli.app import cli
+from cdc_pipeline.cli.common import confirm
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut

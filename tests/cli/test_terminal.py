@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.panel import Panel
 from rich.text import Text
 
-from cdc_pipeline.cli.output import json_escaped, styled, table
-from cdc_pipeline.cli.progress import Bars
-from cdc_pipeline.cli.terminal import PlainConsole
+from cdc_pipeline.cli.common.output import json_escaped, styled, table
+from cdc_pipeline.cli.common.progress import Bars
+from cdc_pipeline.cli.common.terminal import PlainConsole
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.text.printable import printable
 

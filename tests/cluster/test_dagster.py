@@ -21,7 +21,7 @@ from dagster._core.execution.backfill import BulkActionStatus
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.execute import open_instance
+from cdc_pipeline.orchestration.runs.execute import open_instance
 from tests.browser.dagit import LOCATION, REPOSITORY, ask, is_loaded, launch
 from tests.cluster.daemon import Daemon, free_port
 from tests.cluster.postgres import (

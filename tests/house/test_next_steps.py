@@ -30,8 +30,8 @@ _AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
 # Where a command is named: file and place in it -> the test that tries it from there.
 TRIED: Final[dict[str, str]] = {
     "config/mistakes.py::_check": _LISTS,
-    "orchestration/execute.py::LoadedSource.require_tables": _LISTS,
-    "orchestration/execute.py::load_source": _LISTS,
+    "orchestration/runs/execute.py::LoadedSource.require_tables": _LISTS,
+    "orchestration/runs/execute.py::load_source": _LISTS,
     "pipeline/backfill/lake.py::checked_tables": _LISTS,
     "pipeline/range_text.py::not_understood": _LISTS,
     "pipeline/operate/cursor_change.py::_check_unmoved": (
@@ -72,13 +72,13 @@ TRIED: Final[dict[str, str]] = {
         "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write"
     ),
     "lake/suspensions.py::way_out": _REBUILT,
-    "orchestration/follows.py::command_of": _REBUILT,
+    "orchestration/events/follows.py::command_of": _REBUILT,
 }
 
 # Where none tries it from there, with the reason.
 SEEN: Final[dict[str, str]] = {
     "orchestration/component.py::": "a comment in a new file",
-    "orchestration/cursor_job.py::": "a description",
+    "orchestration/runs/cursor_job.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": (
         "only code meets it, outside of a run"
     ),

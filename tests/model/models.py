@@ -58,7 +58,7 @@ MODELS: Final = (
     Model(
         "progress",
         "the same: in the end the log is in the tables",
-        _disk(4, Crashes=1, PowerCuts=1, Failures=1),
+        _disk(6, Crashes=1, PowerCuts=1, Failures=1),
         is_small=True,
         is_progress=True,
     ),
@@ -126,7 +126,12 @@ TAKEN_OUT: Final = (
     TakenOut("one run holds the lock", "OneWriter", _store(3)),
     TakenOut("the lease is looked at", "OneWriter", _store(3, Losses=1)),
     TakenOut("a record is put if absent", "CutAtomic", _store(3, Crashes=1, Losses=1)),
-    TakenOut("catching up adds what is not there", "NoneTwice", _disk(4, Failures=1)),
+    TakenOut("what a batch left behind is taken back", "NoneTwice", _disk(4, Failures=1)),
+    TakenOut(
+        "what a batch left behind is looked for again",
+        "NoneTwice",
+        _store(4, Losses=1, Failures=1),
+    ),
     TakenOut("tables are compared with the cut", "CutAtomic", _disk(4, Interventions=1)),
     TakenOut("own commits are those of recorded targets", "CutAtomic", _disk(5, Interventions=1)),
     TakenOut("a later transaction id is refused", "NoLostChange", _disk(5, Interventions=2)),

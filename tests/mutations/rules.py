@@ -131,7 +131,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "the run of the cursor is never deleted from Dagster",
-        "orchestration/run_retention.py",
+        "orchestration/jobs/run_retention.py",
         "kept = _runs_in_use(instance, source, translator) if old else set()",
         "kept: set[str] = set()",
         "orchestration/test_run_retention.py"
@@ -204,6 +204,13 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "            self._take_back(name)\n", "",
         "pipeline/capture/test_changelog_suspension.py::"
         "test_k4_what_fails_after_its_commit_is_caught_up_once",
+    ),
+    Mutation(
+        "K4", "a run that has lost its lease gives a changelog no batch twice",
+        "sink/apply/merge.py",
+        "    check_taken_back(paths, record, target)\n", "",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k4_a_run_that_has_lost_its_lease_gives_a_changelog_no_batch_twice",
     ),
     Mutation(
         "K4", "a target that catches up knows its table as of its own place",
@@ -424,6 +431,13 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "K14", "a row that leaves a filter is deleted", "sink/modes/shape.py",
         "IF({passes}, {value}, CAST({DELETE} AS tinyint))", "{value}",
         "pipeline/capture/test_routing.py::test_k14_every_rule_in_one_pipeline", spark=True,
+    ),
+    Mutation(
+        "K14", "a mask that hides nothing is found before the first run",
+        "pipeline/plan/planning.py",
+        "    check_masked_columns(config, source=source, tables=captured, cut=cut)\n", "",
+        "pipeline/plan/test_catalog_columns.py::"
+        "test_k14_a_first_run_refuses_a_mask_of_a_column_that_no_table_has",
     ),
     Mutation(
         "K14", "the spill is private", "private_folder.py",

@@ -43,7 +43,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "outputs of checks are numbered",
-        "orchestration/check_assets.py",
+        "orchestration/assets/check_assets.py",
         """{f"check_{number}": dg.Out(None, is_required=False) for number in range(len(specs))}""",
         """{spec.get_python_identifier(): dg.Out(None, is_required=False) for spec in specs}""",
         _NAMES + "test_k20_definitions_load_for_any_legal_name",
@@ -75,7 +75,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "a string is no markup on the terminal",
-        "cli/terminal.py",
+        "cli/common/terminal.py",
         "markup=False, emoji=False",
         "markup=True, emoji=False",
         _TERMINAL + "test_k20_hostile_text_is_shown_wherever_it_stands",
@@ -83,7 +83,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "controls in a text are shown",
-        "cli/terminal.py",
+        "cli/common/terminal.py",
         """        return super().render(
             _escaped(renderable) if isinstance(renderable, Text) else renderable, options
         )

@@ -40,9 +40,9 @@ from cdc_pipeline.orchestration import (
     execute_capture,
 )
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
-from cdc_pipeline.orchestration.execute import LoadedSource
+from cdc_pipeline.orchestration.events.recorder import tables_text
 from cdc_pipeline.orchestration.metadata import cursor_entry, cursor_event_metadata
-from cdc_pipeline.orchestration.recorder import tables_text
+from cdc_pipeline.orchestration.runs.execute import LoadedSource
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.publish import cursor_metadata
 from cdc_pipeline.position.cursor import CursorState, ShortCursor, Suspension

@@ -11,7 +11,7 @@ from dagster._core.snap.snap_to_yaml import default_values_yaml_from_type_snap
 from dagster_shared.yaml_utils import load_run_config_yaml
 
 from cdc_pipeline.orchestration import build_definitions
-from cdc_pipeline.orchestration.run_config import EXAMPLES, CaptureRunConfig
+from cdc_pipeline.orchestration.assets.run_config import EXAMPLES, CaptureRunConfig
 from tests.support.fake_capture import FakeCapture, cut, write_config
 from tests.support.project import Project
 

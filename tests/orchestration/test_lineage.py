@@ -13,7 +13,7 @@ from cdc_pipeline.orchestration.columns import (
     column_schema,
     described_columns,
 )
-from cdc_pipeline.orchestration.recorder import LOADED_NOTE
+from cdc_pipeline.orchestration.events.recorder import LOADED_NOTE
 from cdc_pipeline.schema.target_spec import (
     ComputedColumn,
     RecordedShape,

@@ -10,15 +10,11 @@ import dagster as dg
 import pytest
 
 from cdc_pipeline.config.pipeline_config import load_config
-from cdc_pipeline.orchestration import (
-    build_definitions,
-    execute_capture,
-    maintenance_job,
-    run_retention,
-)
+from cdc_pipeline.orchestration import build_definitions, execute_capture
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.execute import LoadedSource
-from cdc_pipeline.orchestration.run_retention import delete_old_runs
+from cdc_pipeline.orchestration.jobs import maintenance_job, run_retention
+from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
+from cdc_pipeline.orchestration.runs.execute import LoadedSource
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.sink.maintain.maintenance import MaintenanceReport
 from tests.support.fake_capture import FakeCapture, cut, write_config

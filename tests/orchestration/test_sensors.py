@@ -12,9 +12,9 @@ from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.orchestration import build_definitions
-from cdc_pipeline.orchestration.alerts import Alert, build_alerts
 from cdc_pipeline.orchestration.definitions import load_checked
-from cdc_pipeline.orchestration.plan_job import plan_text
+from cdc_pipeline.orchestration.jobs.alerts import Alert, build_alerts
+from cdc_pipeline.orchestration.jobs.plan_job import plan_text
 from tests.orchestration.test_suspended import HELD
 from tests.servers.server import Server
 from tests.support.fake_capture import FakeCapture, cut, plan_of, write_config

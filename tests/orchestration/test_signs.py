@@ -13,9 +13,9 @@ from dagster._core.loader import LoadingContextForTest
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.orchestration import CaptureRun, build_definitions, execute_capture
-from cdc_pipeline.orchestration.execute import LoadedSource
-from cdc_pipeline.orchestration.intervals import check_intervals_join
-from cdc_pipeline.orchestration.signs import Sign, events_of
+from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
+from cdc_pipeline.orchestration.events.signs import Sign, events_of
+from cdc_pipeline.orchestration.runs.execute import LoadedSource
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from tests.orchestration.test_suspended import HELD
 from tests.support.fake_capture import FakeCapture, cursor, cut, write_config

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cdc_pipeline.fault_points import listening
-from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
+from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source, open_instance
 from tests.support.kills import AtPoint, sigkill
 
 

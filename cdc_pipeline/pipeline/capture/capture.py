@@ -35,7 +35,7 @@ from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
 from cdc_pipeline.pipeline.capture.summary import RunState, report_of
 from cdc_pipeline.pipeline.capture.suspension import check_suspended
-from cdc_pipeline.pipeline.decode.schemas import schemas_of
+from cdc_pipeline.pipeline.decode.stored_schemas import schemas_of
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.planning import resolve
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled

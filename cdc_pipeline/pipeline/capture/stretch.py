@@ -17,7 +17,8 @@ from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.capture.overlap import Overlap
 from cdc_pipeline.pipeline.capture.progress import Progress
 from cdc_pipeline.pipeline.capture.stager import Stager
-from cdc_pipeline.pipeline.decode.schemas import Schemas, schemas_of
+from cdc_pipeline.pipeline.decode.schemas import Schemas
+from cdc_pipeline.pipeline.decode.stored_schemas import schemas_of
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.plan.server_switch import HistoryWriter, history_writer

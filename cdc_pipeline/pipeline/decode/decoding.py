@@ -161,7 +161,7 @@ class RunDecoder:
         ignored = left = 0
         applied: dict[str, list[NDArray[np.int64]]] = {}  # offsets of transactions by journal
         for piece in slices:
-            rolled_back = rolled_back_offsets(piece)
+            rolled_back = piece.rolled_back_offsets
             groups = prepared_groups(piece) if piece.kind is SliceKind.TRANSACTIONS else []
             prepared.update(((group.journal, group.tx_offset), group) for group in groups)
             held = np.array([group.tx_offset for group in groups], dtype=np.int64)
@@ -344,13 +344,6 @@ def _by_transaction(
         rows = decoded.part(first, stop)
         journal, offset = _event_position(decoded, parts, first)
         yield (journal, int(transaction[first])), DecodedTable(rows, journal, offset)
-
-
-def rolled_back_offsets(piece: EventSlice) -> NDArray[np.int64]:
-    """Return `tx_offset` of the transactions of a slice that end with ROLLBACK."""
-    events = piece.events
-    offsets: NDArray[np.int64] = events["tx_offset"][events["role"] == Role.ROLLBACK]
-    return offsets
 
 
 def _event_position(

@@ -17,22 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Note
-from cdc_pipeline.lake.schema_history import SchemaHistoryFile
-from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHistory, Version
-from cdc_pipeline.source.protocol import PlacedCatalog, Source
+
+if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a server and its cursors
+    from cdc_pipeline.lake.records import Note
+    from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+    from cdc_pipeline.position.cursor import CursorState
+    from cdc_pipeline.source.protocol import PlacedCatalog
 
 _KEPT_BINARY_NOTE = "kept_binary"
 _NO_TABLE = (
@@ -40,68 +39,7 @@ _NO_TABLE = (
     "at this position"
 )
 
-AskCatalog = Callable[[], PlacedCatalog | None]
-
-
-def history_file(config: PipelineConfig) -> SchemaHistoryFile:
-    """Return the schema history's file in a pipeline's lake."""
-    return SchemaHistoryFile(
-        LakePaths(config.sink.lake_path.absolute(), config.name).schema_history
-    )
-
-
-def schemas_of(
-    config: PipelineConfig,
-    *,
-    source: Source,
-    run: ResolvedRun,
-    cursor: CursorState | None,
-    recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
-    follows: Callable[[str, str], bool] = lambda _database, _table: False,
-) -> Schemas:
-    """Return the schema history for a run from `run.start` on.
-
-    Args:
-        cursor: up to which the history is complete; None before the first.
-        recorded: returns the target of a table.
-        follows: returns whether a target follows a table that is not captured by its name.
-
-    Raises:
-        LakeStateError: the stored history is damaged.
-    """
-    file, start = history_file(config), run.start
-    # Without a cursor it is unknown what lies between a leftover history and the start.
-    history = SchemaHistory()
-    if cursor is not None:
-        history = file.read().up_to(LogPosition(cursor.epoch, *cursor.position.order))
-    if (
-        run.decision is not None
-        and run.decision.epoch_grows
-        and run.decision.overlap_until_us is None
-    ):
-        history.begin_epoch(LogPosition(run.epoch, *start.order))
-    tables = TableFilter(config.tables)
-
-    def captured(database: str, table: str) -> bool:
-        # Shadow tables as well: one that is swapped in brings its columns along.
-        return (
-            tables.captured(database, table)
-            or bool(tables.shadowed(database, table))
-            or follows(database, table)
-        )
-
-    return Schemas(
-        history,
-        file=file,
-        captured=captured,
-        epoch=run.epoch,
-        start=start,
-        ask=lambda: source.catalog(captured, since=run.read_from),
-        recorded=recorded,
-        # Twice the interval, as for the history of the last transactions
-        # (pipeline/plan/server_switch.py).
-        kept_us=2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000),
-    )
+AskCatalog = Callable[[], "PlacedCatalog | None"]
 
 
 def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
@@ -248,6 +186,8 @@ class Schemas:
             f"column `{column}` is {kind} at the source; its target was created with "
             "binary and keeps it"
         )
+        from cdc_pipeline.lake.records import Note
+
         self._notes.append(
             Note(
                 kind=_KEPT_BINARY_NOTE,

@@ -28,7 +28,6 @@ from cdc_pipeline.binlog.events.gtid_columns import GtidColumns, Gtids
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.decode.decoding import rolled_back_offsets
 from cdc_pipeline.pipeline.inspect.annotations import StatementReader, Statements
 from cdc_pipeline.pipeline.inspect.selection import Selection, TransactionFilter
 from cdc_pipeline.schema.evolution.changes import is_isolated
@@ -247,7 +246,7 @@ class ChangeLog:
         keep = np.ones(len(events), bool)
         if self.selection.asks_for_transactions:
             keep = self.filter.wanted(piece.chunk, events, gtids)
-        rolled_back = rolled_back_offsets(piece)
+        rolled_back = piece.rolled_back_offsets
         rows_wanted = keep & self._types[events["event_type"]]
         if len(rolled_back):
             rows_wanted &= ~np.isin(events["tx_offset"], rolled_back)

@@ -15,16 +15,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import FeatureNotAllowedError, SchemaError
+from cdc_pipeline.errors import FeatureNotAllowedError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.plan.catalog_columns import catalog_columns
 from cdc_pipeline.pipeline.plan.preview import with_keys
 from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.pipeline.targets.route_checks import check_columns, check_places
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.shape import shape_table
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed, excluded, features_of_table
 from cdc_pipeline.sink.delta.log import reader_features
 from cdc_pipeline.source.protocol import Source
@@ -62,18 +61,7 @@ def with_features(
     }
     if targets - found.keys():
         check_places(config, plan.tables, paths=paths, ours=ours)
-        captures = TableFilter(config.tables).captured
-        placed = source.catalog(captures, since=source.end_position())
-        found_there = (
-            [schema for schema, _ in placed.catalog.tables.values()] if placed is not None else []
-        )
-        schemas = [schema for schema in found_there if schema.full_name in plan.tables]  # no views
-        known = {}
-        for schema in schemas:
-            try:
-                known[schema.full_name] = target_columns(schema), schema.key_names
-            except SchemaError:
-                continue  # stops for another reason, which the run reports
+        known = catalog_columns(source, plan.tables)
         check_columns(config, known)
         for source_name, (columns, key) in known.items():
             for route in routes.of_table(*split_table_name(source_name)):

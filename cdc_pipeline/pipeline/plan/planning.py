@@ -20,6 +20,7 @@ from cdc_pipeline.config.pipeline_config import (
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.lake.loads import loads_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.pipeline.plan.catalog_columns import check_masked_columns
 from cdc_pipeline.pipeline.plan.feature_plan import with_features
 from cdc_pipeline.pipeline.plan.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.plan.needs_load import needing
@@ -110,6 +111,7 @@ def resolve(
     there = source.tables()
     captured = _table_names(tables, there, reconciled.cursor, cut)
     check_routes(config, captured, cut)
+    check_masked_columns(config, source=source, tables=captured, cut=cut)
     decision = resolve_start(
         cursor=reconciled.cursor,
         start=config.start,

@@ -124,7 +124,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
     found += [error for sharing in by_target.values() for error in _sharing(sharing)]
     if cut is not None:
         found += _changed(routes, cut)
-        found += _misfits(config, routes, _columns_of_cut(cut, tables))
+        found += _misfits(config, routes, columns_of_cut(cut, tables))
     recorded = cut.cursor.targets.keys() if cut is not None else set()
     found += _taken_by_others(config, by_target.keys() - recorded)
     _raise_all(found)
@@ -246,6 +246,27 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
     return found
 
 
+def check_named_columns(config: PipelineConfig, known: Columns) -> None:
+    """Check that each column that a rule masks or gives a type is in one of the rule's tables.
+
+    Rules whose tables are not all known are not checked.
+
+    Raises:
+        ConfigError: one is in none of them, with all mistakes.
+    """
+    _raise_all(_unknown_columns(config, Routes(config), known))
+
+
+def columns_of_cut(cut: Cut, tables: Collection[str]) -> Columns:
+    """Return the columns and keys of those tables that a cut has."""
+    return {
+        source: (recorded.columns, recorded.key)
+        for name, table in cut.tables.items()
+        for source, recorded in table.spec.sources_of(name).items()
+        if source in tables and not recorded.gone
+    }
+
+
 def check_columns(config: PipelineConfig, known: Columns) -> None:
     """Check that the rules fit the present columns and keys of source tables.
 
@@ -287,15 +308,6 @@ def check_places(
                 )
             )
     _raise_all(found)
-
-
-def _columns_of_cut(cut: Cut, tables: Collection[str]) -> Columns:
-    return {
-        source: (recorded.columns, recorded.key)
-        for name, table in cut.tables.items()
-        for source, recorded in table.spec.sources_of(name).items()
-        if source in tables and not recorded.gone
-    }
 
 
 def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.cli.output import xa_line
+from cdc_pipeline.cli.common.output import xa_line
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import StagingError, UnknownXaError
 from cdc_pipeline.pipeline.capture.capture import capture

@@ -16,7 +16,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.failures import resolved, unexpected
+from cdc_pipeline.orchestration.events.failures import resolved, unexpected
 from cdc_pipeline.orchestration.names import markdown
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.report import CapturePlan

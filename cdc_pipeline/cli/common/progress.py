@@ -14,7 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from cdc_pipeline.cli.output import count_of, notes, print_log_with
+from cdc_pipeline.cli.common.output import count_of, notes, print_log_with
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan

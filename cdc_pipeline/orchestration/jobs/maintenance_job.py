@@ -18,10 +18,10 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.orchestration.failures import resolved, unexpected
+from cdc_pipeline.orchestration.events.failures import resolved, unexpected
+from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
+from cdc_pipeline.orchestration.jobs.schedules import schedule_of
 from cdc_pipeline.orchestration.metadata import shown
-from cdc_pipeline.orchestration.run_retention import delete_old_runs
-from cdc_pipeline.orchestration.schedules import schedule_of
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
 from cdc_pipeline.sink.read.cuts import paths_of

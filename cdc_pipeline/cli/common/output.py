@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
-from cdc_pipeline.cli.settings import current_settings
+from cdc_pipeline.cli.common.settings import current_settings
 from cdc_pipeline.errors import LABEL_WIDTH, CdcError
 from cdc_pipeline.text.printable import printable, printable_lines
 from cdc_pipeline.text.server_messages import said_by
@@ -70,7 +70,7 @@ def print_log_with(printer: Callable[[str], None] | None) -> None:
 
 def results() -> Console:
     """Return the console for results."""
-    from cdc_pipeline.cli.terminal import PlainConsole
+    from cdc_pipeline.cli.common.terminal import PlainConsole
 
     # Without a terminal, lines are not folded at a terminal's width.
     return PlainConsole(
@@ -82,7 +82,7 @@ def results() -> Console:
 
 def notes(stream: TextIO | None = None) -> Console:
     """Return the console for progress and notes, which is silent if the user wants none."""
-    from cdc_pipeline.cli.terminal import PlainConsole
+    from cdc_pipeline.cli.common.terminal import PlainConsole
 
     return PlainConsole(
         file=stream or sys.stderr, no_color=_no_color(), quiet=current_settings().quiet
@@ -91,7 +91,7 @@ def notes(stream: TextIO | None = None) -> Console:
 
 def errors() -> Console:
     """Return the console for errors."""
-    from cdc_pipeline.cli.terminal import PlainConsole
+    from cdc_pipeline.cli.common.terminal import PlainConsole
 
     return PlainConsole(file=sys.stderr, no_color=_no_color())
 

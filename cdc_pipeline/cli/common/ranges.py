@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from cdc_pipeline.cli.output import note
+from cdc_pipeline.cli.common.output import note
 from cdc_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:

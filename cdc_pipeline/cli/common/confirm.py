@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from cdc_pipeline.cli.settings import Settings
+from cdc_pipeline.cli.common.settings import Settings
 
 
 def operator() -> str:

@@ -19,7 +19,7 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, ScheduleConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.orchestration.execute import LoadedSource, load_source, open_instance
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, load_source, open_instance
 from cdc_pipeline.pipeline.doctor import Diagnosis, Finding, examine
 from cdc_pipeline.pipeline.doctor.context import duration
 from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Verdict, note, ok, warning

@@ -15,8 +15,8 @@ from typing import TypeVar
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.orchestration.cursor_job import ChangeKind, execute_cursor_change
-from cdc_pipeline.orchestration.execute import LoadedSource, execute_capture
+from cdc_pipeline.orchestration.runs.cursor_job import ChangeKind, execute_cursor_change
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute_capture
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorStore, StoredCursor
 
@@ -81,7 +81,7 @@ class SourceRuns:
 
 
 class DagsterAccess:
-    """A source whose cursor is in Dagster (see `cli.source_access.SourceAccess`)."""
+    """A source whose cursor is in Dagster (see `cli.common.source_access.SourceAccess`)."""
 
     def __init__(
         self,

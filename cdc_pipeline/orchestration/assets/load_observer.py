@@ -15,8 +15,8 @@ import dagster as dg
 
 from cdc_pipeline.lake.loads import LoadState, Progress
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.names import dagster_name
-from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
 

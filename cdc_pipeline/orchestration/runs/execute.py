@@ -21,13 +21,13 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
-from cdc_pipeline.orchestration.capture_asset import pool_name, step_name
+from cdc_pipeline.orchestration.assets.capture_asset import pool_name, step_name
+from cdc_pipeline.orchestration.assets.observers import Listener, listening
+from cdc_pipeline.orchestration.assets.run_config import run_config_of
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.definitions import build_definitions, only_source
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
-from cdc_pipeline.orchestration.observers import Listener, listening
-from cdc_pipeline.orchestration.run_config import run_config_of
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport

@@ -34,13 +34,13 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
+from cdc_pipeline.orchestration.assets.observers import current_listener
+from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
-from cdc_pipeline.orchestration.failures import unexpected
+from cdc_pipeline.orchestration.events.failures import unexpected
+from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
-from cdc_pipeline.orchestration.observers import current_listener
-from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
-from cdc_pipeline.orchestration.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
 from cdc_pipeline.pipeline.lock_wait import wait_for_lock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.cli.output import count_of, results, table
+from cdc_pipeline.cli.common.output import count_of, results, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,12 +16,12 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.orchestration.capture_asset import pool_name
+from cdc_pipeline.orchestration.assets.capture_asset import pool_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
-from cdc_pipeline.orchestration.execute import LoadedSource
-from cdc_pipeline.orchestration.failures import unexpected
-from cdc_pipeline.orchestration.recorder import MaterializationRecorder
+from cdc_pipeline.orchestration.events.failures import unexpected
+from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
+from cdc_pipeline.orchestration.runs.execute import LoadedSource
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
 # Makes the change; called with the store to write through and the run's id.

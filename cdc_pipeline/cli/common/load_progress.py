@@ -7,8 +7,8 @@ from typing import TextIO
 
 from rich.progress import TaskID
 
-from cdc_pipeline.cli.output import count_of
-from cdc_pipeline.cli.progress import Bars, holders_text
+from cdc_pipeline.cli.common.output import count_of
+from cdc_pipeline.cli.common.progress import Bars, holders_text
 from cdc_pipeline.lake.loads import LoadState
 from cdc_pipeline.lake.loads import Progress as LoadedSoFar
 from cdc_pipeline.pipeline.observer import RunObserver

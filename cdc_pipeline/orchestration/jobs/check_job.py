@@ -14,7 +14,7 @@ import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.orchestration.schedules import schedule_of
+from cdc_pipeline.orchestration.jobs.schedules import schedule_of
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
 

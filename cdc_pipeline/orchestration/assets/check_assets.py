@@ -25,12 +25,12 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.file_failures import files_failing
+from cdc_pipeline.orchestration.assets.intervals import check_intervals_join
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
-from cdc_pipeline.orchestration.failures import resolved, unexpected
-from cdc_pipeline.orchestration.follows import FOLLOWS, follows_result, follows_spec
-from cdc_pipeline.orchestration.intervals import check_intervals_join
+from cdc_pipeline.orchestration.events.failures import resolved, unexpected
+from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result, follows_spec
+from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
-from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.cursor import CursorState
 

@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cdc_pipeline.cli.settings import Settings
+from cdc_pipeline.cli.common.settings import Settings
 from cdc_pipeline.errors import RuntimeSetupError
 
 if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-    from cdc_pipeline.orchestration.cursor_job import ChangeKind
+    from cdc_pipeline.orchestration.runs.cursor_job import ChangeKind
     from cdc_pipeline.pipeline.observer import RunObserver
     from cdc_pipeline.pipeline.report import CaptureReport
     from cdc_pipeline.pipeline.runs import Runs
@@ -66,8 +66,8 @@ def open_source(settings: Settings, config: PipelineConfig) -> Iterator[SourceAc
         yield LakeAccess(settings, config)
         return
     check_dagster("the cursor is in Dagster")
-    from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.source_runs import DagsterAccess
+    from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
+    from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
 
     loaded = load_source(settings.jobs_directory, config.name)
     with open_instance() as instance:
@@ -156,7 +156,7 @@ class LakeAccess:
         home = os.environ.get("DAGSTER_HOME", "")
         if not home or not Path(home).expanduser().is_dir() or not has_dagster():
             return None
-        from cdc_pipeline.orchestration.execute import load_source, open_instance
+        from cdc_pipeline.orchestration.runs.execute import load_source, open_instance
 
         with open_instance() as instance:
             loaded = load_source(self._settings.jobs_directory, self._config.name)

@@ -1,0 +1,1 @@
+"""What the commands share: options, access to a source, output, progress."""

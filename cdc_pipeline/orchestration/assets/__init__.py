@@ -1,0 +1,1 @@
+"""Assets and their checks: captured tables, snapshots, cursors."""

@@ -1,0 +1,1 @@
+"""Jobs, schedules and sensors beside the captures: checks, plans, maintenance, alerts."""

@@ -1,0 +1,1 @@
+"""Runs that the command line starts in Dagster, and asks Dagster about."""
