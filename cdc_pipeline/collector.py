@@ -8,7 +8,7 @@ fifth of a run's CPU time.
 
 What Spark has made is another matter: small here, and large in the JVM. Each of py4j's objects is
 in a cycle with its own methods, and keeps its counterpart in the JVM, with all plans and rows that
-that one refers to. So whoever begins with a new session of Spark frees the last ones first (K25).
+that one refers to. So new sessions of Spark free earlier ones (K25).
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ from typing import Final
 # fewer objects than the first.
 _OBJECTS_OF_START: Final = 500_000
 _OBJECTS_OF_RUN: Final = 100_000
+# So many sessions of Spark, with some 13 MiB each, may wait for a collection. It looks at all
+# objects that the run has made, so it is not made for each.
+_SESSIONS: Final = 8
+
+_sessions = 0  # that this process has made
 
 
 def collect_rarely() -> None:
@@ -34,15 +39,13 @@ def leave_to_exit() -> None:
     gc.freeze()
 
 
-_spark_is_used = False
-
-
 def free_spark_objects() -> None:
-    """Free what was named in the JVM and is not used any more. Within `modules_kept` it costs
-    less than a millisecond, otherwise about a tenth of a second."""
-    global _spark_is_used
-    _spark_is_used = True
-    gc.collect()
+    """Free what was named in the JVM and is not used any more, once in `_SESSIONS` calls. Call it
+    before a new session is made."""
+    global _sessions
+    _sessions += 1
+    if _sessions % _SESSIONS == 0:
+        gc.collect()
 
 
 @contextmanager
@@ -52,7 +55,7 @@ def modules_kept() -> Iterator[None]:
     if gc.get_freeze_count():  # the caller's own, or an outer block's
         yield
         return
-    if _spark_is_used:
+    if _sessions:
         gc.collect()  # what an earlier run of this process has left would be kept with the modules
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_OF_RUN, *before[1:])

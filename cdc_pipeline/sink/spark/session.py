@@ -173,7 +173,7 @@ class SparkProvider:
 
 def new_session(session: SparkSession) -> SparkSession:
     """Return another session of the same Spark, with settings and views of its own. Earlier ones
-    that are not used any more are freed, with their plans."""
+    that are not used any more are freed from time to time, with their plans."""
     free_spark_objects()
     made = session.newSession()
     _set_sql(made)
