@@ -326,7 +326,9 @@ SyncRecord(r) ==
 IsThere(rec, t) ==
     IF rec.kind = "load" THEN AppOf(log[t]) = rec.app /\ IdOf(log[t]) >= rec.number
     ELSE IF rec.kind = "restore"
-    THEN \E i \in rec.version + 1 .. Len(log[t]) : log[t][i].batch = rec.number
+    THEN /\ Len(log[t]) > rec.version
+         /\ log[t][Len(log[t])].batch = rec.number
+         /\ log[t][Len(log[t])].to = rec.version
     ELSE IdOf(log[t]) >= rec.number /\ Rule("a batch has its transaction id")
 
 \* The target's table is another one, or has batches that come after this one.
@@ -368,7 +370,8 @@ Apply(r, t) ==
        THEN /\ run' = [run EXCEPT ![r].done[t] = Len(log[t])]
             /\ UNCHANGED log
        ELSE /\ log' = [log EXCEPT ![t] = Append(@,
-                  [batch |-> rec.number, id |-> IF rec.kind = "restore" THEN 0 ELSE rec.number,
+                  [batch |-> rec.number, to |-> IF rec.kind = "restore" THEN rec.version ELSE -1,
+                   id |-> IF rec.kind = "restore" THEN 0 ELSE rec.number,
                    app |-> IF rec.kind = "load" THEN rec.app ELSE AppOf(@),
                    rows |-> RowsAfter(rec, t), whole |-> TRUE])]
             /\ run' = [run EXCEPT ![r].done[t] = Len(log[t]) + 1]
@@ -573,7 +576,7 @@ RestoreCommand ==
     \* RESTORE TABLE ... TO VERSION AS OF: a commit of another program, which keeps transaction ids.
     /\ Intervenes
     /\ \E t \in Tables : \E version \in 0 .. Len(log[t]) :
-       /\ log' = [log EXCEPT ![t] = Append(@, [batch |-> 0, id |-> 0, app |-> AppOf(@),
+       /\ log' = [log EXCEPT ![t] = Append(@, [batch |-> 0, to |-> -1, id |-> 0, app |-> AppOf(@),
                                                rows |-> RowsAt(t, version), whole |-> TRUE])]
        /\ exempt' = exempt \cup {t}
     /\ UNCHANGED <<synced, records, cuts, dirty, cursor, trusted, holder, run, side, replaced>>

@@ -91,6 +91,12 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     # -- K3: cursor and cut ------------------------------------------------------------------------
     Mutation(
+        "K3", "a restore is one to its version", "sink/apply/external_writes.py",
+        "        and commit.restored == target.restores\n", "",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k3_a_restore_under_its_number_is_one_to_its_version_and_the_newest_change",
+    ),
+    Mutation(
         "K3", "a cursor ahead of the lake stops", "pipeline/plan/reconcile.py",
         "    if stored.batch_number > cut.batch_number:\n", "    if False:\n",
         _RECONCILE + "test_k3_cursor_ahead_of_the_lake_stops",

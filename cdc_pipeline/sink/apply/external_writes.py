@@ -28,6 +28,7 @@ from cdc_pipeline.sink.delta.log import (
     TableLog,
     is_maintenance,
     is_of_batch,
+    newest_change,
     read_commit,
     read_table_log,
 )
@@ -91,14 +92,17 @@ def find_external_write(
 
 
 def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
-    """Return whether the batch has restored the table's rows."""
-    for version in range(there.version, target.restores, -1):
-        commit = read_commit(path, version)
-        if commit is not None and is_of_batch(
-            commit, app_id=target.app_id, batch_number=record.batch_number
-        ):
-            return True
-    return False
+    """Return whether the batch has restored the table's rows.
+
+    Its commit has no transaction id. If the lake's state was put back, a commit of an earlier batch
+    may have its number: it counts if it put the same rows back, and nothing has come after it.
+    """
+    commit = newest_change(path, there.version)
+    return (
+        commit is not None
+        and commit.restored == target.restores
+        and is_of_batch(commit, app_id=target.app_id, batch_number=record.batch_number)
+    )
 
 
 def restore(

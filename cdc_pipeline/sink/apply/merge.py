@@ -40,13 +40,7 @@ from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.apply.take_back import check_taken_back
 from cdc_pipeline.sink.apply.upsert import add_upserted, suits, upsert
 from cdc_pipeline.sink.delta.data_file import CODEC
-from cdc_pipeline.sink.delta.log import (
-    MAINTENANCE,
-    TableLog,
-    commit_note,
-    read_commit,
-    read_table_log,
-)
+from cdc_pipeline.sink.delta.log import TableLog, commit_note, newest_change, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.delta.transactions import (
@@ -108,16 +102,13 @@ def _check_newest(path: Path, target: RecordedTarget, there: TableLog) -> None:
     LakeStateError: another program has written to the table since the batch: the cut would name
         what it wrote. Of a table that a load replaces, or that is new, nothing else shows that.
     """
-    version = there.version
-    while (commit := read_commit(path, version)) is not None and commit.operation in MAINTENANCE:
-        version -= 1
-    # Without a commit, the log's retention has removed it.
+    commit = newest_change(path, there.version)
     if commit is not None and "cdc_app_id" not in commit.user_metadata:
         raise LakeStateError(
             "a table was changed by something other than this pipeline",
             table=target.table,
             expected="only maintenance after the commits of the batch to finish",
-            got=f"version {version}: {commit.operation}",
+            got=f"version {commit.version}: {commit.operation}",
             next_step="take a new snapshot of the table; to prevent this, let other programs write "
             "only to copies of the lake's tables",
         )

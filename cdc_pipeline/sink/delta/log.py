@@ -41,6 +41,7 @@ _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 # Operations that change how rows are stored and not which rows there are.
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
+RESTORE: Final = "RESTORE"
 PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
 
 
@@ -72,11 +73,15 @@ class TableLog:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit: its operation as Delta names it, and the user metadata as plain values."""
+    """One commit: its operation as Delta names it, and the user metadata as plain values.
+
+    `restored` is the version whose rows a RESTORE has put back; -1 for any other operation.
+    """
 
     version: int
     operation: str
     user_metadata: dict[str, Any]
+    restored: int = -1
 
 
 def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
@@ -198,9 +203,27 @@ def read_commit(path: Path, version: int) -> Commit | None:
         metadata = json.loads(info.get("userMetadata") or "{}")
     except ValueError:
         metadata = {}
+    operation = str(info.get("operation", ""))
+    parameters = info.get("operationParameters")
+    restored = str(parameters.get("version")) if isinstance(parameters, dict) else ""
     return Commit(
-        version, str(info.get("operation", "")), metadata if isinstance(metadata, dict) else {}
+        version,
+        operation,
+        metadata if isinstance(metadata, dict) else {},
+        int(restored) if operation == RESTORE and restored.isdecimal() else -1,
     )
+
+
+def newest_change(path: Path, version: int) -> Commit | None:
+    """Return the newest commit up to a version that is more than maintenance; None if the log's
+    retention has removed it.
+
+    Raises:
+        LakeStateError: a commit's file is damaged.
+    """
+    while (commit := read_commit(path, version)) is not None and commit.operation in MAINTENANCE:
+        version -= 1
+    return commit
 
 
 def commit_file(path: Path, version: int) -> Path:

@@ -119,6 +119,20 @@ def test_k2_a_commit_under_its_number_is_not_the_restore(paths: LakePaths) -> No
         is_applied(record(2, restores), restores, paths=paths)
 
 
+def test_k3_a_restore_under_its_number_is_one_to_its_version_and_the_newest_change(
+    paths: LakePaths,
+) -> None:
+    """The lake's state was put back to before another repair, whose number comes again."""
+    to_1, to_0 = (target(files=(), restores=version) for version in (1, 0))
+    write(paths, batch=1)
+    write(paths, batch=2)
+    write(paths, batch=3, restored=1)
+    assert is_applied(record(3, to_1), to_1, paths=paths)
+    assert not is_applied(record(3, to_0), to_0, paths=paths)
+    write(paths, batch=4, restored=0)
+    assert not is_applied(record(3, to_1), to_1, paths=paths)
+
+
 def test_k3_what_others_wrote_after_a_batch_is_not_taken_for_it(paths: LakePaths) -> None:
     """A load is killed between its commit and its cut; the table was not in a cut with these
     contents."""

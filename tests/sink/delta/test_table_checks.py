@@ -40,17 +40,22 @@ def write(
     app_id: str = APP_ID,
     note: dict[str, object] | None = None,
     batch: int | None = None,
+    restored: int | None = None,
 ) -> None:
     """One more commit of the table, which adds no rows; the first one makes it. With `batch`: as
-    that batch commits its rows."""
+    that batch commits its rows. With `restored`: as it puts that version back."""
     if batch is not None:
         note = {"cdc_app_id": app_id, "cdc_batch": batch}
     log = paths.table(NAME) / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     version = len(list(log.iterdir()))
-    actions: list[dict[str, object]] = [
-        {"commitInfo": {"operation": "WRITE", "userMetadata": json.dumps(note or {})}}
-    ]
+    info: dict[str, object] = {"operation": "WRITE", "userMetadata": json.dumps(note or {})}
+    if restored is not None:
+        info |= {
+            "operation": "RESTORE",
+            "operationParameters": {"version": restored, "timestamp": None},
+        }
+    actions: list[dict[str, object]] = [{"commitInfo": info}]
     if not version:
         fields = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
         made = {
@@ -69,7 +74,7 @@ def write(
             {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
             {"metaData": made},
         ]
-    if batch is not None:
+    if batch is not None and restored is None:  # which has no transaction id
         actions.append({"txn": {"appId": app_id, "version": transaction_version(batch, 0)}})
     (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
 
