@@ -18,6 +18,7 @@ SEED ?= 1
 SEEDS ?= 1000
 LIES ?= 5000
 MINUTES ?= 60
+HOURS ?= 2
 TEST_WORKERS ?= 2
 
 .PHONY: help
@@ -148,6 +149,11 @@ torture-upgrades: setup ## the newest recorded state in the hands of an earlier 
 .PHONY: simulate
 simulate: setup ## whole histories from one seed each, with crashes, faults and threads in any order: SEEDS=10000
 	@$(BIN)/python -m tests.campaigns.simulate --seeds $(SEEDS) $(TORTURE_ARGS)
+
+.PHONY: soak
+soak: setup ## hours of work on both servers with kills, failovers, reloads and maintenance: equal at the end, nothing grows: HOURS=2 SEED=1
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.campaigns.soak --hours $(HOURS) --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-names
 torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1

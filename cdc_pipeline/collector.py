@@ -5,6 +5,10 @@ they are in no cycle, which `tests/pipeline/capture/test_collector.py` proves. T
 what the libraries around them leave in cycles, some megabytes in a long run. With its defaults it
 scans the hundreds of thousands of objects of imported modules again and again, for a tenth to a
 fifth of a run's CPU time.
+
+What Spark has made is another matter: small here, and large in the JVM. Each of py4j's objects is
+in a cycle with its own methods, and keeps its counterpart in the JVM, with all plans and rows that
+that one refers to. So new sessions of Spark free earlier ones (K25).
 """
 
 from __future__ import annotations
@@ -18,6 +22,11 @@ from typing import Final
 # fewer objects than the first.
 _OBJECTS_OF_START: Final = 500_000
 _OBJECTS_OF_RUN: Final = 100_000
+# So many sessions of Spark, with some 13 MiB each, may wait for a collection. It looks at all
+# objects that the run has made, so it is not made for each.
+_SESSIONS: Final = 8
+
+_sessions = 0  # that this process has made
 
 
 def collect_rarely() -> None:
@@ -30,6 +39,15 @@ def leave_to_exit() -> None:
     gc.freeze()
 
 
+def free_spark_objects() -> None:
+    """Free what was named in the JVM and is not used any more, once in `_SESSIONS` calls. Call it
+    before a new session is made."""
+    global _sessions
+    _sessions += 1
+    if _sessions % _SESSIONS == 0:
+        gc.collect()
+
+
 @contextmanager
 def modules_kept() -> Iterator[None]:
     """Keep the collector away from all that exists already, and let it run once for each 100,000
@@ -37,6 +55,8 @@ def modules_kept() -> Iterator[None]:
     if gc.get_freeze_count():  # the caller's own, or an outer block's
         yield
         return
+    if _sessions:
+        gc.collect()  # what an earlier run of this process has left would be kept with the modules
     before = gc.get_threshold()
     gc.set_threshold(_OBJECTS_OF_RUN, *before[1:])
     gc.freeze()

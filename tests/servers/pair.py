@@ -179,6 +179,17 @@ class ReplicaPair:
         self.primary, self.replica = new, self.primary
         return new
 
+    def rejoin(self) -> None:
+        """Start the old primary again after `promote`, as the new one's replica. By GTIDs only;
+        it must have nothing that the new primary lacks."""
+        self.replica.start()
+        if self.flavor == "mariadb":
+            self.replica.execute("SET GLOBAL gtid_slave_pos = %s", (self.replica.gtid_set(),))
+        self.replica.execute(self._change_source(""))
+        self.start_replication()
+        read_only = "super_read_only" if self.flavor == "mysql" else "read_only"
+        self.replica.execute(f"SET GLOBAL {read_only} = ON")
+
     def _reached(self, status: dict[str, Any]) -> bool:
         if self.gtid:
             if self.flavor == "mysql":

@@ -13,6 +13,7 @@ import datetime as dt
 import json
 import struct
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from pathlib import Path
@@ -41,22 +42,20 @@ def read_delta(folder: Path, version: int) -> DeltaTable:
     """The table in `folder` at `version`.
 
     Raises:
-        FileNotFoundError: the log does not reach back to its beginning, or not up to the version.
+        FileNotFoundError: the log does not reach back to its beginning or to a checkpoint, or not
+            up to the version.
     """
     files: dict[tuple[str, str], dict[str, Any]] = {}
     schema: dict[str, Any] = {}
     partitions: list[str] = []
-    for number in range(version + 1):
-        text = (folder / "_delta_log" / f"{number:020d}.json").read_text(encoding="utf-8")
-        for line in filter(None, text.split("\n")):  # JSON holds U+2028 and others as they are
-            action = json.loads(line)
-            if "metaData" in action:
-                schema = json.loads(action["metaData"]["schemaString"])
-                partitions = action["metaData"]["partitionColumns"]
-            if "add" in action:
-                files[_identity(action["add"])] = action["add"]
-            if "remove" in action:
-                files.pop(_identity(action["remove"]), None)
+    for action in _actions(folder / "_delta_log", version):
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            partitions = action["metaData"]["partitionColumns"]
+        if "add" in action:
+            files[_identity(action["add"])] = action["add"]
+        if "remove" in action:
+            files.pop(_identity(action["remove"]), None)
     fields = schema["fields"]
     rows: list[dict[str, Any]] = []
     for file in files.values():
@@ -79,6 +78,22 @@ def newest_rows(folder: Path, *columns: str) -> list[dict[str, Any]]:
     """Rows of the newest version of the table in `folder`; all columns, or those named."""
     rows = read_delta(folder, newest_version(folder)).rows
     return [{name: row[name] for name in columns} for row in rows] if columns else rows
+
+
+def _actions(log: Path, version: int) -> Iterator[dict[str, Any]]:
+    """The log's actions up to a version, in order; those of a log whose beginning was removed, from
+    its oldest checkpoint on."""
+    first = 0
+    if not (log / f"{0:020d}.json").exists():
+        checkpoints = sorted(log.glob("*.checkpoint.parquet"))
+        if checkpoints:
+            first = int(checkpoints[0].name.split(".")[0]) + 1
+            for row in pq.read_table(checkpoints[0]).to_pylist(maps_as_pydicts="strict"):
+                yield {name: action for name, action in row.items() if action is not None}
+    for number in range(first, version + 1):
+        text = (log / f"{number:020d}.json").read_text(encoding="utf-8")
+        for line in filter(None, text.split("\n")):  # JSON holds U+2028 and others as they are
+            yield json.loads(line)
 
 
 def _identity(action: dict[str, Any]) -> tuple[str, str]:

@@ -30,6 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc_pipeline.collector import free_spark_objects
 from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
 from cdc_pipeline.config.spark_config import SQL_SETTINGS, is_secret
 from cdc_pipeline.errors import RuntimeSetupError
@@ -171,7 +172,9 @@ class SparkProvider:
 
 
 def new_session(session: SparkSession) -> SparkSession:
-    """Return another session of the same Spark, with settings and views of its own."""
+    """Return another session of the same Spark, with settings and views of its own. Earlier ones
+    that are not used any more are freed from time to time, with their plans."""
+    free_spark_objects()
     made = session.newSession()
     _set_sql(made)
     return made
