@@ -248,7 +248,7 @@ class EventFramer:
                 got=f"{remaining_bytes} bytes",
                 next_step="copy the journal again: everything before this offset is good; if the "
                 "server's own file ends there too, after a power cut, cut the copy there: "
-                f"`truncate --size {self.offset} {self.journal}`",
+                f"`truncate --size {self.offset} FILE`",
             )
 
     def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:

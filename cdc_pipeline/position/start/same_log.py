@@ -194,15 +194,15 @@ def begin_again(pipeline_name: str = "", *, is_archive: bool = False) -> str:
     name = pipeline_name or "SOURCE"
     if is_archive:  # it has no tables to read
         return (
-            "if these journals are the ones to follow from now on, abandon the old log and build "
-            f"each table from them: `cdc-pipeline cursor set {name} --from latest`, then "
+            "to follow these journals from now on, abandon the old log and build each table from "
+            f"them: `cdc-pipeline cursor set {name} --from latest`, then "
             f"`cdc-pipeline backfill {name} --table SCHEMA.TABLE --rebuild`; if they do not go "
             "back to its CREATE TABLE, follow the server itself (source.kind: live), and read its "
             f"tables by `cdc-pipeline snapshot {name} --restart` after the `cursor set`"
         )
     return (
-        "if this server and its current state are correct, abandon the old log and read the "
-        f"tables again: `cdc-pipeline cursor set {name} --from latest`, then `cdc-pipeline "
+        "abandon the old log and read the tables again, if this server and its current state are "
+        f"correct: `cdc-pipeline cursor set {name} --from latest`, then `cdc-pipeline "
         f"snapshot {name} --restart`"
     )
 
