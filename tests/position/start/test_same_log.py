@@ -266,7 +266,7 @@ class StateOnly:
         }
         self._end = Position("binlog.000001", 900, gtid_set=",".join(last.values()))
 
-    def value(self, sql: str) -> str:
+    def text(self, sql: str) -> str:
         return self._values[sql.rpartition(".")[2]]
 
     def end_position(self) -> Position:
