@@ -19,7 +19,7 @@ SEEDS ?= 1000
 LIES ?= 5000
 MINUTES ?= 60
 HOURS ?= 2
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
 
 .PHONY: help
 help: ## list all commands

@@ -8,36 +8,29 @@ import pytest
 
 from tests.campaigns.soak.soaked import Soaked
 from tests.campaigns.soak.verdict import judge
-from tests.servers import Flavor
 
 NEVER_S = float("inf")
 
 
 @pytest.mark.whole
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "flavor",
-    [
-        pytest.param("mysql", marks=pytest.mark.mysql),
-        pytest.param("mariadb", marks=pytest.mark.mariadb),
-    ],
-)
-def test_k2_what_happens_in_hours_leaves_all_tables_equal(flavor: Flavor, tmp_path: Path) -> None:
-    """K2, K7, K17: captures, a killed one, a failover, a load, maintenance and a verification."""
+@pytest.mark.mysql
+def test_k2_what_happens_in_hours_leaves_all_tables_equal(tmp_path: Path) -> None:
+    """K2, K7: captures, a killed one and a failover."""
     with Soaked(
-        flavor,
+        "mysql",
         tmp_path,
         seed=1,
-        tables=9,
-        pause_s=0.05,
+        tables=2,
+        pause_s=1.0,
         retention="1 s",
         measure_every_s=NEVER_S,
     ) as source:
-        source.deal_from(["maintain", "verify", "failover", "load", "killed_capture", "capture"])
-        source.work(NEVER_S, actions_max=6)
+        source.deal_from(["failover", "killed_capture"])
+        source.work(NEVER_S, actions_max=2)
     assert source.findings == []
-    assert source.counts["compared at the end"] > 9
-    assert source.counts["verified equal at the end"] > 9
+    assert source.counts["compared at the end"] > 1
+    assert source.counts["verified equal at the end"] > 0
 
 
 def test_a_series_that_grows_is_told_from_one_that_is_flat() -> None:
