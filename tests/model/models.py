@@ -133,7 +133,6 @@ TAKEN_OUT: Final = (
         _store(4, Losses=1, Failures=1),
     ),
     TakenOut("tables are compared with the cut", "CutAtomic", _disk(4, Interventions=1)),
-    TakenOut("own commits are those of recorded targets", "CutAtomic", _disk(5, Interventions=1)),
     TakenOut("a later transaction id is refused", "NoLostChange", _disk(5, Interventions=2)),
     TakenOut(
         "only later commits are explained",
