@@ -135,11 +135,6 @@ TAKEN_OUT: Final = (
     TakenOut("tables are compared with the cut", "CutAtomic", _disk(4, Interventions=1)),
     TakenOut("a later transaction id is refused", "NoLostChange", _disk(5, Interventions=2)),
     TakenOut(
-        "only later commits are explained",
-        "NoLostChange",
-        _disk(3, Failures=1, Interventions=2),
-    ),
-    TakenOut(
         "a finished table is as its batch left it",
         "NoLostChange",
         _disk(3, Crashes=1, Interventions=1, Loads=1),
