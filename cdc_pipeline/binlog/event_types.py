@@ -89,21 +89,12 @@ class EventType(IntEnum):
 
 _T = EventType
 
+GTID_TYPES: Final = (_T.GTID, _T.GTID_TAGGED, _T.MARIADB_GTID)
+
 ROWS_TYPES: Final = frozenset(
     {
         _T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1,
         _T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS,
-    }
-)  # fmt: skip
-
-# What only a transaction has, behind its GTID: neither made up by a server, nor skipped alone.
-IN_TRANSACTIONS: Final = ROWS_TYPES | frozenset(
-    {
-        _T.TABLE_MAP, _T.XID, _T.QUERY, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD,
-        _T.MARIADB_QUERY_COMPRESSED,
-        _T.MARIADB_WRITE_ROWS_COMPRESSED_V1, _T.MARIADB_UPDATE_ROWS_COMPRESSED_V1,
-        _T.MARIADB_DELETE_ROWS_COMPRESSED_V1, _T.MARIADB_WRITE_ROWS_COMPRESSED,
-        _T.MARIADB_UPDATE_ROWS_COMPRESSED, _T.MARIADB_DELETE_ROWS_COMPRESSED,
     }
 )  # fmt: skip
 
@@ -119,6 +110,11 @@ PACKED_TYPES: Final[dict[EventType, EventType]] = {
     _T.MARIADB_UPDATE_ROWS_COMPRESSED: _T.UPDATE_ROWS_V2,
     _T.MARIADB_DELETE_ROWS_COMPRESSED: _T.DELETE_ROWS_V2,
 }
+
+# What only a transaction has, behind its GTID: neither made up by a server, nor skipped alone.
+IN_TRANSACTIONS: Final = (
+    ROWS_TYPES | PACKED_TYPES.keys() | {_T.TABLE_MAP, _T.XID, _T.QUERY, _T.XA_PREPARE}
+)
 
 HANDLED: Final = (
     ROWS_TYPES

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.event_types import GTID_TYPES, EventType
 from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import DamagedJournalError, JournalMissingError
@@ -38,7 +38,6 @@ from cdc_pipeline.position.start.same_log import begin_again
 
 _CLOSING: Final = (EventType.ROTATE, EventType.STOP)
 _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
-_GTIDS: Final = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
 _HEAD: Final = (
     EventType.FORMAT_DESCRIPTION,
     EventType.MARIADB_START_ENCRYPTION,
@@ -266,7 +265,7 @@ class _Executed:
         found, text = _head_set(chunk)
         if found and text:
             self._base = self._based().union(self._state(text))
-        rows = np.flatnonzero(np.isin(chunk.events["event_type"], _GTIDS))
+        rows = np.flatnonzero(np.isin(chunk.events["event_type"], GTID_TYPES))
         if not len(rows):
             return
         numbers = gtid.executed(chunk, 0, int(rows[-1]) + 1)

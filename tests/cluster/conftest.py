@@ -6,19 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc_pipeline.errors import RuntimeSetupError
-from tests.cluster.gateway import Gateway, find_gateway, running_gateway
+from tests.cluster.gateway import Gateway, gateway_or_skip
 from tests.cluster.spark import Cluster, running_cluster
 
 
 @pytest.fixture(scope="package")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A real S3 server with an empty bucket."""
-    try:
-        find_gateway()
-    except RuntimeSetupError as error:
-        pytest.skip(str(error))
-    with running_gateway(tmp_path_factory.mktemp("gateway")) as running:
+    with gateway_or_skip(tmp_path_factory.mktemp("gateway")) as running:
         yield running
 
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from cdc_pipeline.errors import RuntimeSetupError
 from tests.cluster.daemon import Daemon, accepts, free_port
 from tests.servers.installation import cache_folder, fill_once
@@ -56,6 +58,17 @@ def find_gateway() -> Path:
         return Path(named)
     folder = fill_once(cache_folder().with_name(f"versitygw-{VERSION}"), _build)
     return folder / "versitygw"
+
+
+@contextmanager
+def gateway_or_skip(folder: Path) -> Iterator[Gateway]:
+    """A running server over a folder; the test is skipped where none can be had."""
+    try:
+        find_gateway()
+    except RuntimeSetupError as error:
+        pytest.skip(str(error))
+    with running_gateway(folder) as running:
+        yield running
 
 
 def _build(unfinished: Path) -> dict[str, object]:

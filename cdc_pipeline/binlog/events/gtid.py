@@ -22,6 +22,7 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import (
     FLAG_COMMIT_ALTER,
     FLAG_ROLLBACK_ALTER,
+    GTID_TYPES,
     EventType,
     event_name,
 )
@@ -246,9 +247,8 @@ def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
         DamagedJournalError: a GTID event is too short.
     """
     texts: dict[int, str] = {}
-    wanted = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
     for row in (
-        np.flatnonzero(np.isin(chunk.events["event_type"][first:stop], wanted)) + first
+        np.flatnonzero(np.isin(chunk.events["event_type"][first:stop], GTID_TYPES)) + first
     ).tolist():
         event = chunk.events[row]
         offset, event_type, body = int(event["offset"]), int(event["event_type"]), chunk.body(row)

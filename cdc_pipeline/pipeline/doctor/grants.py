@@ -44,7 +44,6 @@ def _privileges(context: Context) -> Iterator[Verdict]:
 
 
 def _select(context: Context) -> Iterator[Verdict]:
-
     account = context.server.account
     denied: list[tuple[str, int]] = []
     names = [table.name for table in context.tables if table.has_rows]

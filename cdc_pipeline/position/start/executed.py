@@ -14,6 +14,8 @@ Rules:
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -137,6 +139,20 @@ def head_set(source: StartSource, journal: str) -> str:
             if listed is not None or len(chunk.events) > 1:
                 return _text(listed)
     return ""
+
+
+def journals_before(source: StartSource, journals: Sequence[str], gtid_set: str) -> int:
+    """Return how many of `journals`, oldest first, begin before all of a GTID set was executed.
+
+    The set at a journal's head only grows from journal to journal, so a few heads are read.
+    """
+    flavor = source.identity.flavor
+    wanted: Any = parse_gtid_set(gtid_set, flavor)
+
+    def has_all(journal: str) -> bool:
+        return not wanted.subtract(parse_gtid_set(head_set(source, journal), flavor))
+
+    return bisect_left(journals, True, key=has_all)
 
 
 def _text(executed: MysqlGtidSet | MariadbGtidSet | None) -> str:

@@ -29,7 +29,12 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
-from cdc_pipeline.position.start.executed import complete, head_set, with_created
+from cdc_pipeline.position.start.executed import (
+    complete,
+    head_set,
+    journals_before,
+    with_created,
+)
 from cdc_pipeline.position.start.last_transaction import check_last_transaction
 from cdc_pipeline.position.start.locate import locate_gtid_set
 from cdc_pipeline.position.start.question import Question
@@ -356,14 +361,8 @@ def _check_nothing_is_passed_over(question: Question) -> None:
     begin = read_by_offset(cursor.position)
     if not question.same_server or cursor.journal not in names:
         # The journal in which the set became complete: what it had before that is no longer known.
-        low, high = 0, len(names)
-        while low < high:
-            middle = (low + high) // 2
-            if _difference(cursor.gtid_set, head_set(source, names[middle]), cursor.flavor):
-                low = middle + 1
-            else:
-                high = middle
-        begin = Position(names[max(0, low - 1)], FIRST_OFFSET)
+        before = journals_before(source, names, cursor.gtid_set)
+        begin = Position(names[max(0, before - 1)], FIRST_OFFSET)
     later = names[names.index(begin.journal) + 1 :]
     low, high = 0, len(later)
     while low < high:

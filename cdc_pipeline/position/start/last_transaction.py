@@ -17,26 +17,23 @@ Rules:
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice
-from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.event_types import GTID_TYPES
 from cdc_pipeline.errors import ServerSettingError
-from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.position import LoggedTransaction, Position
-from cdc_pipeline.position.start.executed import head_set
+from cdc_pipeline.position.start.executed import journals_before
 from cdc_pipeline.position.start.same_log import other_log
 from cdc_pipeline.position.start.types import FIRST_OFFSET, StartSource
-
-_GTIDS: Final = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
 
 
 def last_gtid(piece: EventSlice) -> str:
     """Return the GTID of the last transaction that begins in `piece`; "" if none with a GTID
     does."""
-    rows = np.flatnonzero(np.isin(piece.events["event_type"], _GTIDS))
+    rows = np.flatnonzero(np.isin(piece.events["event_type"], GTID_TYPES))
     return _gtid(piece.chunk, piece.first + int(rows[-1])) if len(rows) else ""
 
 
@@ -76,17 +73,9 @@ def check_last_transaction(
 
 def _journal_of(source: StartSource, gtid: str) -> str:
     """Return the newest journal before which `gtid` was not executed; "" if it was purged."""
-    flavor = source.identity.flavor
-    wanted: Any = parse_gtid_set(gtid, flavor)
     names = [info.journal for info in source.journals()]
-    low, high = 0, len(names)
-    while low < high:
-        middle = (low + high) // 2
-        if wanted.subtract(parse_gtid_set(head_set(source, names[middle]), flavor)):
-            low = middle + 1
-        else:
-            high = middle
-    return names[low - 1] if low else ""
+    before = journals_before(source, names, gtid)
+    return names[before - 1] if before else ""
 
 
 def _find(source: StartSource, journal: str, known: LoggedTransaction) -> LoggedTransaction | None:
@@ -119,7 +108,7 @@ def _rows_of_number(chunk: Chunk, gtid: str) -> list[int]:
     there = executed(chunk, 0, len(chunk.events)).values()
     if not any(number in numbers for numbers in there):
         return []
-    return np.flatnonzero(np.isin(chunk.events["event_type"], _GTIDS)).tolist()
+    return np.flatnonzero(np.isin(chunk.events["event_type"], GTID_TYPES)).tolist()
 
 
 def _place(gtid: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice
-from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.event_types import GTID_TYPES, EventType
 from cdc_pipeline.errors import BinlogError, JournalMissingError, PositionError, SourceIdentityError
 from cdc_pipeline.position.position import LoggedEvent, Position
 from cdc_pipeline.position.start.types import StartSource
@@ -40,14 +40,9 @@ FILE_GONE_STEP: Final = (
     "journal after it, and run again: the run goes on, or says what is missing"
 )
 _OFFSET_MAX: Final = (1 << 32) - 1  # the largest offset at which a dump can begin
+_BEGINS: Final = (*GTID_TYPES, EventType.ANONYMOUS_GTID)
 # A server rewrites the first while its journal is open and when sending it, and never sends the
 # second.
-_GTIDS: Final = (
-    EventType.GTID,
-    EventType.GTID_TAGGED,
-    EventType.ANONYMOUS_GTID,
-    EventType.MARIADB_GTID,
-)
 _UNSTABLE: Final = (EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYPTION)
 
 
@@ -70,7 +65,7 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
         if not len(rows):
             continue
         last = first = int(rows[-1])
-        is_gtid = np.isin(events["event_type"], _GTIDS)
+        is_gtid = np.isin(events["event_type"], _BEGINS)
         offsets, ends = events["offset"], events["next_offset"]
         while (
             first

@@ -95,7 +95,7 @@ class FakeClock:
             "FAKETIME_TIMESTAMP_FILE": str(self.file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            # its mend of timed waits for an old C library makes those of a new one end at once
+            # its repair of timed waits for an old C library makes those of a new one end at once
             "FAKETIME_FORCE_MONOTONIC_FIX": "0",
             "NO_FAKE_STAT": "1",
             "TZ": self.zone,

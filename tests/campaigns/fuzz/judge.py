@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import traceback
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import gtid, query, rotate, xa
 from cdc_pipeline.binlog.framing.framing import EventFramer
@@ -245,10 +246,10 @@ def slices(file: Path) -> Iterator[EventSlice]:
             raise failure
 
 
-def _arrow(file: Path, data: bytes) -> None:
-    """Table maps and rows to Arrow, every array checked; read in small blocks."""
+def decoded(pieces: Iterable[EventSlice]) -> Iterator[DecodedRows]:
+    """The rows of each table in each slice, their images checked."""
     maps = TableMaps(lambda _database, _table: True)
-    for piece in slices(file):
+    for piece in pieces:
         if piece.kind is SliceKind.ABANDONED:
             maps.reset()
             continue
@@ -257,7 +258,13 @@ def _arrow(file: Path, data: bytes) -> None:
                 rows = decode_rows([RowsSelection(piece.chunk, group.rows)], group.schema, epoch=1)
                 rows.before.validate(full=True)
                 rows.after.validate(full=True)
-                rows.seq.validate(full=True)
+                yield rows
+
+
+def _arrow(file: Path, data: bytes) -> None:
+    """Table maps and rows to Arrow, every array checked; read in small blocks."""
+    for rows in decoded(slices(file)):
+        rows.seq.validate(full=True)
 
 
 def _other_readers(file: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
+from cdc_pipeline.binlog.chunk import Chunk, EventSlice
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.binlog.framing.framing import EventFramer
@@ -22,7 +22,6 @@ from cdc_pipeline.binlog.framing.packets import PacketBuffer
 from cdc_pipeline.binlog.native.block_pool import BlockPool
 from cdc_pipeline.binlog.rows.result_columns import ResultPlan, result_plan
 from cdc_pipeline.binlog.rows.result_set import ResultSet
-from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
@@ -33,8 +32,8 @@ from cdc_pipeline.schema.catalog import column_of
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.published import published
 from cdc_pipeline.transaction.buffer import TransactionBuffer
-from cdc_pipeline.transaction.table_maps import TableMaps
 from tests.campaigns.fuzz import journal as wire
+from tests.campaigns.fuzz.judge import decoded
 
 JOURNAL: Final = "binlog.000001"
 _SIZE_MAX: Final = 1 << 16
@@ -126,16 +125,8 @@ def json_changes(data: bytes) -> None:
         [*map(bytearray, before[:-1]), event, *map(bytearray, after)],
         checksums=True, lengths=True, positions=True,
     )  # fmt: skip
-    maps = TableMaps(lambda _database, _table: True)
-    for piece in _slices(journal):
-        if piece.kind is SliceKind.ABANDONED:
-            maps.reset()
-            continue
-        for group in maps.resolve(piece):
-            if group.schema is not None:
-                rows = decode_rows([RowsSelection(piece.chunk, group.rows)], group.schema, epoch=1)
-                rows.before.validate(full=True)
-                rows.after.validate(full=True)
+    for _ in decoded(_slices(journal)):
+        pass
 
 
 def results(data: bytes) -> None:

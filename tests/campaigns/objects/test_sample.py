@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from cdc_pipeline.errors import LockError, RuntimeSetupError
+from cdc_pipeline.errors import LockError
 from cdc_pipeline.lake.storage import object_storage
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.spark import log_store
@@ -19,18 +19,14 @@ from tests.campaigns.objects.judge import Judge
 from tests.campaigns.objects.story import TRANSACTIONS, Story
 from tests.campaigns.objects.two_writers import TwoWriters, document_of
 from tests.campaigns.objects.writer import Writer
-from tests.cluster.gateway import Gateway, find_gateway, running_gateway
+from tests.cluster.gateway import Gateway, gateway_or_skip
 from tests.support.object_store import running_store
 from tools.log_store import recorded_digest, source_digest
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    try:
-        find_gateway()
-    except RuntimeSetupError as error:
-        pytest.skip(str(error))
-    with running_gateway(tmp_path_factory.mktemp("gateway")) as running:
+    with gateway_or_skip(tmp_path_factory.mktemp("gateway")) as running:
         yield running
 
 

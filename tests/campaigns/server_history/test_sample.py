@@ -38,7 +38,7 @@ def _row(name: str) -> Row:
     return next(row for row in MATRIX if row.name == name)
 
 
-# Each was silent, or ended otherwise, before it was mended.
+# Each was silent, or ended otherwise, before it was repaired.
 FOUND: list[Cell] = [
     (_row("checksums_switched"), "mysql by offset", "live"),
     (_row("checksums_switched"), "mariadb", "live"),
