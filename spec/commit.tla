@@ -86,9 +86,8 @@ Pending == records[Len(records)]
 OwnBatches(t) ==
     (IF HasPending THEN {Len(records)} ELSE {})
     \cup (IF /\ IsHeld(t)
-             /\ Len(log[t]) > LastCut.version[t] \/ ~Rule("only later commits are explained")
-          THEN {n \in LastCut.held[t].batch .. Len(cuts) :
-                    Rule("own commits are those of recorded targets") => t \in records[n].targets}
+             /\ Len(log[t]) > LastCut.version[t]
+          THEN {n \in LastCut.held[t].batch .. Len(cuts) : t \in records[n].targets}
           ELSE {})
 
 \* The table differs from the last cut.
@@ -340,7 +339,7 @@ IsOther(rec, t) ==
              \/ IdOf(log[t]) = rec.number /\ rec.kind = "restore"  \* which has no id of its own
        \/ /\ rec.kind = "catch_up" /\ ~IsThere(rec, t)
           /\ Rule("what a batch left behind is taken back")
-          /\ Rule("what a batch left behind is looked for again")  \* not in the code: F40
+          /\ Rule("what a batch left behind is looked for again")
           /\ LeftBehind(rec.number - 1, t) # {}
 
 \* Another program has written to the table after the batch.

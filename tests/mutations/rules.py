@@ -212,6 +212,13 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "test_k4_what_fails_after_its_commit_is_caught_up_once",
     ),
     Mutation(
+        "K4", "a run that has lost its lease gives a changelog no batch twice",
+        "sink/apply/merge.py",
+        "    check_taken_back(paths, record, target)\n", "",
+        "sink/delta/test_batch_numbers.py::"
+        "test_k4_a_run_that_has_lost_its_lease_gives_a_changelog_no_batch_twice",
+    ),
+    Mutation(
         "K4", "a target that catches up knows its table as of its own place",
         "pipeline/targets/targets.py",
         "                and self._catching_up not in led_to\n", "",

@@ -37,6 +37,7 @@ from cdc_pipeline.sink.apply.external_writes import is_restored, restore
 from cdc_pipeline.sink.apply.failures import failure_of
 from cdc_pipeline.sink.apply.mirror_rows import last_rows, read_staged
 from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
+from cdc_pipeline.sink.apply.take_back import check_taken_back
 from cdc_pipeline.sink.apply.upsert import add_upserted, suits, upsert
 from cdc_pipeline.sink.delta.data_file import CODEC
 from cdc_pipeline.sink.delta.log import TableLog, commit_note, newest_change, read_table_log
@@ -149,6 +150,7 @@ def apply_target(
     Raises:
         StagingError: a staged file is not as recorded.
         LakeStateError: the target's table is not the one that the record means.
+        ConcurrentWriterError: another run has written to a table that is being caught up.
         MergeError: Spark or Delta failed.
     """
     path, target = paths.table(target.table), with_rescued_column(target)
@@ -162,6 +164,7 @@ def apply_target(
             "reads the log again",
         )
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
+    check_taken_back(paths, record, target)
     has_rows = bool(files)
     try:
         done = _without_spark(

@@ -11,14 +11,20 @@ Rules:
   nothing there.
 - A table that no cut names is removed, the newest commit first, so that its log is valid at each
   moment. Nobody has read it as of a cut.
+- It is looked at again in the same step that applies the changes: Delta refuses one of two commits
+  under the ids of one table.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cdc_pipeline.config.modes import keeps_every_change
+from cdc_pipeline.errors import ConcurrentWriterError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.sink.delta.log import is_of_batch, read_commit, read_table_log
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
+from cdc_pipeline.lake.state import read_cut
+from cdc_pipeline.sink.delta.log import TableLog, is_of_batch, read_commit, read_table_log
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.durable.power_cut import set_back
 
@@ -40,11 +46,48 @@ def take_back(paths: LakePaths, cut: Cut, name: str) -> int | None:
         return None
     if state.suspended is None or not keeps_every_change(table.spec.mode, table.spec.key):
         return None
-    for version in range(table.table_version + 1, there.version + 1):
-        commit = read_commit(path, version)
+    return table.table_version if _has_left_behind(path, there, cut, name) else None
+
+
+def check_taken_back(paths: LakePaths, record: BatchRecord, target: RecordedTarget) -> None:
+    """Check that nothing has come to a target since its catch-up began.
+
+    A run that has lost its lease and went on may commit the batch that left the target behind after
+    another run has looked, and before that one applies the same changes.
+
+    Raises:
+        ConcurrentWriterError: such a commit is there.
+        LakeStateError: the last cut or the table's log is damaged.
+    """
+    if (
+        record.kind != "catch_up"
+        or target.restores >= 0  # this batch is what takes such commits back
+        or not keeps_every_change(target.spec.mode, target.spec.key)
+    ):
+        return
+    path = paths.table(target.table)
+    there = read_table_log(path)
+    cut = read_cut(paths, record.batch_number - 1)
+    if there is not None and _has_left_behind(path, there, cut, target.table):
+        raise ConcurrentWriterError(
+            "another run has written to a table while it was being caught up",
+            table=target.table,
+            expected="no commits of earlier batches after the version that the last cut names",
+            got=f"version {there.version}",
+            next_step="start the run again: it takes the table back to that version first",
+        )
+
+
+def _has_left_behind(path: Path, there: TableLog, cut: Cut, name: str) -> bool:
+    """Return whether a table has commits of batches that left its target behind."""
+    state, table = cut.cursor.targets[name], cut.tables.get(name)
+    if state.suspended is None:
+        return False
+    for version in range(-1 if table is None else table.table_version, there.version):
+        commit = read_commit(path, version + 1)
         if commit is not None and any(
             is_of_batch(commit, app_id=state.app_id, batch_number=number)
             for number in range(state.suspended.batch_number, cut.batch_number + 1)
         ):
-            return table.table_version
-    return None
+            return True
+    return False

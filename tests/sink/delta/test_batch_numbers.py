@@ -4,16 +4,19 @@ again, and what the tables have under them is of others. Found by `spec/commit.t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import ConcurrentWriterError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.staged_file import StagedFile
+from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
-from cdc_pipeline.sink.apply.merge import is_applied
+from cdc_pipeline.sink.apply.merge import apply_target, is_applied
+from cdc_pipeline.sink.apply.take_back import check_taken_back
 from cdc_pipeline.sink.delta.table_checks import check_target
 from cdc_pipeline.sink.delta.transactions import transaction_version
 from tests.sink.delta.test_table_checks import APP_ID, NAME, write
@@ -31,6 +34,10 @@ def target(**rest: object) -> RecordedTarget:
     return RecordedTarget.model_validate(
         {"table": NAME, "app_id": APP_ID, "spec": TargetSpec(key=("id",)), "files": ROWS, **rest}
     )
+
+
+def no_session() -> NoReturn:
+    raise AssertionError("no session is needed for a refusal")
 
 
 def record(number: int, *targets: RecordedTarget, applied: int = 1, **rest: object) -> BatchRecord:
@@ -138,3 +145,20 @@ def test_k3_what_others_wrote_after_a_batch_is_not_taken_for_it(paths: LakePaths
     write(paths)
     with pytest.raises(LakeStateError, match="something other than this pipeline"):
         is_applied(record(2, loaded), loaded, paths=paths)
+
+
+def test_k4_a_run_that_has_lost_its_lease_gives_a_changelog_no_batch_twice(
+    paths: LakePaths,
+) -> None:
+    """It commits the batch that left the target behind when another run has looked, and is about to
+    apply the same changes as a batch of their own."""
+    changelog = target(spec=TargetSpec(mode="changelog", key=("id",)), files=())
+    catching_up = record(3, changelog, kind="catch_up")
+    put_cut(paths, suspended_cut(2, since=2, batch=1))
+    write(paths, batch=1)
+    check_taken_back(paths, catching_up, changelog)
+    write(paths, batch=2)
+    with pytest.raises(ConcurrentWriterError, match="while it was being caught up"):
+        apply_target(no_session, catching_up, changelog, paths=paths)
+    # A mirror with a key has each row once, whatever comes twice.
+    check_taken_back(paths, catching_up, target())
