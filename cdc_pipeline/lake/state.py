@@ -11,8 +11,9 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -27,6 +28,7 @@ from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.table_facts import with_facts
 
 _Document = TypeVar("_Document", Cut, BatchRecord)
+_CUTS_CACHED: Final = 4
 
 
 def read_cut(paths: LakePaths, number: int) -> Cut:
@@ -35,7 +37,7 @@ def read_cut(paths: LakePaths, number: int) -> Cut:
     Raises:
         LakeStateError: it does not exist or cannot be understood.
     """
-    return with_facts(paths, _read(Cut, paths.cut(number), paths.source, number))
+    return _cut(paths, number, read_json(paths.cut(number)))
 
 
 def read_record(paths: LakePaths, number: int) -> BatchRecord:
@@ -44,7 +46,8 @@ def read_record(paths: LakePaths, number: int) -> BatchRecord:
     Raises:
         LakeStateError: it does not exist or cannot be understood.
     """
-    return _read(BatchRecord, paths.batch(number), paths.source, number)
+    path = paths.batch(number)
+    return _parsed(BatchRecord, read_json(path), path, paths.source, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,14 @@ def pending_record(paths: LakePaths, numbers: Numbers | None = None) -> BatchRec
     return read_record(paths, number + 1) if number + 1 in batches else None
 
 
-def _read(kind: type[_Document], path: Path, source: str, number: int) -> _Document:
-    text = read_json(path)
+@lru_cache(maxsize=_CUTS_CACHED)
+def _cut(paths: LakePaths, number: int, text: str) -> Cut:
+    """Return a cut of this text. A run reads its last cut several times, and each reading costs
+    something for every table of the source."""
+    return with_facts(paths, _parsed(Cut, text, paths.cut(number), paths.source, number))
+
+
+def _parsed(kind: type[_Document], text: str, path: Path, source: str, number: int) -> _Document:
     try:
         document = kind.model_validate_json(text)
     except ValidationError as error:

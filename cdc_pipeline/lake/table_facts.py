@@ -74,8 +74,9 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
     """
     before = {} if previous is None else previous.tables
     states = {name: _state_facts(cut, name) for name in cut.tables}
+    folder = paths.tables
     references = {
-        name: _reference(paths, cut, name, before.get(name), states[name]) for name in cut.tables
+        name: _reference(folder, cut, name, before.get(name), states[name]) for name in cut.tables
     }
     new = {
         name: _content(cut.tables[name], states[name])
@@ -87,7 +88,7 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | No
         content = f"[{','.join(places)}]"
         digest = hashlib.sha256(content.encode()).hexdigest()[:32]
         file = f"{cut.batch_number:0{NUMBER_DIGITS}d}-{digest}.json"
-        put_if_absent(paths.tables / file, content)
+        put_if_absent(folder / file, content)
         references |= {name: f"{file}:{places[text]}" for name, text in new.items()}
     if not put_if_absent(paths.cut(cut.batch_number), _cut_text(cut, references, states)):
         return None
@@ -106,7 +107,7 @@ def with_facts(paths: LakePaths, cut: Cut) -> Cut:
     """
     if not any(table.facts for table in cut.tables.values()):
         return cut
-    tables, targets = {}, dict(cut.cursor.targets)
+    tables, targets, folder = {}, dict(cut.cursor.targets), paths.tables
     for name, table in cut.tables.items():
         if not table.facts:
             tables[name] = table
@@ -115,7 +116,7 @@ def with_facts(paths: LakePaths, cut: Cut) -> Cut:
         if cut.facts_files:
             number, _, place = reference.partition(":")
             reference = f"{cut.facts_files[int(number)]}:{place}"
-        entry = _facts_at(paths, reference)
+        entry = _facts_at(folder, reference)
         facts = {field: getattr(entry, field) for field in _FIELDS}
         tables[name] = table.model_copy(update={**facts, "facts": reference, "applied_batch": -1})
         if entry.state is not None and name not in targets:
@@ -163,7 +164,7 @@ def _state_facts(cut: Cut, name: str) -> _StateFacts | None:
 
 
 def _reference(
-    paths: LakePaths, cut: Cut, name: str, before: CutTable | None, state: _StateFacts | None
+    folder: Path, cut: Cut, name: str, before: CutTable | None, state: _StateFacts | None
 ) -> str:
     """Return the reference of a table, or of the table before, if it says the same; "" if not."""
     table = cut.tables[name]
@@ -175,7 +176,7 @@ def _reference(
         return ""
     # A state that the cursor holds as a whole overrides the entry's.
     is_whole = state is None and name in cut.cursor.targets
-    return reference if is_whole or _facts_at(paths, reference).state == state else ""
+    return reference if is_whole or _facts_at(folder, reference).state == state else ""
 
 
 def _content(table: CutTable, state: _StateFacts | None) -> str:
@@ -215,22 +216,22 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _facts_at(paths: LakePaths, reference: str) -> _Entry:
+def _facts_at(folder: Path, reference: str) -> _Entry:
     name, _, place = reference.rpartition(":")
-    path = paths.tables / name
     try:
-        return _read(path)[int(place)]
+        return _read(folder, name)[int(place)]
     except (ValueError, IndexError):
         raise LakeStateError(
-            f"a file of the lake's own records contradicts a cut: {path}",
+            f"a file of the lake's own records contradicts a cut: {folder / name}",
             expected=f"an entry {place}",
             next_step="restore the file from a backup of the lake",
         ) from None
 
 
 @lru_cache(maxsize=_FILES_CACHED)
-def _read(path: Path) -> tuple[_Entry, ...]:
+def _read(folder: Path, name: str) -> tuple[_Entry, ...]:
     """Return the entries of one file, shared by all cuts of a process: it never changes."""
+    path = folder / name
     try:
         return _LISTED.validate_json(read_json(path))
     except ValidationError as error:

@@ -81,6 +81,18 @@ def paths(tmp_path: Path) -> LakePaths:
     return LakePaths(tmp_path, "shop")
 
 
+def test_k25_a_cut_is_read_anew_when_its_file_has_another_text(paths: LakePaths) -> None:
+    """A process that lives long sees a lake that was restored from a backup."""
+    put_cut(paths, cut_of(1, _many()))
+    first = state.read_cut(paths, 1)
+    assert state.read_cut(paths, 1) is first
+    text = paths.cut(1).read_text(encoding="utf-8")
+    paths.cut(1).write_text(
+        text.replace('"published_at_us":1,', '"published_at_us":7,'), encoding="utf-8"
+    )
+    assert state.read_cut(paths, 1) == first.model_copy(update={"published_at_us": 7})
+
+
 def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths) -> None:
     first = cut_of(1, _many())
     written = put_cut(paths, first)

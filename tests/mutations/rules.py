@@ -239,7 +239,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a cut refers to a target's state only where it is the same", "lake/table_facts.py",
-        'return reference if is_whole or _facts_at(paths, reference).state == state else ""',
+        'return reference if is_whole or _facts_at(folder, reference).state == state else ""',
         "return reference",
         "lake/test_table_facts.py::"
         "test_k3_a_cut_is_read_as_it_was_written_whatever_becomes_of_its_targets",
