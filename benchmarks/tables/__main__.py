@@ -28,7 +28,7 @@ TABLES = int(os.environ.get("TABLES", "1000"))
 BATCHES = int(os.environ.get("BATCHES", "1000"))
 CHANGED = min(100, TABLES // 2)
 FEW = 10
-REPEATS = 3
+REPEATS = 5
 
 IDLE_TIMES_MAX = 1.2
 CHANGED_TABLE_MAX_S = 0.12
