@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.decode.workloads import cache_folder
 from benchmarks.snapshot.connectorx_install import connectorx_folder
 from benchmarks.snapshot.cpu import peak_mib, tree_cpu_s
 from benchmarks.snapshot.table import DATABASE, TABLE
@@ -171,11 +172,13 @@ def spark_jdbc(work: Work) -> Spent:
 
 
 def connector() -> Path:
-    """The JDBC driver's jar, fetched as Spark's other jars are."""
-    from cdc_pipeline.sink.spark import jars
+    """The JDBC driver's jar, fetched as Spark's other jars are, into the cache folder."""
+    from cdc_pipeline.sink.spark.jars import JarSet, resolve
 
-    jars.JAR_SETS["jdbc"] = jars.JarSet("the JDBC driver of MySQL", CONNECTOR, "")
-    return next(jar for jar in jars.jar_paths("jdbc") if "mysql-connector" in jar.name)
+    folder = cache_folder() / CONNECTOR.replace(":", "-")
+    if not any(folder.glob("jars/*mysql-connector*.jar")):
+        resolve(folder, JarSet("the JDBC driver of MySQL", CONNECTOR, ""))
+    return next(folder.glob("jars/*mysql-connector*.jar"))
 
 
 def reading(work: Work) -> Spent:

@@ -92,9 +92,12 @@ def log_files(lake: Path) -> Measures:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path("/proc").glob(f"{pid}/task/*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
-            found += map(int, task.read_text(encoding="utf-8").split())
+    # The process or a thread of it may have just ended.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                children = Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="utf-8")
+                found += map(int, children.split())
     return found + [below for child in found for below in _children(child)]
 
 
