@@ -245,6 +245,23 @@ def test_k23_a_stored_column_is_computed_again_by_a_copy(
     assert not generated_column("g", "(a / 3)", (), is_stored=True).is_steady
 
 
+def test_k23_f62_a_table_map_that_agrees_leaves_generated_columns_known(
+    server: Server, fresh_database: str, tmp_path: Path
+) -> None:
+    """Numbers have no charset, whatever the table's is: no map contradicts that (K23)."""
+    reading = Reading(server, fresh_database, tmp_path)
+    server.execute_all(
+        f"USE `{fresh_database}`",
+        "CREATE TABLE t (id INT PRIMARY KEY, c VARCHAR(9), b BLOB, g INT AS (LENGTH(c)) VIRTUAL) "
+        "CHARACTER SET utf8mb4",
+        "INSERT INTO t (id, c) VALUES (1, 'é')",
+    )
+    reading.run()
+    stored = reading.history().at(fresh_database, "t", LogPosition(1, *reading.at.order))
+    assert stored is not None
+    assert stored.generated == (GeneratedColumn("g", ("c",), True),)
+
+
 def test_k23_the_server_is_asked_for_generated_columns_that_no_table_map_tells(
     server: Server, fresh_database: str, tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ def column_definition(tokens: TokenReader, *, table_charset: str = "") -> Column
     if read is None:
         return None
     column = read.column
-    if table_charset and not column.charset:
+    if table_charset and not column.charset and column.type.has_charset:
         column = bytes_of_text(replace(column, charset=table_charset), is_char=read.is_char)
     return replace(
         read, column=replace(column, name=name, nullable=not read.not_null, visible=read.visible)
