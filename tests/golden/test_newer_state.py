@@ -13,6 +13,7 @@ import pytest
 
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
+from cdc_pipeline.lake.state import _cut
 from cdc_pipeline.lake.table_facts import _read as _read_facts
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor_file import FileCursorStore
@@ -99,7 +100,8 @@ def test_k3_the_facts_of_tables_of_a_newer_version_are_refused(
     (facts,) = (tmp_path / "lake/_cdc/shop/tables").iterdir()
     entries = json.loads(facts.read_text())
     facts.write_text(json.dumps([entries[0] | {"of_next_year": 1}, *entries[1:]]))
-    _read_facts.cache_clear()
+    _read_facts.cache_clear()  # as in a new process
+    _cut.cache_clear()
     _is_refused(shop, tmp_path, shop.run)
 
 
