@@ -19,10 +19,9 @@ from benchmarks.decode.workloads import W1, cache_folder
 from benchmarks.sink.changes import Changes
 from benchmarks.sink.cpu import jvm_pid, spent_s
 from benchmarks.sink.ours import CHANGES, SMALL_CHANGES, TABLES
-from benchmarks.sink.tables import TABLE, base_table, link_table, recorded_of
+from benchmarks.sink.tables import TABLE, base_table, create_as_ours, link_table
 from cdc_pipeline.binlog.decoded import DELETE, DecodedRows
 from cdc_pipeline.config.pipeline_config import SparkConfig
-from cdc_pipeline.sink.modes.tables import create_table
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import SparkProvider
 
@@ -114,7 +113,7 @@ class Plain:
 
     def _empty(self, table: str) -> Path:
         path = self._folder / table
-        create_table(self.session.newSession(), path, recorded_of(table), source="bench")
+        create_as_ours(self.session.newSession(), path, table)
         return path
 
     def _merge(self, path: Path, rows: DecodedRows) -> float:

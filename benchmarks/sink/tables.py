@@ -17,14 +17,16 @@ from typing import Any
 
 from benchmarks.decode.workloads import cache_folder
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import target_columns
+from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.modes.tables import create_table
 from cdc_pipeline.sink.target import Target
 
-_VERSION = 1
+_VERSION = 2
 ROWS_PER_FILE = 1_000_000
 TABLE = "bench.orders"
 
@@ -60,6 +62,12 @@ def recorded_of(table: str) -> RecordedTarget:
     return RecordedTarget(table=table, app_id=target.state.app_id, spec=target.spec)
 
 
+def create_as_ours(session: Any, path: Path, table: str) -> None:
+    """Create a table with the properties that the pipeline gives to a new one."""
+    properties = creation_properties(allowed(SinkConfig(lake_path=path.parent)))
+    create_table(session, path, recorded_of(table), source="bench", properties=properties)
+
+
 def base_table(session: Any, rows: int, *, deletion_vectors: bool = True) -> Path:
     """The table with ids 0 to `rows` - 1, made where it is not in the cache."""
     kind = "" if deletion_vectors else "-copy-on-write"
@@ -69,7 +77,7 @@ def base_table(session: Any, rows: int, *, deletion_vectors: bool = True) -> Pat
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     own = session.newSession()
-    create_table(own, partial, recorded_of(TABLE), source="bench")
+    create_as_ours(own, partial, TABLE)
     if not deletion_vectors:
         own.sql(
             f"ALTER TABLE delta.`{partial}` SET TBLPROPERTIES "
