@@ -167,6 +167,7 @@ def later_dump_restored(world: World) -> Iterator[None]:
     yield
     world.change()
     dump = world.dump()
+    world.next_second()
     world.start_empty()
     world.fill_from(dump)
 
@@ -236,6 +237,7 @@ def purged_before_the_cursor(world: World) -> Iterator[None]:
 def purged_up_to_the_cursor(world: World) -> Iterator[None]:
     """The cursor's journal is gone; everything in it was read."""
     yield
+    world.next_second()
     world.flush()
     world.archive_copies()
     world.server.purge_to(world.server.journals()[-1].name)
