@@ -37,6 +37,7 @@ __all__ = [
     "Cut",
     "CutTable",
     "DdlDecision",
+    "EarlierLayout",
     "Interval",
     "Note",
     "QuarantineCount",
@@ -158,6 +159,20 @@ class ColumnDefault(_Plain):
     seq: str
 
 
+class EarlierLayout(_Plain):
+    """What a changelog's rows from before `seq` were written with, where a DDL changed it there.
+
+    Attributes:
+        names: by a column's name before, the columns that have its value afterwards; () if none
+            has.
+        keys: by source table, the key before, under the target's present names.
+    """
+
+    seq: str
+    names: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    keys: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+
 class RecordedContent(_Plain):
     """A version of a side table whose rows replace those of a target (`sink/replace/replace.py`).
 
@@ -176,7 +191,7 @@ class RecordedContent(_Plain):
             of its key.
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the
             side table's rows restart it.
-        rescued_ever, given: as in `CutTable`, of the side table.
+        rescued_ever, given, layouts: as in `CutTable`, of the side table.
         renamed_from: no side table but another target of the source, whose table has taken the name
             of this one by RENAME (K28); "" otherwise. The batch may do `schema_steps` to the rows
             after that.
@@ -195,6 +210,7 @@ class RecordedContent(_Plain):
     restarts: bool = False
     rescued_ever: dict[str, int] = Field(default_factory=dict)
     given: tuple[ColumnDefault, ...] = ()
+    layouts: tuple[EarlierLayout, ...] = ()
     renamed_from: str = ""
 
 
@@ -339,6 +355,7 @@ class TableFacts(_HasSpec):
     spec: TargetSpec = TargetSpec()
     rescues: bool = False  # as in `RecordedTarget`
     given: tuple[ColumnDefault, ...] = ()  # of a changelog
+    layouts: tuple[EarlierLayout, ...] = ()  # of a changelog
 
 
 class CutTable(TableFacts):

@@ -14,6 +14,7 @@ from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.cut_order import with_order
+from cdc_pipeline.lake.earlier_layouts import earlier_layouts_after
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.position.cursor import Suspension, TargetState
@@ -53,7 +54,7 @@ def next_cut(
     for target in record.targets:
         name = target.table
         if name not in failing:
-            tables[name] = _table_after(target, there[name], tables.get(name))
+            tables[name] = _table_after(record, target, there[name], previous)
             states[name] = _state_after(record, target, there[name], states.get(name))
         elif target.is_of_load:
             notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(failing[name]), table=name))
@@ -142,8 +143,13 @@ def _unmade(target: RecordedTarget) -> TargetState:
     )
 
 
-def _table_after(target: RecordedTarget, now: TableVersion, before: CutTable | None) -> CutTable:
+def _table_after(
+    record: BatchRecord, target: RecordedTarget, now: TableVersion, previous: Cut | None
+) -> CutTable:
     """Return a target that has the batch, as the cut names it."""
+    tables = {} if previous is None else previous.tables
+    before = None if target.table in record.dropped else tables.get(target.table)
+    moved = tables.get(target.content.renamed_from) if target.content is not None else None
     ever = {} if before is None else before.rescued_ever
     return CutTable(
         spec=target.spec,
@@ -159,6 +165,7 @@ def _table_after(target: RecordedTarget, now: TableVersion, before: CutTable | N
         if target.content is None
         else target.content.rescued_ever,
         given=column_defaults_after(before, target),
+        layouts=earlier_layouts_after(moved or before, record, target),
     )
 
 

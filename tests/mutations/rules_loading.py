@@ -23,6 +23,7 @@ _PARALLEL: Final = "pipeline/backfill/test_parallel.py::"
 _EXECUTORS: Final = "pipeline/capture/test_executors.py::"
 _GAP: Final = "pipeline/backfill/test_gap.py::test_k18_a_gap_of_a_changelog_is_filled_once"
 _REBUILD: Final = "pipeline/backfill/test_rebuild.py::"
+_LAYOUTS: Final = "lake/test_earlier_layouts.py::"
 _VERIFY: Final = "pipeline/verify/test_end_to_end.py::"
 _COMPARE: Final = (
     "sink/verify/test_compare.py::test_k17_each_kind_is_told_and_keys_that_changed_are_left_out"
@@ -35,6 +36,18 @@ LOADING: Final[tuple[Mutation, ...]] = (
         "view, low = None, self._source.proved(cursor.position)",
         "view, low = None, cursor.position",
         _RULES + "test_k17_a_load_begins_when_all_before_its_low_mark_is_committed",
+    ),
+    Mutation(
+        "K17", "earlier rows of a changelog are read by the key that they had",
+        "lake/earlier_layouts.py",
+        "    if not names and not keys:\n", "    if not names:\n",
+        _LAYOUTS + "test_k10_f64_a_changelogs_earlier_names_and_keys_follow_its_ddl",
+    ),
+    Mutation(
+        "K17", "what an earlier image lacks is known by its present name",
+        "lake/earlier_layouts.py",
+        "                if step.name in after:\n", "                if False:\n",
+        _LAYOUTS + "test_k10_f63_what_became_of_a_columns_name",
     ),
     Mutation(
         "K17", "what is flushed and not committed is no low mark (MySQL)", "source/rows/marks.py",

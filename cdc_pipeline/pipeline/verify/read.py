@@ -335,6 +335,8 @@ class TableReading:
             version=after.cut.tables[self._name].table_version,
             shard=shard,
             given=after.cut.tables[self._name].given,
+            layouts=after.cut.tables[self._name].layouts,
+            source_table=self._source_table,
         )
 
     def _shard(self, source_table: str, target: Target) -> str:

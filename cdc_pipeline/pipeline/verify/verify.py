@@ -214,7 +214,8 @@ class _Verification:
             try:
                 made = self._table(name, source_state, external_writes)
             except _OF_ONE_TABLE as error:
-                made = self._not_compared(source_state.cut, name, external_writes, error.what)
+                reason = "; ".join(filter(None, (error.what, error.next_step)))
+                made = self._not_compared(source_state.cut, name, external_writes, reason)
             found[name] = made.model_copy(update={"seconds": time.monotonic() - started})
             source_state = self._captures.source_state()
         return found

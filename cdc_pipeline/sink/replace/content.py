@@ -79,6 +79,7 @@ def content_of(
         ts_us=ts_us,
         rescued_ever=there.rescued_ever,
         given=there.given,
+        layouts=there.layouts,
     )
 
 

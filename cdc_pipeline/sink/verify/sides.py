@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.lake.records import ColumnDefault, RecordedTarget
+from cdc_pipeline.lake.records import ColumnDefault, EarlierLayout, RecordedTarget
 from cdc_pipeline.sink.modes.expand import INSERT
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
@@ -37,7 +37,7 @@ from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, exact
 from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark.sql import quoted, text_literal
-from cdc_pipeline.sink.verify.changes import last_images, sum_of_changes
+from cdc_pipeline.sink.verify.changes import rows_left
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +60,8 @@ class Sides:
         shard: column and value of the rows of the lake that belong to this source table; None for
             all.
         given: for a changelog, the values that rows from before an ADD COLUMN have at the source.
+        layouts: for a changelog, what earlier rows were written with, oldest first.
+        source_table: the compared table, by which `layouts` names keys.
     """
 
     target: RecordedTarget
@@ -70,6 +72,8 @@ class Sides:
     shard: tuple[str, str] | None = None
     source_version: int | None = None
     given: tuple[ColumnDefault, ...] = ()
+    layouts: tuple[EarlierLayout, ...] = ()
+    source_table: str = ""
 
     @property
     def is_sum(self) -> bool:
@@ -142,10 +146,8 @@ def _from_table(session: SparkSession, sides: Sides, version: int, view: str) ->
         frame = table_frame(session, sides.path, version=version)
     frame.createOrReplaceTempView(view)
     of_shard = _of_shard(sides)
-    if sides.is_sum:
-        return sum_of_changes(session, sides, view, frame, of_shard=of_shard)
     if MODES[sides.target.spec.mode].rows_are_changes:
-        return f"SELECT *, 1 AS _weight FROM ({last_images(sides, view, frame, of_shard=of_shard)})"
+        return rows_left(session, sides, view, frame, of_shard=of_shard)
     return _live(sides, view, frame.columns, of_shard)
 
 
