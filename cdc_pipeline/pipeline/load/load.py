@@ -49,6 +49,7 @@ from cdc_pipeline.pipeline.plan.needs_load import (
     apart_from,
     choose,
     needing,
+    suspended_still,
     targets_of,
 )
 from cdc_pipeline.pipeline.report import ReportPosition
@@ -402,6 +403,8 @@ class _Loader:
             if count
             else "no captured table of the source needs a snapshot"
         )
+        if tables is None and (still := suspended_still(self._main.state()[0])):
+            reason += f"; {still}"
         return LoadReport(
             source=self._config.name,
             outcome="loaded" if count else "nothing_to_load",

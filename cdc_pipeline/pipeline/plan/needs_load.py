@@ -15,14 +15,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
+from typing import Final
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.text.table_names import split_table_name
+
+_NAMED_MAX: Final = 5  # tables in one sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,20 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
     if state.table_version < 0 and state.suspended is None:
         return "it was never created"
     return ""
+
+
+def suspended_still(cursor: CursorState | None) -> str:
+    """Return which suspended tables do not need a load, since something else may bring them on, and
+    the command that loads one of them; "" without any."""
+    suspended = cursor.suspended if cursor is not None else {}
+    names = sorted(name for name, held in suspended.items() if not held.needs_reload)
+    if cursor is None or not names:
+        return ""
+    return (
+        f"suspended tables that are loaded only by name ({len(names)}): "
+        f"{', '.join(names[:_NAMED_MAX])}"
+        f"{' ...' if len(names) > _NAMED_MAX else ''} (`{load_command(cursor.source, names[0])}`)"
+    )
 
 
 def load_command(source: str, table: str) -> str:

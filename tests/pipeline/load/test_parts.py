@@ -23,7 +23,7 @@ from cdc_pipeline.lake.records import Cut, CutTable, Interval
 from cdc_pipeline.pipeline.load.side import side_config
 from cdc_pipeline.pipeline.load.swap import given_up
 from cdc_pipeline.pipeline.operate.status import _need
-from cdc_pipeline.pipeline.plan.needs_load import choose, needing
+from cdc_pipeline.pipeline.plan.needs_load import choose, needing, suspended_still
 from cdc_pipeline.pipeline.verify.keys import conditions
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
@@ -108,6 +108,11 @@ def test_k19_what_needs_a_load(config: PipelineConfig) -> None:
         orders=state("shop.orders", sources=("shop.eu_orders",)),
     )
     assert needing(config, there, KNOWN).keys() == {"shop.c", "shop.orders"}
+    assert suspended_still(there.cursor) == (
+        "suspended tables that are loaded only by name (1): shop.b "
+        "(`cdc-pipeline snapshot bank --table shop.b`)"
+    )
+    assert suspended_still(cursor(a=state("shop.a"))) == suspended_still(None) == ""
     partial = cut(a=state("shop.a", partial=True))
     assert needing(config, partial, KNOWN).keys() == {
         "shop.a",
