@@ -109,7 +109,8 @@ class World:
         images: list[bytes] = []
         count = chance.randint(1, 3)
         for _ in range(count if kind == _WRITE else min(count, len(content))):
-            free = chance.choice([key for key in range(1, 40) if key not in content])
+            unused = [key for key in range(1, 40) if key not in content]
+            free = chance.choice(unused or [max(content) + 1])
             new = (free, *(chance.choice((None, chance.randrange(100))) for _ in range(width - 1)))
             if kind == _WRITE:
                 images.append(_image(new))
