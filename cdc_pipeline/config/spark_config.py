@@ -58,6 +58,9 @@ SQL_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         # Settings that skip rows in silence.
         "spark.sql.files.ignoreCorruptFiles": "false",
         "spark.sql.files.ignoreMissingFiles": "false",
+        # Their limits pass through a calendar without the 5th to 14th of October 1582 (F66).
+        "spark.sql.parquet.filterPushdown.date": "false",
+        "spark.sql.parquet.filterPushdown.timestamp": "false",
     }
 )
 _OURS: Final = re.compile(

@@ -296,6 +296,12 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "sink/apply/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
     ),
     Mutation(
+        "K10", "no limit of a date passes through another calendar", "config/spark_config.py",
+        '"spark.sql.parquet.filterPushdown.date": "false"',
+        '"spark.sql.parquet.filterPushdown.date": "true"',
+        "sink/apply/test_calendar.py::test_k10_f66_a_merge_finds_keys_in_the_gap_of_the_gregorian_calendar", spark=True,
+    ),
+    Mutation(
         "K10", "the last row of a key counts", "sink/modes/reduce.py",
         'f"_seq DESC) AS _rank FROM {view}) WHERE _rank = 1"',
         'f"_seq) AS _rank FROM {view}) WHERE _rank = 1"',
