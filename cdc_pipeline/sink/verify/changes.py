@@ -21,6 +21,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +70,10 @@ def rows_left(session: SparkSession, sides: Sides, view: str, frame: Any, *, of_
     Raises:
         UntoldChangesError: images lack columns that are needed.
     """
-    images = _Images(session, sides, view, frame)
     rows = ""
     parts = _parts(sides, f"{OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {_since(view)} AND "
                    f"{of_shard}")  # fmt: skip
+    images = _Images(session, sides, view, frame, parts)
     for number, part in enumerate(parts):
         if not part.key:
             rows = images.sum(part, rows)
@@ -115,8 +116,15 @@ def _parts(sides: Sides, condition: str) -> list[_Part]:
 class _Images:
     """Queries for the images of a changelog's rows."""
 
-    def __init__(self, session: SparkSession, sides: Sides, view: str, frame: Any) -> None:
-        keys = {at for part in _parts(sides, "") for at in part.key}
+    def __init__(
+        self,
+        session: SparkSession,
+        sides: Sides,
+        view: str,
+        frame: Any,
+        parts: Sequence[_Part],
+    ) -> None:
+        keys = {at for part in parts for at in part.key}
         self.positions = sorted({*sides.positions, *keys})
         self._session = session
         self._sides = sides
@@ -154,16 +162,13 @@ class _Images:
 
     def sum(self, part: _Part, earlier: str) -> str:
         """Return some rows and all rows that the changes after them add or remove."""
-        names = ", ".join(text_literal(self._name(at)) for at in self.positions)
         lacking = " OR ".join(
-            f"coalesce(arrays_overlap({absent}, array({names})), false)"
+            self._lacks(absent, self.positions)
             for absent in (self._absent, f"IF({OP_COLUMN} = 'update', {self._before_absent}, NULL)")
         )
         untold = self._count(f"{self._view} WHERE {part.condition} AND ({lacking})")
         if earlier:
-            untold += self._count(
-                f"({earlier}) WHERE coalesce(arrays_overlap(_absent, array({names})), false)"
-            )
+            untold += self._count(f"({earlier}) WHERE {self._lacks('_absent', self.positions)}")
         if untold:
             raise _untold(
                 self._sides,
@@ -186,16 +191,18 @@ class _Images:
         """Check that rows from before a change of the key have the new key's columns."""
         if not earlier:
             return
-        names = ", ".join(text_literal(self._name(at)) for at in part.key)
-        untold = self._count(
-            f"({earlier}) WHERE coalesce(arrays_overlap(_absent, array({names})), false)"
-        )
+        untold = self._count(f"({earlier}) WHERE {self._lacks('_absent', part.key)}")
         if untold:
             raise _untold(
                 self._sides,
                 f"{untold:,} rows from before a change of the primary key have images that lack "
                 "columns of the new key",
             )
+
+    def _lacks(self, absent: str, positions: Sequence[int]) -> str:
+        """Return the predicate of images that lack one of some columns."""
+        names = ", ".join(text_literal(self._name(at)) for at in positions)
+        return f"coalesce(arrays_overlap({absent}, array({names})), false)"
 
     def _count(self, rows: str) -> int:
         return int(self._session.sql(f"SELECT count(*) FROM {rows}").collect()[0][0])

@@ -101,6 +101,7 @@ def test_k17_low_marks_are_committed_and_end_marks_are_behind(
     places = places_of_rows(server.journals()[first:])
     for low_mark, rows, end in seen:
         assert before(places, low_mark) <= rows <= before(places, end)
+    assert seen[0][1] < seen[-1][1]
 
 
 def test_k17_an_exact_view_holds_what_is_before_its_mark(
