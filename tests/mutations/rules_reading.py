@@ -14,6 +14,9 @@ _SEARCH: Final = "position/start/test_search.py::"
 _MATCH: Final = "position/test_overlap.py::"
 _SWITCH: Final = "pipeline/plan/test_server_switch.py::"
 _FAILOVER: Final = "pipeline/capture/test_failover.py::"
+_ON_ANOTHER: Final = (
+    "test_k4_on_another_server_a_suspended_table_meets_its_ddl_with_the_columns_before_it"
+)
 _XA: Final = "lake/test_prepared.py::"
 _RING: Final = "store/test_memory.py"
 
@@ -163,6 +166,21 @@ READING: Final[tuple[Mutation, ...]] = (
         "K7", "what keeps every change waits for a decision", "pipeline/capture/overlap.py",
         "        if self._until_us is None or first_us > self._until_us:\n", "        if True:\n",
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
+    ),
+    # -- K4: a suspended table, and another server ---------------------------------------------------
+    Mutation(
+        "K4", "another server's log goes on where its first transaction begins",
+        "pipeline/capture/drain.py",
+        "schemas.awaits_begin and (begin := first_begin(unit)) is not None:\n",
+        "schemas.awaits_begin and (begin := self._stretch.section.run.start):\n",
+        _FAILOVER + _ON_ANOTHER, spark=True,
+    ),
+    Mutation(
+        "K4", "a catch-up on another server goes on from where its target was left",
+        "pipeline/capture/catch_up.py",
+        "LogSection(run, source, tables, cursor, left=left)",
+        "LogSection(run, source, tables, cursor)",
+        _FAILOVER + _ON_ANOTHER, spark=True,
     ),
     # -- K8: XA ------------------------------------------------------------------------------------
     Mutation(

@@ -49,7 +49,7 @@ from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.telemetry import watched
 from cdc_pipeline.pipeline.wiring import build_dump_errors, build_sink, build_source
-from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import (
     MAIN_CONSUMER,
@@ -58,6 +58,7 @@ from cdc_pipeline.position.failback import (
     FailbackPositions,
 )
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
 
@@ -235,7 +236,14 @@ def _read_and_drain(
     config, cursor = context.config, state.cursor
     stretch = open_stretch(
         context,
-        LogSection(resolved, source, TableFilter(config.tables), cursor, is_sources_own=True),
+        LogSection(
+            resolved,
+            source,
+            TableFilter(config.tables),
+            cursor,
+            left=_left(resolved, cursor),
+            is_sources_own=True,
+        ),
         targets=Targets(config, state.cut, shadows={} if cursor is None else cursor.shadows),
         parking=context.sink.parking(
             epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa
@@ -254,6 +262,16 @@ def _read_and_drain(
         cursor=committer.cursor,
         read=replace(read, dropped=dropped),
     )
+
+
+def _left(resolved: ResolvedRun, cursor: CursorState | None) -> LogPosition | None:
+    """Return where another server's log was left, if the run goes on at just that transaction."""
+    decision = resolved.decision
+    if cursor is None or decision is None or not decision.epoch_grows:
+        return None
+    if decision.overlap_until_us is not None:
+        return None  # it begins somewhere before, and reads DDL again
+    return LogPosition(cursor.epoch, *cursor.position.order)
 
 
 def _hold_start(

@@ -60,6 +60,7 @@ from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import StartDecision, resolve_start
+from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.source.protocol import Source
 
 _CAUGHT_UP_NOTE = "caught_up"
@@ -304,6 +305,10 @@ class CatchUp:
         self, name: str, source: Source, decision: StartDecision, end: Position
     ) -> None:
         config, start, cursor, cut = self._config, decision.position, self._cursor, self._cut
+        held = cursor.targets[name].suspended
+        assert held is not None
+        # On another server, its DDL is decided on the columns from where it was suspended.
+        left = LogPosition(held.epoch, *held.position.order) if held.epoch != cursor.epoch else None
         routes = Routes(config)
         plan = plan_to_cursor(
             config, cursor, identity=str(source.identity), catching_up=name, start=start
@@ -322,7 +327,7 @@ class CatchUp:
         )
         stretch = open_stretch(
             self._context,
-            LogSection(run, source, tables, cursor),
+            LogSection(run, source, tables, cursor, left=left),
             targets=Targets(config, cut, catching_up=name, shadows=cursor.shadows),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.

@@ -242,6 +242,7 @@ class Committer:
         stretch = self._stretch
         if stretch.history is not None:
             stretch.history.save(stretch.place.position)
+        stretch.schemas.reached(stretch.place.position)
         stretch.schemas.save(self.cursor, source_time_us=stretch.place.source_time_us)
 
     def _ack(self) -> None:

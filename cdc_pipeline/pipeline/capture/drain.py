@@ -25,6 +25,7 @@ from cdc_pipeline.pipeline.capture.interpret import (
     Ending,
     Interpreter,
     Unit,
+    first_begin,
     halves,
     units,
 )
@@ -160,6 +161,9 @@ class Drain:
             # committed.
             if kind is not SliceKind.TRANSACTIONS and self._committer.is_due():
                 self._committer.commit()
+            schemas = self._stretch.schemas
+            if schemas.awaits_begin and (begin := first_begin(unit)) is not None:
+                schemas.reached(begin)
             if kind is SliceKind.STATEMENT:
                 self._stretch.overlap.reach(int(unit[0].events["commit_ts_us"][-1]))
             self._take_unit(unit)

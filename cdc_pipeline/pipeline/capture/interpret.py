@@ -43,6 +43,7 @@ from cdc_pipeline.pipeline.decode.transaction_control import (
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
 from cdc_pipeline.pipeline.targets.row_images import check_rows
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.changes import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.text.table_names import table_name
@@ -108,6 +109,15 @@ def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
         yield [piece]
     if whole:
         yield whole
+
+
+def first_begin(unit: Unit) -> Position | None:
+    """Return where the first transaction of a unit begins; None if there is none."""
+    for piece in unit:
+        rows = np.flatnonzero(piece.events["tx_offset"] >= 0)
+        if len(rows):
+            return Position(piece.chunk.journal, int(piece.events["tx_offset"][rows[0]]))
+    return None
 
 
 def halves(unit: Unit) -> list[Unit] | None:

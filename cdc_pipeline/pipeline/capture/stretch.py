@@ -27,6 +27,7 @@ from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.wiring import build_store
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.protocol import Source
@@ -67,6 +68,8 @@ class LogSection:
     Attributes:
         run: its ends, and the epoch of all that is committed (K1).
         cursor: of the source before it; None before the first.
+        left: where another server's log was left that this part goes on from; None if there is
+            none, or if the two overlap (K7).
         is_sources_own: a failure of one table alone suspends it (K4), and it may begin in an
             overlap (K7). Otherwise a failure stops it.
     """
@@ -75,6 +78,7 @@ class LogSection:
     source: Source
     tables: TableFilter
     cursor: CursorState | None
+    left: LogPosition | None = None
     is_sources_own: bool = False
 
 
@@ -184,6 +188,7 @@ def open_stretch(
             cursor=cursor,
             recorded=targets.known,
             follows=targets.follows,
+            left=section.left,
         ),
         history=history,
     )

@@ -3,6 +3,9 @@
 Rules:
 - It begins as it was at the start of the read, and is queried by place: the order of queries does
   not matter.
+- A read that goes on in another server's log restates what held where the earlier log was left, at
+  the first transaction that is read. The read's start does not do: a dump by GTID set may begin
+  long before it, and a target that catches up reads that part again (K4).
 - The catalog is read at most once in a run, when the first table appears that the history does not
   know. Its columns count only for places from which no DDL of the table lies before the catalog
   read (`source/live/catalog.py`). A first run with nothing to read reads it at once, so that later
@@ -72,21 +75,40 @@ class Schemas:
         start: Position,
         ask: AskCatalog,
         recorded: Callable[[str, str], KnownTable | None],
+        left: LogPosition | None = None,
         kept_us: int = 0,
     ) -> None:
-        """`kept_us`: how long versions stay that no position needs any more."""
+        """`left`: where another log was left that this one goes on from; None if there is none.
+        `kept_us`: how long versions stay that no position needs any more."""
         self._notes: list[Note] = []
         self._history = history
         self._file = file
         self._captured = captured
         self._epoch = epoch
         self._start = start
+        self._left = left
         self._ask = ask
         self._has_read_catalog = False
         self._recorded = recorded
         self._kept_us = kept_us
         self._noted: set[tuple[str, str]] = set()
         self.corrections: list[tuple[TableSchema, str, int]] = []
+
+    @property
+    def awaits_begin(self) -> bool:
+        """Return whether it goes on from another log and does not know yet where (`reached`)."""
+        return self._left is not None
+
+    def reached(self, at: Position) -> None:
+        """Take over what is known from another log, once: nothing of this one lies before `at`."""
+        if self._left is None:
+            return
+        self._start = at
+        # A statement without a GTID event is the first event of its own transaction: what holds
+        # right before it is looked up one byte before it.
+        number, offset = at.order
+        self._history.restate(self._left, LogPosition(self._epoch, number, offset - 1))
+        self._left = None
 
     # -- asked by table maps -----------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ def schemas_of(
     cursor: CursorState | None,
     recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
     follows: Callable[[str, str], bool] = lambda _database, _table: False,
+    left: LogPosition | None = None,
 ) -> Schemas:
     """Return the schema history for a run from `run.start` on.
 
@@ -40,6 +41,7 @@ def schemas_of(
         cursor: up to which the history is complete; None before the first.
         recorded: returns the target of a table.
         follows: returns whether a target follows a table that is not captured by its name.
+        left: where another server's log was left that the run goes on from; None if there is none.
 
     Raises:
         LakeStateError: the stored history is damaged.
@@ -49,12 +51,6 @@ def schemas_of(
     history = SchemaHistory()
     if cursor is not None:
         history = file.read().up_to(LogPosition(cursor.epoch, *cursor.position.order))
-    if (
-        run.decision is not None
-        and run.decision.epoch_grows
-        and run.decision.overlap_until_us is None
-    ):
-        history.begin_epoch(LogPosition(run.epoch, *start.order))
     tables = TableFilter(config.tables)
 
     def captured(database: str, table: str) -> bool:
@@ -73,6 +69,7 @@ def schemas_of(
         start=start,
         ask=lambda: source.catalog(captured, since=run.read_from),
         recorded=recorded,
+        left=left,
         # Twice the interval, as for the history of the last transactions
         # (pipeline/plan/server_switch.py).
         kept_us=2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000),

@@ -5,8 +5,9 @@ Rules:
   are by place, so later versions never change an answer.
 - It records its origin: a table map with full metadata, a DDL, or the server's catalog. A version
   without a schema says why nothing is known from there on; it is never skipped over.
-- Places of two servers cannot be compared: an earlier epoch's versions hold at the start of the new
-  one only if it begins at the transaction where the old one ended; otherwise it starts empty.
+- Places of two servers' logs cannot be compared, so a version never answers for another epoch. What
+  goes on in another server's log at the same transaction restates the versions there (`restate`);
+  otherwise that log starts empty.
 - A schema from DDL or catalog has no wire types: what the wire holds comes from each table map.
 - It consists of plain values: `to_json` and `from_json` are inverse; the sink stores it.
 """
@@ -77,11 +78,9 @@ class SchemaHistory:
     """Versions of all tables of a source, each table's in the order of their places.
 
     Attributes:
-        begins: where each later epoch continued the previous one; epochs that did not are absent.
         changed: whether anything was added since it was read or saved.
     """
 
-    begins: dict[int, LogPosition] = field(default_factory=dict)
     changed: bool = False
     _versions: dict[TableKey, list[Version]] = field(default_factory=dict)
 
@@ -89,14 +88,9 @@ class SchemaHistory:
         """Return the version that holds at `place`, or None."""
         versions = self._versions.get((database, table), ())
         index = bisect_right(versions, place, key=lambda version: version.place)
-        if not index:
+        if not index or versions[index - 1].place.epoch != place.epoch:
             return None
-        version = versions[index - 1]
-        if version.place.epoch < place.epoch:
-            begin = self.begins.get(place.epoch)
-            if begin is None or place < begin:
-                return None
-        return version
+        return versions[index - 1]
 
     def add(self, database: str, table: str, version: Version) -> None:
         """Add a table's version from its place on; replace one for the same place."""
@@ -133,11 +127,15 @@ class SchemaHistory:
         """Yield the tables with at least one version."""
         return (key for key in self._versions if key[1])
 
-    def begin_epoch(self, place: LogPosition) -> None:
-        """Continue the previous epoch at `place`, which is the same transaction in another log."""
-        if place.epoch not in self.begins:
-            self.begins[place.epoch] = place
-            self.changed = True
+    def restate(self, left: LogPosition, place: LogPosition) -> None:
+        """Let what holds at `left` hold at `place` too, where another log goes on from there.
+
+        A table that is known from just there keeps what is known.
+        """
+        for key, known in list(self._versions.items()):
+            version = self.at(*key, left)
+            if version is not None and all(one.place != place for one in known):
+                self.add(*key, replace(version, place=place))
 
     def up_to(self, place: LogPosition) -> SchemaHistory:
         """Return the history without versions after `place`; reading will add them again."""
@@ -174,7 +172,7 @@ class SchemaHistory:
     def _rebuilt(self, versions: dict[TableKey, list[Version]]) -> SchemaHistory:
         kept = {key: known for key, known in versions.items() if known}
         lost = sum(map(len, self._versions.values())) - sum(map(len, kept.values()))
-        return SchemaHistory(dict(self.begins), self.changed or lost > 0, kept)
+        return SchemaHistory(self.changed or lost > 0, kept)
 
     def to_json(self) -> str:
         """Return the history as JSON text; `from_json` is its inverse."""
@@ -203,10 +201,7 @@ class SchemaHistory:
             }
             for (database, table), versions in sorted(self._versions.items())
         ]
-        begins = [list(place) for place in self.begins.values()]
-        return json.dumps(
-            {"format": _FORMAT, "begins": begins, "tables": tables}, ensure_ascii=False
-        )
+        return json.dumps({"format": _FORMAT, "tables": tables}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> SchemaHistory:
@@ -216,9 +211,6 @@ class SchemaHistory:
         if plain["format"] != _FORMAT:
             raise ValueError(f"format {plain['format']}")
         history = cls()
-        for parts in plain["begins"]:
-            begin = LogPosition(*parts)
-            history.begins[begin.epoch] = begin
         for table in plain["tables"]:
             history._versions[table["database"], table["table"]] = [
                 Version(

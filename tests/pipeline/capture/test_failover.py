@@ -183,3 +183,58 @@ def test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known(
             len(lake_rows(spark, config.sink.lake_path, "shop", "entry_changelog", ["id"]))
             == 8 + 10
         )
+
+
+@pytest.mark.parametrize(
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]),
+    ],
+)
+def test_k4_on_another_server_a_suspended_table_meets_its_ddl_with_the_columns_before_it(
+    flavor: Flavor, make_config: MakeConfig, spark: Any
+) -> None:
+    """F65: a change of values that needs a snapshot stays one on the server that takes over; a
+    change that can be followed is followed there."""
+    with ReplicaPair(flavor) as pair, Forwarder(pair.primary) as address:
+        pair.primary.execute_all(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.shift (id INT PRIMARY KEY, at TIME(3))",
+            "CREATE TABLE shop.visit (id INT PRIMARY KEY, n INT)",
+            "CREATE TABLE shop.other (id INT PRIMARY KEY)",  # it goes on
+            "INSERT INTO shop.shift VALUES (1, '10:00:00.600')",
+            "INSERT INTO shop.visit VALUES (1, 1)",
+        )
+        source = source_of(pair.primary, address)
+        stop = {"tables": ["shop.visit"], "schema_changes": {"widen": "stop"}}
+        careful = make_config(source, include=["shop.*"], start="earliest", targets=[stop])
+        cursors = MemoryCursorStore()
+        capture(careful, cursors=cursors)
+        pair.primary.execute_all(
+            "ALTER TABLE shop.shift MODIFY at TIME",  # rounds the row, which no event shows
+            "INSERT INTO shop.shift VALUES (2, '11:00:00')",
+            "ALTER TABLE shop.visit MODIFY n BIGINT",
+            "INSERT INTO shop.visit VALUES (2, 2)",
+        )
+        with pytest.raises(TargetSuspendedError, match="new snapshot"):
+            capture(careful, cursors=cursors)
+        assert cursors.cursor is not None
+        assert set(cursors.cursor.suspended) == {"shop.shift", "shop.visit"}
+        config = make_config(source, include=["shop.*"], start="earliest")
+        pair.wait_caught_up()
+        new = pair.promote()
+        address.point_to(new)
+        new.execute_all(
+            "INSERT INTO shop.shift VALUES (3, '12:00:00')",
+            "INSERT INTO shop.visit VALUES (3, 3)",
+        )
+        for _ in range(2):
+            with pytest.raises(TargetSuspendedError, match="new snapshot"):
+                capture(config, cursors=cursors)
+        assert set(cursors.cursor.suspended) == {"shop.shift"}
+        lake = config.sink.lake_path
+        assert len(lake_rows(spark, lake, "shop", "shift", ["id"])) == 1
+        columns = ["id", "n"]
+        expected = server_rows(new, "shop", "visit", columns)
+        assert lake_rows(spark, lake, "shop", "visit", columns) == expected

@@ -47,17 +47,19 @@ class Writer:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._connection.close()
         if self._failure is not None:
             raise self._failure
+        self._connection.close()
 
     def wait_for(self, more: int) -> None:
-        """Until so many more transactions were written."""
+        """Until so many more transactions were written. Raises what stopped the writer."""
         with self._step:
             until = self.transactions + more
             assert self._step.wait_for(
                 lambda: self.transactions >= until or self._failure, timeout=60
             )
+        if self._failure is not None:
+            raise self._failure
 
     def _write(self) -> None:
         try:
@@ -73,7 +75,10 @@ class Writer:
                     self._step.notify_all()
                 self._stop.wait(self._pause_s)
         except BaseException as error:
-            self._failure = error
+            self._connection.close()  # an open transaction would hold DDL up
+            with self._step:
+                self._failure = error
+                self._step.notify_all()
 
     def _transaction(self) -> list[str]:
         number, key = self._random.randrange, self._random.randrange
@@ -89,14 +94,14 @@ class Writer:
             ),
             "h": self._random.choice(
                 [
-                    f"INSERT INTO h VALUES ({key(60)}, {number(9)}) ON DUPLICATE KEY "
+                    f"INSERT INTO h (id, v) VALUES ({key(60)}, {number(9)}) ON DUPLICATE KEY "
                     "UPDATE v = v + 1",
                     f"DELETE FROM h WHERE id = {key(60)}",
                 ]
             ),
             "k": self._random.choice(
                 [
-                    f"INSERT INTO k VALUES ({key(5)}, 'x')",
+                    f"INSERT INTO k (v, w) VALUES ({key(5)}, 'x')",
                     f"DELETE FROM k WHERE v = {key(5)} LIMIT 1",
                     f"UPDATE k SET w = 'y{number(3)}' WHERE v = {key(5)} LIMIT 1",
                 ]

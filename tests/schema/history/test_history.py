@@ -67,15 +67,22 @@ def test_k7_versions_of_the_fallback_interval_stay() -> None:
     assert [known.place.offset for known in kept.versions("d", "t")] == [20, 30, 40]
 
 
-def test_k1_another_epoch_takes_over_only_where_it_begins_at_the_same_transaction() -> None:
+def test_k1_another_epoch_takes_over_only_where_it_goes_on_from_the_same_transaction() -> None:
     history = SchemaHistory()
     history.add("d", "t", version(900, "a"))
-    assert names_at(history, 5, epoch=2) is None
-    history.begin_epoch(LogPosition(2, 1, 100))
+    history.add("d", "t", version(950, "a", "b"))
+    assert names_at(history, 100, epoch=2) is None
+    history.restate(LogPosition(1, 1, 960), LogPosition(2, 1, 100))
     assert names_at(history, 99, epoch=2) is None
-    assert names_at(history, 100, epoch=2) == ["a"]
-    history.add("d", "t", version(50, "b", epoch=2))  # of its own log: no other server is asked
-    assert names_at(history, 99, epoch=2) == ["b"]
+    assert names_at(history, 100, epoch=2) == ["a", "b"]
+    # A target reads again from earlier on: what it makes known there ends where the epoch goes on.
+    history.restate(LogPosition(1, 1, 940), LogPosition(2, 1, 50))
+    history.add("d", "t", version(60, "a", "c", epoch=2))
+    assert names_at(history, 50, epoch=2) == ["a"]
+    assert names_at(history, 99, epoch=2) == ["a", "c"]
+    assert names_at(history, 100, epoch=2) == ["a", "b"]
+    history.restate(LogPosition(1, 1, 940), LogPosition(2, 1, 100))
+    assert names_at(history, 100, epoch=2) == ["a", "b"]
 
 
 def test_a_dropped_table_is_forgotten_once_nobody_stands_before_it() -> None:
