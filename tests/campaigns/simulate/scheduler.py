@@ -15,12 +15,13 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
 from cdc_pipeline.fault_points import listening
+from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.capture.reader import Reader
 from cdc_pipeline.store import ring
 from tests.support.kills import Killed
@@ -80,6 +81,7 @@ class Scheduler:
             )
             stack.enter_context(mock.patch.object(Reader, "start", self._starts()))
             stack.enter_context(mock.patch.object(Reader, "join", self._joins()))
+            stack.enter_context(mock.patch.object(capture, "modules_kept", nullcontext))
             stack.enter_context(listening(lambda _point: self.step()))
             yield
 
