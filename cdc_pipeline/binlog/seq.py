@@ -79,6 +79,15 @@ def pack_seq(
     return value
 
 
+def seq_of_place(epoch: int, journal: str, offset: int, event_ordinal: int = 0) -> int:
+    """Return the first seq of a transaction, or of an event in it, by its journal's name.
+
+    Raises:
+        BinlogError: the name has no number, or a part does not fit its field.
+    """
+    return pack_seq(epoch, journal_number(journal), offset, event_ordinal)
+
+
 def epoch_and_journal(epoch: int, journal: int) -> int:
     """Return the bits of a seq's high word that all changes of one journal share.
 

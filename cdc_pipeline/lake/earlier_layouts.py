@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import BatchRecord, CutTable, EarlierLayout, RecordedTarget
 from cdc_pipeline.schema.evolution.steps import (
@@ -61,9 +61,7 @@ def earlier_layouts_after(
     if not names and not keys:
         return followed
     interval = record.interval
-    seq = pack_seq(
-        record.cursor_after.epoch, journal_number(interval.end_journal), interval.end_offset
-    )
+    seq = seq_of_place(record.cursor_after.epoch, interval.end_journal, interval.end_offset)
     return (*followed, EarlierLayout(seq=str(seq), names=names, keys=keys))
 
 

@@ -120,8 +120,8 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "a chunk's rows have the seq of where the side lake stands", "pipeline/load/side.py",
-        "seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)",
-        "seq = pack_seq(cursor.epoch, journal_number(cursor.journal) + 1, cursor.offset)",
+        "seq = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)",
+        "seq = seq_of_place(cursor.epoch, cursor.journal, cursor.offset + 1)",
         _RULES + "test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_begin",
     ),
     Mutation(

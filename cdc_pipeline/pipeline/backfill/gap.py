@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
@@ -189,7 +189,7 @@ class _Gap:
 
     def _check_empty(self, name: str, first: Position, last: Position) -> None:
         epoch = self._batch.cursor.epoch
-        low, high = (pack_seq(epoch, journal_number(at.journal), at.offset) for at in (first, last))
+        low, high = (seq_of_place(epoch, at.journal, at.offset) for at in (first, last))
         found = self._sink.rows_within(name, low=low, high=high - 1).rows
         if found:
             raise LoadError(

@@ -26,7 +26,7 @@ from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.events.query import Query, parse_query
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.errors import CdcError, UnsupportedDdlError
 from cdc_pipeline.lake.prepared import Effect, XaParking
 from cdc_pipeline.pipeline.capture.stretch import Stretch
@@ -318,9 +318,7 @@ class Interpreter:
         )
         journal = piece.chunk.journal
         begin = max(0, int(event["tx_offset"]))
-        seq = pack_seq(
-            self._stretch.epoch, journal_number(journal), begin, int(event["tx_ordinal"])
-        )
+        seq = seq_of_place(self._stretch.epoch, journal, begin, int(event["tx_ordinal"]))
         alone = piece.kind is SliceKind.STATEMENT  # whatever removes rows
         gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
         decision = decide(

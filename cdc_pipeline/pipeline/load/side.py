@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig
@@ -243,7 +243,7 @@ class SideBatch:
 
     def __init__(self, side: LoadLake, batch: AdminBatch, targets: Targets) -> None:
         cursor = batch.cursor
-        seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
+        seq = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
         self.place = ReadPosition(cursor.journal, cursor.offset, seq, side.state.time_us)
         self.quarantined = 0
         self._side = side

@@ -18,7 +18,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
@@ -49,7 +49,7 @@ def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bo
     assert there is not None
     targets = Targets(side.config, there)
     low, state = side.state.cursor, side.state
-    seq = pack_seq(low.epoch, journal_number(low.journal), low.offset)
+    seq = seq_of_place(low.epoch, low.journal, low.offset)
     states = dict(cut.cursor.targets) if cut is not None else {}
     notes: list[Note] = []
     for name in names:

@@ -23,7 +23,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.rows.rows import RowsSelection
 from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.prepared_rows import encode_stream
@@ -108,14 +108,7 @@ def bad_event(
     """Return the entry of a rows event that cannot be decoded: event `at` of `part`."""
     chunk, row = part.chunk, int(part.rows[at])
     event = chunk.events[row]
-    seq = pack_seq(
-        epoch,
-        journal_number(chunk.journal),
-        int(event["tx_offset"]),
-        int(event["tx_ordinal"]),
-        0,
-        0,
-    )
+    seq = seq_of_place(epoch, chunk.journal, int(event["tx_offset"]), int(event["tx_ordinal"]))
     entry = {
         "_op": WHOLE_EVENT,
         "_seq": Decimal(seq),

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import pack_seq, seq_of_place
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
@@ -302,7 +302,7 @@ class TableReading:
         if nothing:
             return Changed()
         at = before.position if low == before.position else low
-        seq = pack_seq(before.cursor.epoch, journal_number(at.journal), at.offset)
+        seq = seq_of_place(before.cursor.epoch, at.journal, at.offset)
         # Loads and repairs take the first places of this position: their rows are before it, not
         # behind.
         return Changed(

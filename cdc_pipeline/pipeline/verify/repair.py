@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.selected import LOAD_SEQS
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -71,7 +71,7 @@ class RepairBatch:
     def __init__(self, batch: AdminBatch) -> None:
         cursor = batch.cursor
         self.batch: Final = batch
-        self.seq: Final = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
+        self.seq: Final = seq_of_place(cursor.epoch, cursor.journal, cursor.offset)
         self.last_seq: Final = self.seq + 2 * LOAD_SEQS - 1
         self.time_us: Final = rows_time_us(cursor, batch.last_cut())
 

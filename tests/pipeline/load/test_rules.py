@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
@@ -272,14 +272,14 @@ def test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_be
             batch = SideBatch(side, admin, targets)
         return batch.place.seq, batch._as_staged(target).state.exact
 
-    assert place_and_exact() == (pack_seq(3, journal_number(low.journal), low.offset), True)
+    assert place_and_exact() == (seq_of_place(3, low.journal, low.offset), True)
     # Nothing of the table changes, but something might have: keys may come a second time.
     server.execute(f"CREATE TABLE {fresh_database}.other (id INT PRIMARY KEY)")
     with control(server) as connection:
         high = connection.end_position()
     side.capture_to(high)
     assert side.cursor.position.order == high.order
-    assert place_and_exact() == (pack_seq(3, journal_number(high.journal), high.offset), False)
+    assert place_and_exact() == (seq_of_place(3, high.journal, high.offset), False)
 
 
 @pytest.mark.mysql
