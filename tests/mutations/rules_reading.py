@@ -182,6 +182,13 @@ READING: Final[tuple[Mutation, ...]] = (
         "LogSection(run, source, tables, cursor)",
         _FAILOVER + _ON_ANOTHER, spark=True,
     ),
+    Mutation(
+        "K7", "a run that only moves to another server takes the columns along",
+        "pipeline/capture/capture.py",
+        "        schemas.reached(at)\n", "",
+        "campaigns/simulate/test_sample.py::"
+        "test_k7_a_replica_takes_over_and_has_nothing_new_at_first",
+    ),
     # -- K8: XA ------------------------------------------------------------------------------------
     Mutation(
         "K8", "prepared rows have the seq of their commit", "lake/prepared.py",

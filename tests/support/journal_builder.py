@@ -48,12 +48,14 @@ class JournalBuilder:
         flags: int = 0,
         log_position: int | None = None,
         checksum: bool | None = None,
+        server_id: int | None = None,
     ) -> bytes:
-        """Append an event; returns its bytes."""
+        """Append an event, of this server by default; returns its bytes."""
+        server = self.server_id if server_id is None else server_id
         with_checksum = self.checksum if checksum is None else checksum
         length = HEADER.size + len(body) + (4 if with_checksum else 0)
         end = (self.offset + length) & 0xFFFFFFFF if log_position is None else log_position
-        raw = HEADER.pack(self.timestamp_s, event_type, self.server_id, length, end, flags) + body
+        raw = HEADER.pack(self.timestamp_s, event_type, server, length, end, flags) + body
         if with_checksum:
             # The in-use flag is set after the checksum was made.
             counted = (

@@ -299,8 +299,14 @@ def _hold_start(
             next_step="run again when the server has caught up; nothing was published, and the "
             "cursor has not moved",
         )
+    schemas = schemas_of(
+        context.config, source=source, run=resolved, cursor=before, left=_left(resolved, before)
+    )
     if before is None:
-        schemas_of(context.config, source=source, run=resolved, cursor=None).begin()
+        schemas.begin()
+    else:
+        schemas.reached(at)
+        schemas.save(None, source_time_us=-1)
     cursor = cursor_state(
         context.config.name,
         source.identity,

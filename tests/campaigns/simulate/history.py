@@ -1,8 +1,9 @@
 """One history: runs of a pipeline over a database that goes on, each of which may be killed or meet
 faults, until all is well.
 
-After each run the last cut must hold the database as it was at the cut's place, and the cursor must
-not be ahead of it. At the end the tables hold what the database holds.
+Now and then a replica of the database takes over. After each run the last cut must hold the
+database as it was at the cut's place, and the cursor must not be ahead of it. At the end the tables
+hold what the database holds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import gc
 import os
 import random
 import tempfile
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,14 +36,14 @@ MEMORY = Path("/dev/shm")  # where files cost least, if the system has it
 HEALED_RUNS_MAX = 4
 
 
-def play(seed: int, folder: Path) -> Counter[str]:
-    """Play the history of a seed; how many runs, crashes, failed runs, cuts that were compared, and
-    steps of threads it had.
+def play(seed: int, folder: Path, *, fails_over: bool = True) -> Counter[str]:
+    """Play the history of a seed, with or without failovers; how many runs, crashes, failed runs,
+    cuts that were compared, and steps of threads it had.
 
     Raises:
         AssertionError: something is not as it must be.
     """
-    history = _History(seed, folder)
+    history = _History(seed, folder, random.Random(seed + 2) if fails_over else None)
     history.play()
     return history.counts
 
@@ -55,11 +58,11 @@ def judged(seed: int) -> tuple[int, Counter[str], str]:
 
 
 class _History:
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, failovers: random.Random | None) -> None:
         self.counts: Counter[str] = Counter()
         self._chance = chance = random.Random(seed)
+        self._failovers = failovers
         self._world = World(folder / "journals", random.Random(seed + 1))
-        self._states = {state.place: state for state in self._world.states}
         self._shop = MemoryShop(self._config(folder, chance))
         self._folder = folder
         self._seen: set[int] = set()
@@ -98,6 +101,9 @@ class _History:
         for _ in range(chance.randint(2, RUNS_MAX)):
             if chance.random() < 0.7:
                 self._world.advance(chance.randint(1, 12))
+            if self._failovers is not None and self._failovers.random() < 0.15:
+                self.counts["failovers"] += 1
+                self._world.fail_over(self._failovers)
             crash_at = chance.randint(1, self._steps) if chance.random() < 0.5 else None
             self._faults(chance.random() < 0.4)
             limit = chance.choice((None, None, chance.randint(1, 6)))
@@ -107,6 +113,9 @@ class _History:
         for _ in range(HEALED_RUNS_MAX):
             self._run(crash_at=None, transactions=None)
             self._check_cuts()
+            if self._waits_for_a_load():
+                self.counts["waiting for a load"] += 1
+                return
             if not self._left():
                 return
         raise AssertionError(
@@ -153,8 +162,14 @@ class _History:
         cut = last_cut(self._shop.paths)
         return cut is not None and bool(cut.cursor.suspended)
 
+    def _waits_for_a_load(self) -> bool:
+        """Whether a table was left before the first transaction, and a replica took over: an empty
+        set of GTIDs does not say where that is."""
+        cut = last_cut(self._shop.paths)
+        held = () if cut is None else cut.cursor.suspended.values()
+        return any(one.needs_reload and not one.gtid_set for one in held)
+
     def _check_cuts(self) -> None:
-        self._states = {state.place: state for state in self._world.states}
         cut = last_cut(self._shop.paths)
         if cut is None:
             return
@@ -167,20 +182,14 @@ class _History:
             self._check(cut)
 
     def _check(self, cut: Cut) -> None:
+        states = self._world.states_on[cut.cursor.server_id]
         place = (journal_number(cut.cursor.journal), cut.cursor.offset)
-        state = self._states.get(place) or self._before(place)
+        state = states[_passed(states, place)]
         for name, version in cut.tables.items():
             if name in cut.cursor.suspended:
                 continue
             rows = self._shop.rows(name, version.table_version)
             self._compare(name, rows, state, f"cut {cut.batch_number} at {place}")
-
-    def _before(self, place: tuple[int, int]) -> State:
-        """The state at a place that is no transaction's end, such as a journal's beginning."""
-        return max(
-            (state for state in self._world.states if state.place <= place),
-            key=lambda state: state.place,
-        )
 
     def _compare(self, name: str, rows: list[dict[str, Any]], state: State, where: str) -> None:
         source = name.removeprefix("shop.").removesuffix("_log")
@@ -211,11 +220,17 @@ class _History:
             return "nothing was applied"
         if cut.cursor.suspended:
             return f"suspended: {cut.cursor.suspended}"
-        place, end = (journal_number(stored.journal), stored.offset), self._world.states[-1].place
-        if self._before(place).place != end:
-            return f"the cursor is at {place}, the last transaction ends at {end}"
+        place = (journal_number(stored.journal), stored.offset)
+        passed = _passed(self._world.states_on[stored.server_id], place)
+        if passed != len(self._world.states) - 1:
+            return f"the cursor is behind {passed} of {len(self._world.states) - 1} transactions"
         missing = set(self._names()) - set(cut.tables)
         return f"the cut lacks {sorted(missing)}" if missing else ""
+
+
+def _passed(states: Sequence[State], place: tuple[int, int]) -> int:
+    """How many transactions end at or before a place."""
+    return bisect_right(states, place, key=lambda state: state.place) - 1
 
 
 def _close_files_in(folder: Path) -> None:
