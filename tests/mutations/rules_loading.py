@@ -32,6 +32,12 @@ _COMPARE: Final = (
 LOADING: Final[tuple[Mutation, ...]] = (
     # -- K17: low mark, then rows ------------------------------------------------------------------
     Mutation(
+        "K2", "a side table is read in the name of the batch's session", "sink/replace/replace.py",
+        "        make_active(session)\n", "",
+        "sink/replace/test_mirror.py::"
+        "test_k2_a_side_table_with_a_checkpoint_takes_a_targets_place", spark=True,
+    ),
+    Mutation(
         "K17", "a load waits until all before its low mark is committed", "pipeline/load/begin.py",
         "view, low = None, self._source.proved(cursor.position)",
         "view, low = None, cursor.position",

@@ -43,6 +43,16 @@ def forget_logs(session: SparkSession) -> None:
     context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
+def make_active(session: SparkSession) -> None:
+    """Make a session the active one of the calling thread, before Delta's own classes are called.
+
+    Delta takes settings (the note of a commit) from it, and reads a checkpoint's footer in its name
+    alone: without one it fails, though Spark has a default session.
+    """
+    context: Any = session
+    context._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(context._jsparkSession)
+
+
 class TableCommit:
     """A commit under way on the table in `path`, based on the snapshot that is the latest when it
     begins."""
@@ -52,8 +62,7 @@ class TableCommit:
         self._session = session
         self._jvm = context._jvm
         self._delta = self._jvm.org.apache.spark.sql.delta
-        # Delta takes its settings (the note of a commit) from the thread's active session.
-        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(context._jsparkSession)
+        make_active(session)
         self._log = self._delta.DeltaLog.forTable(context._jsparkSession, str(path))
         self._transaction = self._log.startTransaction()
         self._actions: list[Any] = []

@@ -41,7 +41,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.commit import TableCommit
+from cdc_pipeline.sink.delta.commit import TableCommit, make_active
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.half_made import clear_half_made
 from cdc_pipeline.sink.delta.log import (
@@ -265,6 +265,7 @@ class SideTable:
             raise self._differs(
                 "no table" if there is None else f"version {there.version} of {there.app_id}"
             )
+        make_active(session)
         log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
             context._jsparkSession, str(path)
         )

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE
+from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.cuts import check_readable
@@ -157,3 +159,19 @@ def _lose_lock(patched: pytest.MonkeyPatch, sink: DeltaSink) -> None:
         raise LockError("lost while files were copied")
 
     patched.setattr(sink, "_lock_check", refuse)
+
+
+def test_k2_a_side_table_with_a_checkpoint_takes_a_targets_place(
+    open_sink: Callable[[str], DeltaSink],
+) -> None:
+    """F68: in a process that has not read its log yet, such as one that goes on with a load."""
+    lakes = Lakes(open_sink)
+    loading = side_target(target(ORDERS))
+    apply(
+        lakes.side, loading, (ORDERS, [insert(id=n, total=n) for n in range(4)], 500), kind="load"
+    )
+    DeltaTable(lakes.side.paths.table("shop.orders")).create_checkpoint()
+    record = recorded_swap(lakes, loading)
+    forget_logs(lakes.main.spark.session())
+    lakes.main.finish(record)
+    assert rows(lakes) == [(n, n) for n in range(4)]
