@@ -66,7 +66,7 @@ class LoadStory:
         for name, rows in self.shop.rows.items():
             if paths.table(name) not in tables.tables:
                 return f"{name} is not there"
-            if sorted(map(row_values, tables.rows(paths.table(name)))) != rows:
+            if sorted(map(row_values, tables.rows(paths.table(name))), key=repr) != rows:
                 return f"{name} has other rows than the server"
         cursor = cursors.read()
         return "" if cursor is not None else "there is no cursor"
