@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 import venv
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -64,7 +65,6 @@ def fuzz(python: Path, name: str, seconds: int, folder: Path, *, keep: bool) -> 
     for number, data in enumerate([*beginnings(name), *corpus.inputs(name)]):
         (started / f"{number}").write_bytes(data)
     options = [
-        f"-max_total_time={seconds}",
         f"-timeout={_INPUT_S_MAX}",
         f"-rss_limit_mb={_MEMORY_MB_MAX}",
         "-max_len=8000",
@@ -72,23 +72,32 @@ def fuzz(python: Path, name: str, seconds: int, folder: Path, *, keep: bool) -> 
         "-print_final_stats=1",
         "-verbosity=0",
     ]
-    ended = _child(python, name, *options, str(found), str(started))
-    log = ended.stdout + ended.stderr
-    count = next(
-        (
-            int(line.split(":")[-1])
-            for line in log.splitlines()
-            if line.startswith("stat::number_of_executed_units")
-        ),
-        0,
-    )
+    count, until_s, is_full = 0, time.monotonic() + seconds, True
+    while is_full and (left_s := round(until_s - time.monotonic())) > 0:
+        limit = f"-max_total_time={left_s}"
+        ended = _child(python, name, limit, *options, str(found), str(started))
+        log = ended.stdout + ended.stderr
+        count += _executed(log)
+        # The fuzzer's own memory grows with its inputs: it is an input's only if that one alone
+        # takes as much. Otherwise another process goes on.
+        is_full = False
+        for file in made.glob("oom-*"):
+            if not _child(python, name, *options, str(file)).returncode:
+                file.unlink()
+                is_full = True
     findings = [(file.name, file.read_bytes()) for file in sorted(made.iterdir())]
-    if ended.returncode and not findings:
+    if ended.returncode and not findings and not is_full:
         findings = [(f"the process ended with {ended.returncode}", b"")]
     if keep and not findings:
         new = [file.read_bytes() for file in found.iterdir()]
         corpus.keep(name, [*corpus.inputs(name), *new])
     return Run(name, count, findings, log[-3000:])
+
+
+def _executed(log: str) -> int:
+    """How many inputs a process tried, by what it says at its end."""
+    said = "stat::number_of_executed_units"
+    return next((int(line.split(":")[-1]) for line in log.splitlines() if line.startswith(said)), 0)
 
 
 def _child(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
