@@ -68,6 +68,7 @@ SWAP_FAULT_POINTS = [
     "load_swapped",
     "load_removed",
 ]
+_LOAD_S_MAX = 1800.0  # beside a writer that never pauses, on a machine with other work
 DDL = [
     "ALTER TABLE a ADD COLUMN m{at} INT NOT NULL DEFAULT {at}",
     "ALTER TABLE a MODIFY v VARCHAR({wide})",
@@ -136,6 +137,7 @@ def play(
                     environment={},
                     folder=folder,
                     module="tests.pipeline.load.crash_child",
+                    timeout_s=_LOAD_S_MAX,
                 )
                 assert done.returncode in (0, -signal.SIGKILL), f"{point}: {done.stderr}"
                 if chance.random() < 0.4:
@@ -159,7 +161,11 @@ def _kill_and_go_on(
     """A load of all tables, killed at a fault point; the next one leaves nothing of it."""
     arguments = [str(file), str(cursors), point, *names]
     done = run_child(
-        arguments, environment={}, folder=file.parent, module="tests.pipeline.load.crash_child"
+        arguments,
+        environment={},
+        folder=file.parent,
+        module="tests.pipeline.load.crash_child",
+        timeout_s=_LOAD_S_MAX,
     )
     assert done.returncode == -signal.SIGKILL, f"{point}: {done.stdout}{done.stderr}"
     load(config, cursors=FileCursorStore(cursors, source="bank"))
