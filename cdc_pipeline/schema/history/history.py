@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import json
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -226,6 +227,11 @@ class SchemaHistory:
                 )
                 for known in table["versions"]
             ]
+        # Earlier versions of the program recorded where an epoch went on, instead of its columns.
+        for epoch, journal, offset in plain.get("begins", ()):
+            history.restate(
+                LogPosition(epoch - 1, sys.maxsize, 0), LogPosition(epoch, journal, offset)
+            )
         return history
 
 
