@@ -72,7 +72,7 @@ _LOAD_S_MAX = 1800.0  # beside a writer that never pauses, on a machine with oth
 DDL = [
     "ALTER TABLE a ADD COLUMN m{at} INT NOT NULL DEFAULT {at}",
     "ALTER TABLE a MODIFY v VARCHAR({wide})",
-    "ALTER TABLE a RENAME COLUMN n TO n{at}, RENAME COLUMN n{at} TO n",
+    "ALTER TABLE a RENAME COLUMN p TO q, RENAME COLUMN q TO p",
     "TRUNCATE TABLE a",
     "ALTER TABLE h ADD COLUMN m{at} VARCHAR(5) DEFAULT 'x'",
 ]
@@ -91,6 +91,8 @@ def play(
                 f"INSERT INTO a SELECT id + {400 * at}, v, n FROM a WHERE id < 400"
                 for at in range(1, rows // 400)
             ),
+            # Columns of the same values in all rows, which only DDL changes.
+            "ALTER TABLE a ADD COLUMN p INT DEFAULT 7, ADD COLUMN q VARCHAR(5) DEFAULT 'q'",
             "CREATE TABLE h (id INT PRIMARY KEY, v INT)",
             "CREATE TABLE k (v INT, w VARCHAR(5))",
             "INSERT INTO h VALUES (1, 1), (2, 2), (3, 3)",
