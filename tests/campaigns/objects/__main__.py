@@ -1,12 +1,13 @@
 """An object store that fails, lies and comes late at each request, and writers that are stopped.
 
-``python -m tests.campaigns.objects [--faults N] [--places N] [--seed S]``.
+``python -m tests.campaigns.objects [--faults N] [--places N] [--seed S] [--spark]``.
 
 Captures and snapshots into a lake on a real S3 server are played through a proxy that does one
-thing wrong at one
-request (`judge.py`); then two writers share a lake, and one of them is stopped at a fault point or
-with a request on its way (`two_writers.py`). Exits with 1 if anything is not as it must be; each
-finding is printed with the options that play it alone.
+thing wrong at one request (`judge.py`); then two writers share a lake, and one of them is stopped
+at a fault point or with a request on its way (`two_writers.py`). With ``--spark`` only the writers
+are played: each is Python with a JVM, which are stopped together, and their tables are Spark's.
+Exits with 1 if anything is not as it must be; each finding is printed with the options that play it
+alone.
 """
 
 from __future__ import annotations
@@ -77,20 +78,29 @@ class _Campaign:
     def writers(self) -> None:
         """Stop one of two writers."""
         options = self._options
-        story = Story.of_seed(options.seed, self._home / "two", lease_s=_WRITERS_LEASE_S)
+        spark = {"on_disk": self._gateway.on_disk} if options.spark else {}
+        story = Story.of_seed(options.seed, self._home / "two", lease_s=_WRITERS_LEASE_S, **spark)
         pairs = TwoWriters(story, self._gateway, self._home / "cursors")
-        requests = range(len(pairs.requests()))
-        chosen = random.Random(options.seed).sample(requests, min(options.places, len(requests)))
-        places = [options.place] if options.place else [*POINTS, *map(str, sorted(chosen))]
-        with ThreadPoolExecutor(_PAIRS_AT_ONCE) as pool:
+        places = [options.place] if options.place else [*POINTS, *self._requests_of(pairs)]
+        with ThreadPoolExecutor(1 if options.spark else _PAIRS_AT_ONCE) as pool:
             for place, stopped in zip(places, pool.map(pairs.at, places), strict=True):
                 outcome = stopped.outcome if stopped.happened else "did not happen"
-                self._tell(f"stopped {outcome}", f"--place {place}", stopped.finding)
-        print(
-            f"{len(requests)} requests of a writer, stopped at {len(places)} places; "
-            f"{self._took_s():.0f} s",
-            flush=True,
+                self._tell(
+                    f"stopped {outcome}",
+                    f"{'--spark ' * options.spark}--place {place}",
+                    stopped.finding,
+                )
+        print(f"a writer stopped at {len(places)} places; {self._took_s():.0f} s", flush=True)
+
+    def _requests_of(self, pairs: TwoWriters) -> list[str]:
+        """Places at requests of a writer, chosen by the seed."""
+        if not self._options.places:
+            return []
+        requests = range(len(pairs.requests()))
+        chosen = random.Random(self._options.seed).sample(
+            requests, min(self._options.places, len(requests))
         )
+        return [str(number) for number in sorted(chosen)]
 
     def _tell(self, outcome: str, options: str, finding: str) -> None:
         self.outcomes[outcome] += 1
@@ -109,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--places", type=int, default=40, help="requests to stop a writer at")
     parser.add_argument("--fault", type=Fault.parse, help="one fault only, as a finding names it")
     parser.add_argument("--story", choices=("capture", "snapshot"), help="one story only")
+    parser.add_argument("--spark", action="store_true", help="stopped writers only, with Spark")
     parser.add_argument("--place", help="one place of a stopped writer only")
     options = parser.parse_args(arguments)
     began_s = time.monotonic()
@@ -118,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mock.patch.object(object_storage, "ANSWER_S", _ANSWER_S),
     ):
         campaign = _Campaign(options, gateway, Path(home))
-        if not options.place:
+        if not options.place and not options.spark:
             campaign.faults()
         if not options.fault and not options.story:
             campaign.writers()

@@ -2,14 +2,15 @@
 the lake is right afterwards.
 
 The source is the database of `make simulate`, whose state after each transaction is known. A first
-run captures half of it into a new lake, a second one the rest. Tables are `bucket_tables`; all the
-rest is the product's own.
+run captures half of it into a new lake, a second one the rest. Tables are `bucket_tables`, or Delta
+tables that Spark writes; all the rest is the product's own.
 """
 
 from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +27,10 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN
 from tests.campaigns.objects.bucket_tables import bucket_lake
 from tests.campaigns.simulate.world import State, World
+from tests.support.captures import SPARK
+from tests.support.delta_reader import read_delta
 from tests.support.memory_modes import Row
-from tests.support.memory_sink import MemoryLake, memory_sink
+from tests.support.memory_sink import memory_sink
 from tests.support.object_store_server import ACCESS_KEY, SECRET
 
 TRANSACTIONS: Final = 14
@@ -45,15 +48,18 @@ class Story:
 
     Attributes:
         lease_s, retry_s: of the lake's storage.
+        on_disk: where the objects of a lake are files. If it is given, Spark writes the tables, and
+            they are read there.
     """
 
     world: World
     folder: Path
     lease_s: float = 10
     retry_s: float = 2
+    on_disk: Callable[[str], Path] | None = None
 
     @classmethod
-    def of_seed(cls, seed: int, folder: Path, **settings: float) -> Story:
+    def of_seed(cls, seed: int, folder: Path, **settings: Any) -> Story:
         """The database of a seed."""
         world = World(folder / "journals", random.Random(seed))
         world.advance(TRANSACTIONS)
@@ -83,8 +89,15 @@ class Story:
                 "bound": "end_of_log" if transactions is None else {"transactions": transactions},
                 # as on a machine of its own
                 "store": {"directory": self.folder / "store" / uuid.uuid4().hex},
-                "batch": {"merge_rows": 8, "get_bytes": 300},
-                "sink": {"lake_path": lake, **({"storage": storage} if storage else {})},
+                # a batch costs Spark seconds, and what has stopped beside it waits for them
+                "batch": {"merge_rows": 8, "get_bytes": 300}
+                if self.on_disk is None
+                else {"merge_rows": 24},
+                "sink": {
+                    "lake_path": lake,
+                    "spark": SPARK,
+                    **({"storage": storage} if storage else {}),
+                },
             }
         )
 
@@ -93,11 +106,9 @@ class Story:
         self.run(self.config(lake, endpoint, TRANSACTIONS // 2), cursors)
         self.run(self.config(lake, endpoint), cursors)
 
-    @staticmethod
-    def run(config: PipelineConfig, cursors: CursorStore) -> None:
+    def run(self, config: PipelineConfig, cursors: CursorStore) -> None:
         """One capture, as by a process of its own."""
-        sink = memory_sink(bucket_lake(), source=config.name, config=config.sink)
-        capture(config, cursors=cursors, sink=sink)
+        run(config, cursors, spark=self.on_disk is not None)
 
     def wrong(self, lake: str, endpoint: str, cursors: CursorStore) -> str:
         """What of a lake is not as it must be after all runs; empty if nothing is."""
@@ -106,13 +117,13 @@ class Story:
         numbers = sorted(int(name.partition(".")[0]) for name in _names(paths.cuts))
         if not numbers or numbers[-1] != len(numbers):
             return f"the cuts are {numbers}"
-        tables, before = bucket_lake(), (0, 0)
+        before, rows_at = (0, 0), self._reader(lake, paths)
         for number in numbers:
             cut = read_cut(paths, number)
             place = (journal_number(cut.cursor.journal), cut.cursor.offset)
             if place < before or cut.cursor.suspended:
                 return f"cut {number} at {place} after {before}: {cut.cursor.suspended}"
-            if found := self._wrong_rows(tables, paths, cut, self._state(place)):
+            if found := self._wrong_rows(rows_at, cut, self._state(place)):
                 return found
             before = place
         end = self.world.states[-1].place
@@ -130,9 +141,17 @@ class Story:
             key=lambda state: state.place,
         )
 
-    def _wrong_rows(self, tables: MemoryLake, paths: LakePaths, cut: Cut, state: State) -> str:
+    def _reader(self, lake: str, paths: LakePaths) -> Callable[[str, int], list[Row]]:
+        """What reads a table at a version."""
+        if self.on_disk is None:
+            tables = bucket_lake()
+            return lambda name, version: tables.rows(paths.table(name), version)
+        folder = LakePaths(self.on_disk(lake), paths.source)
+        return lambda name, version: read_delta(folder.table(name), version).rows
+
+    def _wrong_rows(self, rows_at: Callable[[str, int], list[Row]], cut: Cut, state: State) -> str:
         for name, there in cut.tables.items():
-            rows = tables.rows(paths.table(name), there.table_version)
+            rows = rows_at(name, there.table_version)
             source = name.removeprefix("shop.").removesuffix("_log")
             where = f"cut {cut.batch_number}: {name}"
             if name.endswith("_log"):
@@ -145,6 +164,12 @@ class Story:
             ):
                 return f"{where} has other rows than the database"
         return ""
+
+
+def run(config: PipelineConfig, cursors: CursorStore, *, spark: bool) -> None:
+    """One capture, by Spark or into `bucket_tables`."""
+    sink = None if spark else memory_sink(bucket_lake(), source=config.name, config=config.sink)
+    capture(config, cursors=cursors, sink=sink)
 
 
 def _names(folder: Path) -> list[str]:

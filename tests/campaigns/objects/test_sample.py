@@ -56,6 +56,17 @@ def test_k16_a_writer_that_is_stopped_for_longer_than_its_lease_changes_nothing_
     assert stopped.outcome == "lock"
 
 
+@pytest.mark.whole
+@pytest.mark.spark
+def test_k16_a_driver_that_is_stopped_with_its_jvm_changes_nothing_more(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    """The same of a pipeline with Spark, between its commits to two tables."""
+    story = Story.of_seed(1, tmp_path, lease_s=6, on_disk=gateway.on_disk)
+    stopped = TwoWriters(story, gateway, tmp_path / "cursors").at("between_merges")
+    assert (stopped.happened, stopped.outcome, stopped.finding) == (True, "lock", "")
+
+
 def test_k16_a_stopped_writer_of_a_lake_on_a_disk_keeps_its_lock(tmp_path: Path) -> None:
     """The kernel's lock cannot be lost: nobody else writes until the writer ends."""
     story = Story.of_seed(1, tmp_path)

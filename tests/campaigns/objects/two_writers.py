@@ -120,7 +120,8 @@ class TwoWriters:
     def _writer(self, lake: str, endpoint: str, cursors: FileCursorStore, at: str = "") -> Writer:
         config = self.story.config(lake, endpoint)
         folder = self.folder / lake.split("/")[3]
-        return Writer(document_of(config, lake), folder, folder.with_suffix(".told"), at)
+        told, spark = folder.with_suffix(".told"), self.story.on_disk is not None
+        return Writer(document_of(config, lake), folder, told, at, spark=spark)
 
     def _second(self, lake: str, cursors: FileCursorStore) -> str:
         """Capture once the first writer's lease has expired; what is wrong then."""

@@ -2,7 +2,8 @@
 
 A process is forked from one that has imported what all need, and captures the source that a
 `Story` has into its lake. It can stop itself, as by SIGSTOP from outside, at a fault point; or it
-is stopped by whoever has its process id. At its end it tells how the capture ended.
+is stopped by whoever has its process id. What is stopped is its process group, so also its JVM. At
+its end it tells how the capture ended.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.support.kills import AtPoint
 
 _context = multiprocessing.get_context("forkserver")
-_DEADLINE_S = 60.0
+_DEADLINE_S = 180.0  # a JVM may have to start on a busy machine
 
 
 class Writer:
@@ -34,13 +35,22 @@ class Writer:
         document: the pipeline; `cursors`: folder of its cursor.
         at: the fault points at which it stops itself, as `kills.AtPoint` reads them; empty for
             none.
+        spark: write Delta tables by Spark.
     """
 
-    def __init__(self, document: dict[str, Any], cursors: Path, told: Path, at: str = "") -> None:
+    def __init__(
+        self,
+        document: dict[str, Any],
+        cursors: Path,
+        told: Path,
+        at: str = "",
+        *,
+        spark: bool = False,
+    ) -> None:
         _context.set_forkserver_preload([__name__, "tests.support.crash_warm"])
         self._told = told
         told.unlink(missing_ok=True)
-        arguments = (json.dumps(document), str(cursors), str(told), at)
+        arguments = (json.dumps(document), str(cursors), str(told), at, spark)
         self._process = _context.Process(target=_capture, args=arguments, daemon=True)
         self._process.start()
 
@@ -52,7 +62,7 @@ class Writer:
 
     def stop(self) -> None:
         """Stop it where it is."""
-        os.kill(self.pid, signal.SIGSTOP)
+        self._send(signal.SIGSTOP)
 
     def is_stopped(self) -> bool:
         """Wait until it is stopped, or has ended; whether it is stopped."""
@@ -63,6 +73,10 @@ class Writer:
             assert time.monotonic() < end_s, "the writer neither stopped nor ended"
             threading.Event().wait(0.02)
         return False
+
+    def _send(self, number: signal.Signals) -> None:
+        has_group = os.getpgid(self.pid) == self.pid  # it has begun
+        (os.killpg if has_group else os.kill)(self.pid, number)
 
     def _state(self) -> str:
         try:
@@ -78,10 +92,10 @@ class Writer:
             AssertionError: it did not end in time.
         """
         if self._process.is_alive():
-            os.kill(self.pid, signal.SIGCONT)
+            self._send(signal.SIGCONT)
         self._process.join(_DEADLINE_S)
         if self._process.is_alive():
-            self._process.kill()
+            self._send(signal.SIGKILL)
             self._process.join()
             raise AssertionError(f"the writer did not end within {_DEADLINE_S:.0f} s")
         if not self._told.exists():
@@ -90,19 +104,20 @@ class Writer:
         return found
 
 
-def _capture(document: str, cursors: str, told: str, at: str) -> None:
-    from tests.campaigns.objects.story import Story
+def _capture(document: str, cursors: str, told: str, at: str, spark: bool) -> None:
+    from tests.campaigns.objects.story import run
 
+    os.setpgid(0, 0)
     config = PipelineConfig.model_validate_json(document)
     store = FileCursorStore(Path(cursors), source=config.name)
 
     def stop() -> None:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        os.killpg(0, signal.SIGSTOP)
 
     found: dict[str, Any]
     try:
         with listening(AtPoint(at, stop)) if at else nullcontext():
-            Story.run(config, store)
+            run(config, store, spark=spark)
         found = {"outcome": "applied", "retryable": True, "error": ""}
     except CdcError as error:
         found = {"outcome": error.code(), "retryable": error.retryable, "error": str(error)}

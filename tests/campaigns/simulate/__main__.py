@@ -10,7 +10,6 @@ hold. Exits with 1 if it does not in one of them, and prints the command that pl
 from __future__ import annotations
 
 import argparse
-import gc
 import multiprocessing
 import os
 import sys
@@ -18,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.campaigns.simulate.history import judged
+from tests.campaigns.simulate.history import judged, warm_up
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,9 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began_s, findings = time.monotonic(), 0
     counts: Counter[str] = Counter()
     seeds = range(options.first, options.first + options.seeds)
-    # The modules are no garbage: each crash looks for garbage among the history's objects alone.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(options.processes, initializer=gc.freeze) as pool:
+    with context.Pool(options.processes, initializer=warm_up) as pool:
         for done, (seed, found, finding) in enumerate(
             pool.imap_unordered(judged, seeds, chunksize=4), start=1
         ):

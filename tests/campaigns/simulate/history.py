@@ -4,6 +4,9 @@ faults, until all is well.
 Now and then a replica of the database takes over. After each run the last cut must hold the
 database as it was at the cut's place, and the cursor must not be ahead of it. At the end the tables
 hold what the database holds.
+
+Most histories are short, since most faults need few steps, and a second of work plays ten short
+ones or two long ones. What only many batches bring about needs the long ones.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -31,19 +35,41 @@ from tests.support.kills import Killed
 from tests.support.memory_shop import MemoryShop
 from tests.support.memory_sink import STEPS
 
-RUNS_MAX = 9
 MEMORY = Path("/dev/shm")  # where files cost least, if the system has it
 HEALED_RUNS_MAX = 4
 
 
-def play(seed: int, folder: Path, *, fails_over: bool = True) -> Counter[str]:
+@dataclass(frozen=True)
+class Size:
+    """How long a history may be.
+
+    Attributes:
+        runs: at most so many before the faults end.
+        transactions: at most so many between two of them.
+    """
+
+    runs: int
+    transactions: int
+
+
+SHORT: Final = Size(runs=3, transactions=3)
+LONG: Final = Size(runs=9, transactions=12)
+_LONG_ONE_IN: Final = 20
+
+
+def size_of(seed: int) -> Size:
+    """The size that a history has in a campaign."""
+    return SHORT if seed % _LONG_ONE_IN else LONG
+
+
+def play(seed: int, folder: Path, *, size: Size, fails_over: bool = True) -> Counter[str]:
     """Play the history of a seed, with or without failovers; how many runs, crashes, failed runs,
     cuts that were compared, and steps of threads it had.
 
     Raises:
         AssertionError: something is not as it must be.
     """
-    history = _History(seed, folder, random.Random(seed + 2) if fails_over else None)
+    history = _History(seed, folder, size, random.Random(seed + 2) if fails_over else None)
     history.play()
     return history.counts
 
@@ -52,14 +78,26 @@ def judged(seed: int) -> tuple[int, Counter[str], str]:
     """The seed, what its history came to, and what is wrong; empty if nothing is."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
         try:
-            return seed, play(seed, Path(folder)), ""
+            return seed, play(seed, Path(folder), size=size_of(seed)), ""
         except Exception as error:
             return seed, Counter(), f"{type(error).__name__}: {error}"
 
 
+def warm_up() -> None:
+    """Import and compile what histories need, in a process that plays many.
+
+    None of that is garbage: each crash then looks for garbage among its history's objects alone.
+    """
+    judged(0)
+    gc.freeze()
+
+
 class _History:
-    def __init__(self, seed: int, folder: Path, failovers: random.Random | None) -> None:
+    def __init__(
+        self, seed: int, folder: Path, size: Size, failovers: random.Random | None
+    ) -> None:
         self.counts: Counter[str] = Counter()
+        self._size = size
         self._chance = chance = random.Random(seed)
         self._failovers = failovers
         self._world = World(folder / "journals", random.Random(seed + 1))
@@ -98,9 +136,9 @@ class _History:
 
     def play(self) -> None:
         chance = self._chance
-        for _ in range(chance.randint(2, RUNS_MAX)):
+        for _ in range(chance.randint(2, self._size.runs)):
             if chance.random() < 0.7:
-                self._world.advance(chance.randint(1, 12))
+                self._world.advance(chance.randint(1, self._size.transactions))
             if self._failovers is not None and self._failovers.random() < 0.15:
                 self.counts["failovers"] += 1
                 self._world.fail_over(self._failovers)

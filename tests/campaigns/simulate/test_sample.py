@@ -8,28 +8,29 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from tests.campaigns.simulate.history import play
+from tests.campaigns.simulate.history import LONG, SHORT, Size, play, size_of
 from tests.campaigns.simulate.world import World
 from tests.support.memory_shop import MemoryShop
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(41))
 def test_k2_a_history_of_crashes_and_faults_ends_with_the_databases_rows(
     seed: int, tmp_path: Path
 ) -> None:
     """K2, K4: each cut is the database at its place, no change is lost, and none is there twice."""
-    assert play(seed, tmp_path)["runs"]
+    assert play(seed, tmp_path, size=size_of(seed))["runs"]
 
 
-def test_a_seed_plays_the_same_history_again(tmp_path: Path) -> None:
-    assert play(5, tmp_path / "one") == play(5, tmp_path / "two")
+@pytest.mark.parametrize("size", [SHORT, LONG])
+def test_a_seed_plays_the_same_history_again(size: Size, tmp_path: Path) -> None:
+    assert play(5, tmp_path / "one", size=size) == play(5, tmp_path / "two", size=size)
 
 
 @pytest.mark.parametrize("seed", [100, 231, 247])
 def test_k2_what_simulations_found_stays_mended(seed: int, tmp_path: Path) -> None:
     """K2: a changelog that a batch left behind, after it had the batch's rows, gets them once; a
     second target of a table that was left behind at its CREATE catches up."""
-    play(seed, tmp_path, fails_over=False)
+    play(seed, tmp_path, size=LONG, fails_over=False)
 
 
 def test_k7_a_replica_takes_over_and_has_nothing_new_at_first(tmp_path: Path) -> None:
