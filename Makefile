@@ -127,8 +127,9 @@ torture-network: setup ## connections to both servers that break, stall or trick
 	@$(BIN)/python -m tests.campaigns.network --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-objects
-torture-objects: setup ## an object store that fails, lies and is late at each request, and writers stopped for longer than their lease: SEED=1, TORTURE_ARGS="--faults 1000 --places 200"
+torture-objects: setup ## an object store that fails, lies and is late at each request, and writers stopped for longer than their lease: SEED=1, TORTURE_ARGS="--faults 1000 --places 200" or "--spark"
 	@$(BIN)/python -m tests.cluster.install
+	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.campaigns.objects --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-history

@@ -29,12 +29,14 @@ class Play:
     """One conversation; see `network.Play`.
 
     Attributes:
+        tls: mode of its connections.
         source: what differs in its section of the source.
     """
 
     shop: Shop
     name: Name
     folder: Path
+    tls: str = "off"
     source: dict[str, Any] = field(default_factory=dict)
 
     def run(self, port: int) -> Rows:
@@ -52,8 +54,8 @@ class Play:
             self.shop.rows,
         )
         if self.name in network.NAMES:
-            return network.Play(shop, self.name, "off", self.folder).run(port)
-        config = network.Play(shop, "doctor", "off", self.folder).config(port)
+            return network.Play(shop, self.name, self.tls, self.folder).run(port)
+        config = network.Play(shop, "doctor", self.tls, self.folder).config(port)
         return _examined(config, shop) if self.name == "examine" else _discovered(config, shop)
 
 

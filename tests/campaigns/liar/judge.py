@@ -21,10 +21,11 @@ from cdc_pipeline.errors import CdcError
 from tests.campaigns.fuzz.runner import assert_bounds_checks
 from tests.campaigns.liar.conversations import NAMES, Name, Play
 from tests.campaigns.liar.lies import FLAVORS, LOCAL_FILE, Lie, lie, recording
-from tests.campaigns.liar.lying_server import LyingServer, without_tls
-from tests.campaigns.liar.recording import GREETING, Exchange, schemas_of
+from tests.campaigns.liar.lying_server import Answer, LyingServer
+from tests.campaigns.liar.recording import schemas_of
 from tests.campaigns.network.conversations import Shop
 from tests.servers import Flavor
+from tests.source.live.login_server import make_certificate
 
 PASSWORD: Final = "liar-Must-never-see-this"
 _FILE: Final = b"the content of a local file"
@@ -54,25 +55,27 @@ class Judge:
         self._plays = 0
         self._file = folder / "local file"
         self._file.write_bytes(_FILE)
+        self._tls = make_certificate(folder)
 
-    def honest(self, flavor: Flavor, name: Name) -> Verdict:
+    def honest(self, flavor: Flavor, name: Name, *, has_tls: bool = False) -> Verdict:
         """A play without a lie."""
-        return self._judged(flavor, name, None)
+        return self._judged(flavor, name, None, has_tls)
 
     def judge(self, lie: Lie) -> Verdict:
         """A play with a lie."""
-        return self._judged(lie.flavor, lie.name, lie)
+        return self._judged(lie.flavor, lie.name, lie, lie.has_tls)
 
-    def _judged(self, flavor: Flavor, name: Name, lie: Lie | None) -> Verdict:
+    def _judged(self, flavor: Flavor, name: Name, lie: Lie | None, has_tls: bool) -> Verdict:
         self._plays += 1
         folder = self._folder / f"play {self._plays}"
         folder.mkdir()
         shop = self._shops[flavor]
         exchanges = recording(flavor).exchanges[name]
         said = ""
-        with LyingServer(exchanges, self._lie(lie, exchanges)) as server:
+        tls, mode = (self._tls, "required") if has_tls else (None, "off")
+        with LyingServer(exchanges, self._lie(lie), tls) as server:
             try:
-                rows = Play(shop, name, folder / "own").run(server.port)
+                rows = Play(shop, name, folder / "own", mode).run(server.port)
                 equal = rows == shop.rows
                 verdict = Verdict("equal" if equal else "believed")
                 if not equal and (lie is None or not lie.is_believable):
@@ -90,11 +93,9 @@ class Judge:
         shutil.rmtree(folder, ignore_errors=True)
         return Verdict("finding", leak) if leak else verdict
 
-    def _lie(self, lie: Lie | None, exchanges: list[Exchange]) -> Callable[[int, Any], Any]:
-        def applied(index: int, answer: Any) -> Any:
+    def _lie(self, lie: Lie | None) -> Callable[[int, Answer], Answer]:
+        def applied(index: int, answer: Answer) -> Answer:
             if lie is None:
-                if exchanges[index].key == GREETING:
-                    answer.packets = [without_tls(answer.packets[0])]
                 return answer
             answer = lie.applied(index, answer)
             own = str(self._file).encode()
@@ -128,13 +129,7 @@ def _shop(flavor: Flavor) -> Shop:
     recorded = recording(flavor)
     source = {"kind": "live", "host": "127.0.0.1", "user": "cdc", "password": PASSWORD}
     shop = Shop(cast(Any, None), recorded.database, source, recorded.starts, rows=recorded.rows)
-
-    def honest(index: int, answer: Any) -> Any:
-        if recorded.catalog[index].key == GREETING:
-            answer.packets = [without_tls(answer.packets[0])]
-        return answer
-
-    with LyingServer(recorded.catalog, honest) as server:
+    with LyingServer(recorded.catalog) as server:
         shop.schemas = schemas_of(source, recorded.database, server.port)
     return shop
 

@@ -22,7 +22,7 @@ from typing import Any, Final, get_args
 from tests.campaigns.fuzz.mutations import EDGE_BYTES, EDGE_NUMBERS, STEPS
 from tests.campaigns.liar import wire
 from tests.campaigns.liar.conversations import NAMES, Name
-from tests.campaigns.liar.lying_server import Answer, without_tls
+from tests.campaigns.liar.lying_server import Answer
 from tests.campaigns.liar.recording import GREETING, LOGIN, Exchange, Recording
 from tests.servers import Flavor
 
@@ -85,6 +85,7 @@ class Lie:
     at: int
     steps: list[list[Any]]
     repairs: bool = False
+    has_tls: bool = False
 
     @property
     def is_believable(self) -> bool:
@@ -102,15 +103,14 @@ class Lie:
             "at": self.at,
             "steps": self.steps,
             "repairs": self.repairs,
+            "has_tls": self.has_tls,
         }
 
     def applied(self, index: int, answer: Answer) -> Answer:
         """What is sent instead of a recorded answer."""
-        key = recording(self.flavor).exchanges[self.name][index].key
-        if key == GREETING:
-            answer.packets = [without_tls(answer.packets[0])]
         if index != self.at:
             return answer
+        key = recording(self.flavor).exchanges[self.name][index].key
         before = list(answer.packets)
         for name, *values in self.steps:
             _apply(answer, name, values)
@@ -283,6 +283,7 @@ STEPS_OF_LIES: Final[dict[str, Callable[..., None]]] = {
     "greet": _greet, "event": _event,
 }  # fmt: skip
 # What a server may say; `instead` and `between` may be an end of rows.
+_TLS_ONE_IN: Final = 5
 _BELIEVABLE: Final = ("instead", "between", "cell", "column", "no_rows", "greet")
 
 
@@ -294,21 +295,22 @@ def lie(number: int) -> Lie:
     source = random.Random(number)
     flavor = FLAVORS[number % 2]
     name = NAMES[number // 2 % len(NAMES)]
+    has_tls = number % _TLS_ONE_IN == 0
     exchanges = recording(flavor).exchanges[name]
     at = _drawn_exchange(source, exchanges)
     key, packets = exchanges[at].key, exchanges[at].packets
     if key[0] in (wire.DUMP, wire.DUMP_GTID):
         steps = [_drawn_dump(source, packets) for _ in range(source.choice((1, 1, 2)))]
-        return Lie(flavor, name, at, steps, source.random() < 0.5)
+        return Lie(flavor, name, at, steps, source.random() < 0.5, has_tls)
     if key in (GREETING, LOGIN):
-        return Lie(flavor, name, at, [_drawn_login(source, key, packets)])
+        return Lie(flavor, name, at, [_drawn_login(source, key, packets)], has_tls=has_tls)
     step = _drawn_result(source, packets)
     if key[0] == wire.EXECUTE and step[0] in ("endless", "endless_payload"):
         step = [
             "end",
             step[1],
         ]  # a table may be as large as a server says
-    return Lie(flavor, name, at, [step])
+    return Lie(flavor, name, at, [step], has_tls=has_tls)
 
 
 def _drawn_exchange(source: random.Random, exchanges: list[Exchange]) -> int:

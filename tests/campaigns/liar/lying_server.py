@@ -3,7 +3,8 @@
 Rules:
 - A request is answered by the recorded answer to the same request: the first time by the first, and
   so on; the last one is repeated. What was never asked in the recording is answered by an error.
-- Whoever logs in is let in. Every byte that comes is kept, for the judge to search.
+- Whoever logs in is let in, with TLS if there is a context for it. Every byte that comes is kept as
+  it is without TLS, for the judge to search.
 - It runs in threads of this process; all of it ends with the context.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +23,8 @@ from typing import Final
 from tests.campaigns.liar import wire
 from tests.campaigns.liar.recording import GREETING, LOGIN, Exchange, key_of
 
-# PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH and so on, but neither TLS nor compression.
-_NO_TLS: Final = 0x0800
+_TLS: Final = 0x0800  # the capability
+_TLS_REQUEST_BYTES: Final = 32
 _BLOCK_BYTES: Final = 1 << 18
 _PAUSE_S: Final = 0.02
 
@@ -80,6 +82,7 @@ class LyingServer:
     Args:
         exchanges: what it says, see the module.
         lie: makes what is sent out of the exchange's index and its recorded answer.
+        tls: with which clients that ask for TLS are answered; None for a server that has none.
 
     Attributes:
         port: on 127.0.0.1.
@@ -88,12 +91,16 @@ class LyingServer:
     """
 
     def __init__(
-        self, exchanges: Sequence[Exchange], lie: Lie = lambda _index, answer: answer
+        self,
+        exchanges: Sequence[Exchange],
+        lie: Lie = lambda _index, answer: answer,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.received: list[bytes] = []
         self.asked: set[int] = set()
         self._exchanges = exchanges
         self._lie = lie
+        self._tls = tls
         self._places: dict[bytes, list[int]] = {}
         for index, exchange in enumerate(exchanges):
             self._places.setdefault(exchange.key, []).append(index)
@@ -129,10 +136,16 @@ class LyingServer:
 
     def _talk(self, client: socket.socket) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with contextlib.closing(client), contextlib.suppress(OSError, EOFError):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.suppress(OSError, EOFError))
+            stack.enter_context(contextlib.closing(client))
             self._answer(client, GREETING, 0)
-            self._take(client)
-            self._answer(client, LOGIN, 2)
+            number = 2
+            if len(self._take(client)) == _TLS_REQUEST_BYTES and self._tls is not None:
+                client = stack.enter_context(self._with_tls(self._tls, client))
+                self._take(client)
+                number = 3
+            self._answer(client, LOGIN, number)
             statements: list[bytes] = [b""]
             while True:
                 request = self._take(client)
@@ -145,6 +158,13 @@ class LyingServer:
         with self._lock:
             self._open.discard(client)
 
+    def _with_tls(self, tls: ssl.SSLContext, client: socket.socket) -> socket.socket:
+        wrapped = tls.wrap_socket(client, server_side=True)  # what it was has no descriptor now
+        with self._lock:
+            self._open.discard(client)
+            self._open.add(wrapped)
+        return wrapped
+
     def _take(self, client: socket.socket) -> bytes:
         request = wire.take(client)
         self.received.append(request)
@@ -155,7 +175,10 @@ class LyingServer:
         if index is None:
             client.sendall(wire.framed(wire.error(1105, "this was not asked before"), first))
             return
-        answer = self._lie(index, Answer(list(self._exchanges[index].packets)))
+        packets = list(self._exchanges[index].packets)
+        if key == GREETING:
+            packets[0] = _greeting(packets[0], has_tls=self._tls is not None)
+        answer = self._lie(index, Answer(packets))
         for block in answer.framed(first):
             client.sendall(block)
             if answer.slowly and self._ended.wait(_PAUSE_S):
@@ -174,8 +197,9 @@ class LyingServer:
             return index
 
 
-def without_tls(greeting: bytes) -> bytes:
-    """A recorded greeting of a server that has no TLS."""
-    at = greeting.index(b"\0", 1) + 1 + 4 + 8 + 1
-    capabilities = int.from_bytes(greeting[at : at + 2], "little") & ~_NO_TLS
-    return greeting[:at] + capabilities.to_bytes(2, "little") + greeting[at + 2 :]
+def _greeting(recorded: bytes, *, has_tls: bool) -> bytes:
+    """A recorded greeting, of a server that has TLS or not."""
+    at = recorded.index(b"\0", 1) + 1 + 4 + 8 + 1
+    capabilities = int.from_bytes(recorded[at : at + 2], "little") & ~_TLS
+    capabilities |= _TLS * has_tls
+    return recorded[:at] + capabilities.to_bytes(2, "little") + recorded[at + 2 :]

@@ -39,8 +39,11 @@ def told(
 
 @pytest.mark.parametrize("flavor", FLAVORS)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_recorded_is_played_again(judge: Judge, flavor: Flavor, name: Name) -> None:
-    assert judge.honest(flavor, name) == Verdict("equal")
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_what_was_recorded_is_played_again(
+    judge: Judge, flavor: Flavor, name: Name, has_tls: bool
+) -> None:
+    assert judge.honest(flavor, name, has_tls=has_tls) == Verdict("equal")
 
 
 @pytest.mark.parametrize("flavor", FLAVORS)
