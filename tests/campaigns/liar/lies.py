@@ -146,7 +146,7 @@ def _apply(answer: Answer, name: str, values: list[Any]) -> None:
         if packets and (name in _PACKET_STEPS or packets[values[0] % len(packets)]):
             STEPS[name](packets, *values)
         answer.packets = [bytes(packet) for packet in packets]
-    else:
+    elif answer.packets:  # a step before may have left none
         STEPS_OF_LIES[name](answer, *values)
 
 
