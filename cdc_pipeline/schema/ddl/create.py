@@ -75,7 +75,8 @@ def create_columns(
         if not tokens.take(","):
             return None
     by_folded_name = {column.name.lower(): column.name for column in columns}
-    if not columns or any(name.lower() not in by_folded_name for name in key):
+    is_ambiguous = len(by_folded_name) < len(columns)
+    if not columns or is_ambiguous or any(name.lower() not in by_folded_name for name in key):
         return None
     return CreatedTable(
         tuple(columns), tuple(by_folded_name[name.lower()] for name in key), charset

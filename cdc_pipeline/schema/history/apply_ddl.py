@@ -257,7 +257,8 @@ class _Applied:
             self._set(
                 table,
                 None,
-                why=f"the charset of {', '.join(doubtful)} lacks characters of its labels",
+                why=f"the charset of {', '.join(doubtful)} lacks characters of its labels, or is "
+                "unknown",
             )
             return
         generated = generated_columns(created.columns, columns)
@@ -417,7 +418,9 @@ def altered(
             key = [definition.name]
     for column in columns:
         if not _holds_labels(column, is_mariadb=logged.is_mariadb):
-            raise Uncertain(f"the charset of {column.name} lacks characters of its labels")
+            raise Uncertain(
+                f"the charset of {column.name} lacks characters of its labels, or is unknown"
+            )
     schema = _schema((before.database, before.table), columns, tuple(key))
     if known.generated is None:
         return AlteredTable(schema, charset, None)

@@ -41,3 +41,6 @@ def test_a_series_that_grows_is_told_from_one_that_is_flat() -> None:
     assert [one.is_flat for one in judge(grows)] == [False]
     assert [one.is_flat for one in judge(warms_up)] == [True]
     assert judge(grows[:8]) == []
+    kept = [{"state_files": 100.0 * number} for number in range(60)]
+    assert [one.is_flat for one in judge(kept[:30])] == [True]
+    assert [one.is_flat for one in judge(kept)] == [False]
