@@ -93,9 +93,11 @@ def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
 
 def holds_text(value: str, charset: str, *, is_mariadb: bool = False) -> bool:
     """Return whether a charset has every character of a text: servers write question marks for
-    others. An unknown charset is not known to have them."""
-    if charset not in known_charsets():
-        return False
+    others.
+
+    Raises:
+        SchemaError: the charset is unknown.
+    """
     found = find_charset(charset, is_mariadb=is_mariadb)
     points = np.array([ord(character) for character in value], np.uint32)
     if found.mode in (text.UTF8_3, text.UCS2):

@@ -482,12 +482,15 @@ def resolved_column(definition: ColumnDefinition, charset: str) -> Column:
 
 
 def _holds_labels(column: Column, *, is_mariadb: bool) -> bool:
-    """Return whether a column keeps its labels as written, without question marks."""
+    """Return whether a column certainly keeps its labels as written, without question marks."""
     if not column.charset or all(label.isascii() for label in column.labels):
         return True
-    from cdc_pipeline.binlog.tables.charsets import holds_text  # numba, which few statements need
+    # With numba, which few statements need.
+    from cdc_pipeline.binlog.tables.charsets import holds_text, known_charsets
 
-    return all(holds_text(label, column.charset, is_mariadb=is_mariadb) for label in column.labels)
+    return column.charset in known_charsets() and all(
+        holds_text(label, column.charset, is_mariadb=is_mariadb) for label in column.labels
+    )
 
 
 def _converted(column: Column, charset: str) -> Column:

@@ -282,8 +282,8 @@ STEPS_OF_LIES: Final[dict[str, Callable[..., None]]] = {
     "length": _length, "cell": _cell, "column": _column, "count": _count, "no_rows": _no_rows,
     "greet": _greet, "event": _event,
 }  # fmt: skip
-# What a server may say; `instead` and `between` may be an end of rows.
 _TLS_ONE_IN: Final = 5
+# What a server may say; `instead` and `between` may be an end of rows.
 _BELIEVABLE: Final = ("instead", "between", "cell", "column", "no_rows", "greet")
 
 
@@ -295,22 +295,21 @@ def lie(number: int) -> Lie:
     source = random.Random(number)
     flavor = FLAVORS[number % 2]
     name = NAMES[number // 2 % len(NAMES)]
-    has_tls = number % _TLS_ONE_IN == 0
     exchanges = recording(flavor).exchanges[name]
     at = _drawn_exchange(source, exchanges)
     key, packets = exchanges[at].key, exchanges[at].packets
+    repairs = False
     if key[0] in (wire.DUMP, wire.DUMP_GTID):
         steps = [_drawn_dump(source, packets) for _ in range(source.choice((1, 1, 2)))]
-        return Lie(flavor, name, at, steps, source.random() < 0.5, has_tls)
-    if key in (GREETING, LOGIN):
-        return Lie(flavor, name, at, [_drawn_login(source, key, packets)], has_tls=has_tls)
-    step = _drawn_result(source, packets)
-    if key[0] == wire.EXECUTE and step[0] in ("endless", "endless_payload"):
-        step = [
-            "end",
-            step[1],
-        ]  # a table may be as large as a server says
-    return Lie(flavor, name, at, [step], has_tls=has_tls)
+        repairs = source.random() < 0.5
+    elif key in (GREETING, LOGIN):
+        steps = [_drawn_login(source, key, packets)]
+    else:
+        step = _drawn_result(source, packets)
+        if key[0] == wire.EXECUTE and step[0] in ("endless", "endless_payload"):
+            step = ["end", step[1]]  # a table may be as large as a server says
+        steps = [step]
+    return Lie(flavor, name, at, steps, repairs, has_tls=number % _TLS_ONE_IN == 0)
 
 
 def _drawn_exchange(source: random.Random, exchanges: list[Exchange]) -> int:

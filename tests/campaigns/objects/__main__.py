@@ -78,8 +78,12 @@ class _Campaign:
     def writers(self) -> None:
         """Stop one of two writers."""
         options = self._options
-        spark = {"on_disk": self._gateway.on_disk} if options.spark else {}
-        story = Story.of_seed(options.seed, self._home / "two", lease_s=_WRITERS_LEASE_S, **spark)
+        story = Story.of_seed(
+            options.seed,
+            self._home / "two",
+            lease_s=_WRITERS_LEASE_S,
+            on_disk=self._gateway.on_disk if options.spark else None,
+        )
         pairs = TwoWriters(story, self._gateway, self._home / "cursors")
         places = [options.place] if options.place else [*POINTS, *self._requests_of(pairs)]
         with ThreadPoolExecutor(1 if options.spark else _PAIRS_AT_ONCE) as pool:

@@ -426,6 +426,7 @@ class Soaked:
                 "state": lake / "_cdc",
             }
         )
+        sample["state_bytes_a_file"] = round(sample["state_bytes"] / max(1, sample["state_files"]))
         sample |= {
             f"state_{folder.name}_files": folders({"": folder})["_files"]
             for folder in sorted((lake / "_cdc" / self.name).iterdir())

@@ -53,9 +53,8 @@ TOLERANCES: Final[Mapping[str, Tolerance]] = {
     "spill_bytes": Tolerance(0, 1 << 20),
     # Of the newest 1,000 batches a record each, and two files of the cursor.
     "state_files": Tolerance(0.15, 100, 3_200),
-    "state_bytes": Tolerance(0.15, 4 << 20, 128 << 20),
-    # Of each of some 150 targets: ten commits with their checksums, and a checkpoint, twice.
-    "delta_log_files": Tolerance(0.15, 500, 6_000),
+    "state_bytes_a_file": Tolerance(0.15, 4 << 10),
+    "delta_log_files": Tolerance(0.15, 500),
     "capture_cpu_ms_a_batch": Tolerance(0.5, 20),
     "capture_ms_a_batch": Tolerance(1, 200),
 }
