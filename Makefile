@@ -19,6 +19,7 @@ SEEDS ?= 1000
 LIES ?= 5000
 MINUTES ?= 60
 HOURS ?= 2
+BUDGET ?= 5m
 TEST_WORKERS ?= 3
 
 .PHONY: help
@@ -146,6 +147,12 @@ torture-clocks: setup ## the clocks of both servers and of the pipeline jump, ea
 .PHONY: torture-upgrades
 torture-upgrades: setup ## the newest recorded state in the hands of an earlier program: COMMIT=9168b91
 	@$(BIN)/python -m tests.campaigns.upgrades --commit $(or $(COMMIT),9168b91) $(TORTURE_ARGS)
+
+.PHONY: campaign
+campaign: setup ## a campaign of tests/campaigns by its name: NAME=cut_anywhere SEED=1 BUDGET=500, 10m or all
+	@test -n "$(NAME)" || { echo "say which: make campaign NAME=cut_anywhere" >&2; exit 2; }
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.campaigns $(NAME) --seed $(SEED) --budget $(BUDGET) $(TORTURE_ARGS)
 
 .PHONY: simulate
 simulate: setup ## whole histories from one seed each, with crashes, faults and threads in any order: SEEDS=10000
