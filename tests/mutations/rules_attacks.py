@@ -683,4 +683,24 @@ _K28: Final[tuple[Mutation, ...]] = (
     ),
 )
 
-ATTACKS: Final = (*_K20, *_K21, *_K22, *_K23, *_K24, *_K25, *_K26, *_K27, *_K28)
+# -- K32: what the server adds is the server's -----------------------------------------------------
+_STATEMENT_OBJECTS: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K32",
+        "objects that are no base tables are known after any options",
+        "schema/ddl/ddl.py",
+        """        if tokens.skip_group():
+            continue
+        tokens.next()
+        if tokens.take("="):""",
+        """        if tokens.next().key not in _SHOWN_OPTIONS:
+            return None
+        if tokens.take("="):""",
+        "schema/ddl/test_classify.py::test_k32_f81_what_is_no_base_table_is_known_after_any_options",
+    ),
+)
+
+ATTACKS: Final = (
+    *(*_K20, *_K21, *_K22, *_K23, *_K24, *_K25, *_K26, *_K27, *_K28),
+    *_STATEMENT_OBJECTS,
+)

@@ -65,30 +65,23 @@ _DML_VERBS: Final = frozenset(
         "TABLE",
     }
 )
-# Objects of CREATE, ALTER and DROP whose names do not matter here. Longer ones first.
+# Objects of CREATE, ALTER and DROP that are no base tables; their names do not matter here.
 _OBJECTS: Final[tuple[tuple[tuple[str, ...], StatementKind], ...]] = (
     (("VIEW",), _K.VIEW),
-    (("JSON", "RELATIONAL", "DUALITY", "VIEW"), _K.VIEW),
-    (("JSON", "DUALITY", "VIEW"), _K.VIEW),
-    (("MATERIALIZED", "VIEW"), _K.VIEW),
     (("TRIGGER",), _K.TRIGGER),
-    (("PROCEDURE",), _K.ROUTINE),
-    (("FUNCTION",), _K.ROUTINE),
-    (("PACKAGE",), _K.ROUTINE),
-    (("LIBRARY",), _K.ROUTINE),
-    (("EVENT",), _K.ROUTINE),
+    *(((word,), _K.ROUTINE) for word in ("PROCEDURE", "FUNCTION", "PACKAGE", "LIBRARY", "EVENT")),
     (("USER",), _K.ACCOUNT),
     (("ROLE",), _K.ACCOUNT),
     (("SERVER",), _K.STORAGE),
     (("TABLESPACE",), _K.STORAGE),
-    (("UNDO", "TABLESPACE"), _K.STORAGE),
     (("LOGFILE", "GROUP"), _K.STORAGE),
     (("SPATIAL", "REFERENCE", "SYSTEM"), _K.STORAGE),
     (("RESOURCE", "GROUP"), _K.ADMIN),
     (("INSTANCE",), _K.ADMIN),
-    (("CATALOG",), _K.UNKNOWN),
     (("PREPARE",), _K.ADMIN),
 )
+# Objects that hold rows, or others that do: an unknown word before them is no mere option.
+_HOLD_ROWS: Final = frozenset({"TABLE", "TABLES", "INDEX", "DATABASE", "SCHEMA", "CATALOG"})
 
 
 def classify(
@@ -158,36 +151,41 @@ def _set_statement(tokens: TokenReader, database: str) -> Statement:
 
 
 def _object(tokens: TokenReader) -> tuple[str, StatementKind] | None:
-    for words, kind in _OBJECTS:
-        if tokens.at(*words):
-            return " ".join(words), kind
+    """Pass over options (DEFINER = account, ALGORITHM = word, MATERIALIZED ...), whichever they
+    are, up to the words of an object that is no base table; None if there are none."""
+    options: list[str] = []
+    while not tokens.at_end() and not tokens.at_any(*_HOLD_ROWS):
+        for words, kind in _OBJECTS:
+            if tokens.at(*words):
+                return " ".join((*options, *words)), kind
+        token = tokens.peek()
+        if token.kind is TokenKind.BAD:
+            return None
+        if tokens.skip_group():
+            continue
+        tokens.next()
+        if tokens.take("="):
+            _option_value(tokens)
+        elif token.key in _SHOWN_OPTIONS:
+            options.append(token.key)
     return None
 
 
-def _skip_modifiers(tokens: TokenReader) -> None:
-    """DEFINER = account, ALGORITHM = word, SQL SECURITY word, AGGREGATE: before views, routines and
-    triggers."""
-    while True:
-        if tokens.take("DEFINER"):
-            tokens.take("=")
-            tokens.name() or tokens.next()
-            if tokens.skip_group():  # CURRENT_USER()
-                continue
-            if tokens.take("@"):
-                tokens.next()
-        elif tokens.at("ALGORITHM", "="):
-            for _ in range(3):
-                tokens.next()
-        elif tokens.take("SQL", "SECURITY"):
-            tokens.next()
-        elif not tokens.take("AGGREGATE"):
-            return
+# Options that belong to an object's name for people.
+_SHOWN_OPTIONS: Final = ("MATERIALIZED", "JSON", "RELATIONAL", "DUALITY", "UNDO")
+
+
+def _option_value(tokens: TokenReader) -> None:
+    """Pass over a word, a string or an account, whose names may be words of objects."""
+    tokens.next()
+    tokens.skip_group()  # CURRENT_USER()
+    if tokens.take("@"):
+        tokens.next()
 
 
 def _create(tokens: TokenReader, database: str) -> Statement:
     tokens.next()
     or_replace = tokens.take("OR", "REPLACE")
-    _skip_modifiers(tokens)
     temporary = tokens.take("TEMPORARY")
     verb = "CREATE OR REPLACE" if or_replace else "CREATE"
     if temporary:
@@ -196,9 +194,6 @@ def _create(tokens: TokenReader, database: str) -> Statement:
         return _create_table(
             tokens, database, f"{verb} TABLE", temporary=temporary, or_replace=or_replace
         )
-    found = _object(tokens)
-    if found is not None:
-        return Statement(found[1], f"{verb} {found[0]}", temporary=temporary, or_replace=or_replace)
     if tokens.take("SEQUENCE"):
         return _sequence(tokens, database, f"{verb} SEQUENCE", temporary=temporary)
     if tokens.take_any("DATABASE", "SCHEMA"):
@@ -211,11 +206,21 @@ def _create(tokens: TokenReader, database: str) -> Statement:
             if_not_exists=if_not_exists,
             or_replace=or_replace,
         )
+    here = tokens.index
     while tokens.take_any("ONLINE", "OFFLINE", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"):
         continue
     if tokens.take("INDEX"):
         return _index(tokens, database, _K.CREATE_INDEX, f"{verb} INDEX")
-    return Statement(_K.UNKNOWN, f"{verb} {tokens.peek().key}".strip())
+    tokens.index = here
+    return _of_object(tokens, verb, temporary=temporary, or_replace=or_replace)
+
+
+def _of_object(
+    tokens: TokenReader, verb: str, *, temporary: bool = False, or_replace: bool = False
+) -> Statement:
+    first = tokens.peek().key
+    words, kind = _object(tokens) or (first, _K.UNKNOWN)
+    return Statement(kind, f"{verb} {words}".strip(), temporary=temporary, or_replace=or_replace)
 
 
 def _create_table(
@@ -326,7 +331,6 @@ def _alter(tokens: TokenReader, database: str) -> Statement:
             ignore=ignore,
         )
     tokens.index = here
-    _skip_modifiers(tokens)
     if tokens.take_any("DATABASE", "SCHEMA"):
         # ALTER DATABASE without a name changes the session's database; the name may look like an
         # option.
@@ -337,10 +341,7 @@ def _alter(tokens: TokenReader, database: str) -> Statement:
         return Statement(_K.ALTER_DATABASE, "ALTER DATABASE", database=name or database)
     if tokens.take("SEQUENCE"):
         return _sequence(tokens, database, "ALTER SEQUENCE")
-    found = _object(tokens)
-    if found is not None:
-        return Statement(found[1], f"ALTER {found[0]}")
-    return Statement(_K.UNKNOWN, f"ALTER {tokens.peek().key}".strip())
+    return _of_object(tokens, "ALTER")
 
 
 def _skip_wait(tokens: TokenReader) -> None:
@@ -411,10 +412,7 @@ def _drop(tokens: TokenReader, database: str) -> Statement:
         continue
     if tokens.take("INDEX"):
         return _index(tokens, database, _K.DROP_INDEX, "DROP INDEX")
-    found = _object(tokens)
-    if found is not None:
-        return Statement(found[1], f"{verb} {found[0]}")
-    return Statement(_K.UNKNOWN, f"{verb} {tokens.peek().key}".strip())
+    return _of_object(tokens, verb, temporary=temporary)
 
 
 def _table_list(tokens: TokenReader, database: str) -> tuple[TableName, ...]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.schema.ddl.ddl import classify, classify_tokens
+from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenKind, TokenReader, tokenize
 
 # kind | tables (in database d unless qualified) | statement
@@ -129,6 +130,15 @@ view | | CREATE ALGORITHM=UNDEFINED DEFINER=CURRENT_USER() SQL SECURITY INVOKER 
 view | | ALTER ALGORITHM=TEMPTABLE DEFINER=`a`@`%` VIEW v AS SELECT 1
 view | | DROP VIEW IF EXISTS v
 view | | CREATE OR REPLACE JSON RELATIONAL DUALITY VIEW v AS SELECT 1
+view | | CREATE ALGORITHM=UNDEFINED MATERIALIZED /*(BY ENGINE=X)*/ DEFINER=`r`@`h` VIEW `mv` AS SELECT 1
+view | | CREATE OR REPLACE ALGORITHM=UNDEFINED MATERIALIZED DEFINER=`r`@`h` VIEW `mv` AS SELECT 1
+view | | ALTER ALGORITHM=UNDEFINED MATERIALIZED DEFINER=`r`@`h` SQL SECURITY DEFINER VIEW `mv` AS SELECT 1
+view | | DROP MATERIALIZED VIEW mv
+view | | CREATE DEFINER = 'trigger'@'server' SQL SECURITY INVOKER VIEW v AS SELECT 1
+view | | CREATE DEFINER = CURRENT_USER() VIEW v AS TABLE t
+routine | | CREATE DEFINER = user@view PROCEDURE p() SELECT 1
+unknown | | CREATE MATERIALIZED TABLE t (a INT)
+unknown | | CREATE DEFINER = CURRENT_ROLE TABLE t (a INT)
 trigger | | CREATE DEFINER=`root`@`localhost` TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 1
 trigger | | CREATE DEFINER=`root`@`localhost` TRIGGER tr AFTER UPDATE ON t FOR EACH ROW BEGIN DELETE FROM u; END
 trigger | | CREATE OR REPLACE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 1
@@ -423,3 +433,24 @@ def test_a_large_statement_is_read_only_as_far_as_needed() -> None:
     assert classify_tokens(reader, "d").tables == (("d", "t"),)
     assert reader.peek().start < 30
     assert len(reader.read) < 10
+
+
+@pytest.mark.parametrize("verb", ["CREATE", "CREATE OR REPLACE", "ALTER", "DROP"])
+@pytest.mark.parametrize(
+    "options", ["", "MATERIALIZED", "NEW = `view` OF ITS", "FUTURE('x') DEFINER = a@b"]
+)
+@pytest.mark.parametrize(
+    "kind",
+    ["VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "PACKAGE BODY", "LIBRARY", "EVENT", "USER", "ROLE",
+        "SERVER", "TABLESPACE", "LOGFILE GROUP", "SPATIAL REFERENCE SYSTEM", "RESOURCE GROUP",
+        "INSTANCE"],
+)  # fmt: skip
+def test_k32_f81_what_is_no_base_table_is_known_after_any_options(
+    verb: str, options: str, kind: str
+) -> None:
+    statement = classify(f"{verb} {options} {kind} x", "d")
+    assert statement.kind in (
+        StatementKind.VIEW, StatementKind.TRIGGER, StatementKind.ROUTINE, StatementKind.ACCOUNT,
+        StatementKind.STORAGE, StatementKind.ADMIN,
+    )  # fmt: skip
+    assert not statement.tables
