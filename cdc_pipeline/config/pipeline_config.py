@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     Field,
     PrivateAttr,
@@ -29,6 +31,7 @@ from pydantic import (
     model_validator,
 )
 
+from cdc_pipeline.config.accepted import Takes
 from cdc_pipeline.config.dagster_config import DagsterConfig
 from cdc_pipeline.config.mistakes import (
     COMPONENT_FILE,
@@ -63,7 +66,7 @@ class TlsConfig(Section):
     on.
 
     `verify_ca` needs a `ca_file`: the system's authorities sign certificates for anyone, and the
-    name is not checked.
+    name is not checked. A mode that would not use a file refuses it.
     """
 
     mode: Literal["off", "preferred", "required", "verify_ca", "verify"] = "verify"
@@ -81,6 +84,16 @@ class TlsConfig(Section):
         if self.mode == "verify_ca" and self.ca_file is None:
             raise ValueError(
                 "verify_ca needs ca_file, the certificate of the server's own CA; or use verify"
+            )
+        if self.ca_file is not None and self.mode not in ("verify_ca", "verify"):
+            raise ValueError(
+                f"ca_file: mode {self.mode} checks no certificate, so the file would not be used: "
+                "set mode to verify or verify_ca"
+            )
+        if (self.certificate_file or self.key_file) and self.mode in ("off", "preferred"):
+            raise ValueError(
+                f"certificate_file: with mode {self.mode} the connection may be plain text, which "
+                "has no certificates: set mode to verify, verify_ca or required"
             )
         return self
 
@@ -153,6 +166,22 @@ Bound = (
 )
 
 
+def _host(value: str) -> str:
+    # Never shown: what stands before an @ may be a password (K26).
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        if not re.fullmatch(r"[^\s@/:]+", value):
+            raise ValueError(
+                "is not the name or the address of a machine: user, password and port have "
+                "settings of their own"
+            ) from None
+    return value
+
+
+Host = Annotated[str, Takes("the name or the IP address of a machine"), AfterValidator(_host)]
+
+
 class StandbyConfig(Section):
     """The server to use if the primary does not answer. Account and TLS are the primary's.
 
@@ -160,7 +189,7 @@ class StandbyConfig(Section):
     mean nothing there.
     """
 
-    host: str
+    host: Host
     port: int = Field(default=3306, ge=1, le=65535)
     start: Start | None = None
 
@@ -180,7 +209,7 @@ class LiveSourceConfig(Section):
     """
 
     kind: Literal["live"]
-    host: str
+    host: Host
     port: int = Field(default=3306, ge=1, le=65535)
     user: str
     password: SecretStr

@@ -5,6 +5,8 @@ Rules:
 - An outline is for definitions: it keeps references of secrets that only runs need, and those to
   variables that are unset.
 - No value of a variable is in a mistake, since any may be a secret (K26).
+- A text is Unicode: a pair of surrogates, as JSON writes a character, is that character; half of
+  one is a mistake, as are bytes of a variable that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from cdc_pipeline.config.mistakes import Mistake
+from cdc_pipeline.text.hide import hide
 
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # Secrets that only runs need: an outline never has them.
@@ -88,13 +91,8 @@ class References:
 
     def without_values(self, mistake: Mistake) -> Mistake:
         """Return a mistake whose text has references in place of variables' values (K26)."""
-        message = mistake.message
-        for value, name in self._used.items():
-            if value:
-                message = message.replace(repr(value)[1:-1], f"${{{name}}}").replace(
-                    value, f"${{{name}}}"
-                )
-        return mistake.model_copy(update={"message": message})
+        named = {value: f"${{{name}}}" for value, name in self._used.items()}
+        return mistake.model_copy(update={"message": hide(mistake.message, named)})
 
     def drop_unset(self, content: dict[str, Any], found: list[Mistake]) -> bool:
         """Remove settings that are wrong because their variable is unset; return whether there
@@ -109,7 +107,10 @@ class References:
 
     def _of(self, node: Any, path: Path) -> Any:
         if isinstance(node, dict):
-            return {key: self._of(value, (*path, str(key))) for key, value in node.items()}
+            return {
+                self._unicode(key, (*path, repr(key))): self._of(value, (*path, str(key)))
+                for key, value in node.items()
+            }
         if isinstance(node, list):
             items = [self._of(value, (*path, str(index))) for index, value in enumerate(node)]
             # An item of an unset variable would be taken for a name.
@@ -117,7 +118,7 @@ class References:
                 item for index, item in enumerate(items) if (*path, str(index)) not in self.unset
             ]
         if not isinstance(node, str) or VARIABLE.search(node) is None:
-            return deepcopy(node)
+            return self._unicode(deepcopy(node), path)
         if path and path[0] == "targets" and path[-1] in _RECORDED:
             message = (
                 "an expression is recorded with every batch, so it must not use "
@@ -127,7 +128,20 @@ class References:
             return "true"
         if self.keep and path[-1] in _SECRETS_OF_RUNS:
             return node
-        return VARIABLE.sub(lambda match: self._value(match[1], path), node)
+        return self._unicode(VARIABLE.sub(lambda match: self._value(match[1], path), node), path)
+
+    def _unicode(self, value: Any, path: Path) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            message = (
+                'is no Unicode text: it has half of a surrogate pair (as in "\\ud83d"), or a '
+                "variable whose bytes are not UTF-8; write the character itself"
+            )
+            self.mistakes.append(Mistake(path=".".join(path), message=message))
+            return "unreadable"
 
     def _value(self, name: str, path: Path) -> str:
         value = next((one[name] for one in self._environments if name in one), None)

@@ -64,7 +64,7 @@ class StorageConfig(BaseModel):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return all set secrets, longest first, to keep them out of messages."""
+        """Return all set secrets, to keep them out of messages."""
         found = (
             self.access_key_id,
             self.secret_access_key,
@@ -72,8 +72,7 @@ class StorageConfig(BaseModel):
             self.account_key,
             self.sas_token,
         )
-        texts = {secret.get_secret_value() for secret in found if secret is not None}
-        return tuple(sorted(texts - {""}, key=len, reverse=True))
+        return tuple(secret.get_secret_value() for secret in found if secret is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ def test_without_dagster_cursors_are_in_the_lake_until_it_is_added(
         ".gitignore",
     }
     assert "CDC_PIPELINE_CURSOR=lake" in (project / ".env.example").read_text()
+    assert "binlog_row_metadata = 'FULL'" in (project / "README.md").read_text()
     monkeypatch.chdir(project)
     added = _invoke("init", ".", "--add-dagster", "--json")
     assert set(json.loads(added.stdout)["files"]) == {

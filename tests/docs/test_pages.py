@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +80,18 @@ def test_the_first_steps_run_as_they_are_written(
     server.execute("INSERT INTO sales.orders VALUES (1, 'new'), (2, 'paid')")
     (project := tmp_path / "project").mkdir()
     assert run_pages([page], project, server) >= 2
+
+
+def test_f96_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
+    """An extra is added to an environment that has the project; the project itself comes from a
+    checkout or from the file of a wheel. The first command is one that works on a fresh machine."""
+    readme = README.read_text(encoding="utf-8")
+    first = readme.partition("```sh\n")[2].partition("```")[0]
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make demo", "make test"]
+    parts = (ROOT / "cdc_pipeline/cli/project").glob("README*.md")
+    for page in [README, *DOCS.rglob("*.md"), *parts]:
+        for found in re.finditer(r"pip install\s[^\n`]*", page.read_text(encoding="utf-8")):
+            assert not re.search(r"cdc-pipeline(?!\[)|--upgrade 'cdc-pipeline", found[0]), page
 
 
 def test_every_page_with_commands_is_run() -> None:

@@ -458,6 +458,40 @@ _JVM: Final = "sink/spark/test_jvm.py::"
 _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
+        "the longest secret of a text is replaced first",
+        "text/hide.py",
+        "sorted(forms, key=len, reverse=True)",
+        "list(forms)",
+        "config/test_secrets.py::test_k26_f110_a_variable_that_contains_another_leaves_nothing",
+    ),
+    Mutation(
+        "K26",
+        "a host has no credentials",
+        "config/pipeline_config.py",
+        r"""[^\s@/:]+""",
+        ".+",
+        "config/test_secrets.py::test_k26_f110_a_host_with_credentials_is_refused_and_not_shown",
+    ),
+    Mutation(
+        "K26",
+        "a server whose TLS was taken out is not told to do without",
+        "source/live/server_errors.py",
+        """if it has one, find out "
+            "what between this machine and the server takes TLS out of its greeting",""",
+        """or set "
+            "source.tls.mode to off",""",
+        "config/test_secrets.py::test_k26_f111_nobody_is_told_to_do_without_tls",
+    ),
+    Mutation(
+        "K26",
+        "half of a surrogate pair is found when the file is read",
+        "config/references.py",
+        """.encode("utf-16", "surrogatepass").decode("utf-16")""",
+        "",
+        "config/test_secrets.py::test_k26_f111_half_a_pair_is_a_mistake_and_not_shown",
+    ),
+    Mutation(
+        "K26",
         "a secret of the settings is no argument of the JVM",
         "sink/spark/session.py",
         "for name, value in settings.items() if not is_secret(name, value)}",

@@ -176,7 +176,7 @@ def test_a_run_takes_variables_under_other_names(
 @pytest.mark.parametrize("scaffold_format", ["yaml", "python"])
 def test_what_the_scaffolder_writes_loads_as_it_is(scaffold_format: Any) -> None:
     with create_defs_folder_sandbox() as sandbox:
-        odd = {"host": "db: #1", "user": "it's", "tables": 'shop."x"'}
+        odd = {"host": "db-1", "user": "it's: #1", "tables": 'shop."x"'}
         path = sandbox.scaffold_component(
             CdcComponent, "my-shop", scaffold_params=odd, scaffold_format=scaffold_format
         )

@@ -32,6 +32,7 @@ from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, Runti
 from cdc_pipeline.lake.storage.fences import Fences
 from cdc_pipeline.lake.storage.storage_settings import ANSWER_S, CONNECT_S, library_settings
 from cdc_pipeline.lake.storage.store_answers import answer_of, refusal
+from cdc_pipeline.text.hide import hide
 
 _BUFFER_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
@@ -426,10 +427,7 @@ class ObjectStorage:
 
     def _answer(self, error: Exception) -> str:
         """Return what the store answered, without secrets."""
-        text = str(error)
-        for secret in self.config.secrets:
-            text = text.replace(secret, "***")
-        return answer_of(text)
+        return answer_of(hide(str(error), self.config.secrets))
 
 
 class _Input(io.RawIOBase):

@@ -51,6 +51,7 @@ from cdc_pipeline.pipeline.doctor.diagnosis import (
     warning,
 )
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.text.hide import hide
 from cdc_pipeline.text.server_messages import said_by
 
 __all__ = ["Diagnosis", "Finding", "examine"]
@@ -66,7 +67,6 @@ _OF_SERVERS: Final = (
 )
 # Already reported, with its statement, by the checks of server and grants.
 _REFUSALS: Final = (MissingGrantError, ServerSettingError, ReplicaIdError)
-_NOT_SHOWN: Final = "***"
 _SECRET_LENGTH_MIN: Final = 6
 
 
@@ -124,7 +124,7 @@ def examine(
             f"skipped, because {'they need' if len(skipped) > 1 else 'it needs'} {name}: {names}"
         )
         findings.append(Finding(area=skipped[0].area, check="not examined", **verdict.model_dump()))
-    secrets = sorted(_secrets(config), key=len, reverse=True)
+    secrets = _secrets(config)
     shown = [_without_secrets(finding, secrets) for finding in findings]
     return Diagnosis(
         source=config.name, findings=in_order(shown), seconds=time.monotonic() - began_s
@@ -181,12 +181,8 @@ def _secrets(value: object) -> set[str]:
     return set()
 
 
-def _without_secrets(finding: Finding, secrets: Sequence[str]) -> Finding:
-    changed = {}
-    for name in ("what", "expected", "got", "mend"):
-        text = before = getattr(finding, name)
-        for secret in secrets:
-            text = text.replace(secret, _NOT_SHOWN)
-        if text != before:
-            changed[name] = text
-    return finding.model_copy(update=changed)
+def _without_secrets(finding: Finding, secrets: Collection[str]) -> Finding:
+    shown = {
+        name: hide(getattr(finding, name), secrets) for name in ("what", "expected", "got", "mend")
+    }
+    return finding.model_copy(update=shown)

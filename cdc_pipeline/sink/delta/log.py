@@ -23,6 +23,7 @@ from cdc_pipeline.lake.storage.store_answers import answer_of
 from cdc_pipeline.sink.delta.half_made import LOG_FOLDER as LOG_FOLDER
 from cdc_pipeline.sink.delta.half_made import is_half_made
 from cdc_pipeline.sink.delta.plain_table import is_plain, takes_plain_commits
+from cdc_pipeline.text.hide import hide
 from cdc_pipeline.text.server_messages import said_by
 
 if TYPE_CHECKING:
@@ -145,13 +146,10 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
     not answer."""
     got = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     if is_object(path) and _OF_THE_STORE.search(got):
-        text = str(error)
-        for secret in path.storage.secrets:
-            text = text.replace(secret, "***")
         return LakeUnreachableError(
             f"the object store does not answer as expected: {path}",
             setting="sink.lake_path",
-            got=answer_of(text),
+            got=answer_of(hide(str(error), path.storage.secrets)),
             next_step="check the network and sink.storage, then start the run again",
         )
     return LakeStateError(

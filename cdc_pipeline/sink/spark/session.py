@@ -43,6 +43,7 @@ from cdc_pipeline.sink.spark.java import find_java_home
 from cdc_pipeline.sink.spark.master import check_master
 from cdc_pipeline.sink.spark.own_session import users_session
 from cdc_pipeline.sink.spark.spark_home import find_spark_home
+from cdc_pipeline.text.hide import hide
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -252,10 +253,7 @@ def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
             break
         text, cause = str(cause.toString()), cause.getCause()
     lines = (text or f"{type(error).__name__}: {error}").strip().splitlines()
-    found = _URL_PASSWORD.sub("://***@", lines[0])
-    for secret in hidden:
-        found = found.replace(secret, "***") if secret else found
-    return found[:_CAUSE_CHARACTERS_MAX]
+    return _URL_PASSWORD.sub("://***@", hide(lines[0], hidden))[:_CAUSE_CHARACTERS_MAX]
 
 
 def _why_not_started(error: Exception, *, hidden: Iterable[str]) -> str:

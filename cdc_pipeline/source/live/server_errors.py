@@ -182,8 +182,8 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             f"{address} offers no TLS",
             setting="source.tls.mode",
             got=text,
-            next_step="give the server a certificate (ssl_cert, ssl_key), or set "
-            "source.tls.mode to off",
+            next_step="give the server a certificate (ssl_cert, ssl_key); if it has one, find out "
+            "what between this machine and the server takes TLS out of its greeting",
         )
     if number == 3159:
         return SourceError(

@@ -27,7 +27,7 @@ def tls_arguments(tls: TlsConfig) -> dict[str, Any]:
     """
     if tls.mode == "off":
         return {"ssl_disabled": True}
-    if tls.mode == "preferred" and tls.certificate_file is None and tls.ca_file is None:
+    if tls.mode == "preferred":
         return {}
     return {"ssl": _context(tls)}
 
@@ -67,6 +67,5 @@ def _unreadable(setting: str, file: Path | None, error: OSError) -> ConfigError:
         setting=setting,
         expected="a readable PEM file, and a key without a passphrase",
         got=f"{file}: {error.strerror or error}",
-        next_step="correct the path, or set source.tls.mode to required to connect "
-        "without verification",
+        next_step="correct the path, or the file's permissions",
     )

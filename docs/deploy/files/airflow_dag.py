@@ -1,7 +1,7 @@
 """Sources captured by Airflow: one task a source, each run a bounded capture.
 
-cdc_pipeline has an environment of its own, without Dagster (pip install cdc-pipeline), so that its
-packages and Airflow's do not meet. The cursor is kept in the lake. To repeat a task is safe: it
+cdc_pipeline has an environment of its own, without Dagster, so that its packages and
+Airflow's do not meet. The cursor is kept in the lake. To repeat a task is safe: it
 continues at the last transaction that is in the lake.
 """
 
