@@ -14,6 +14,7 @@ from typing import Final
 from tests.mutations.rules_attacks import ATTACKS
 from tests.mutations.rules_loading import LOADING
 from tests.mutations.rules_reading import READING
+from tests.mutations.rules_servers import SERVERS
 from tests.mutations.runner import Mutation
 
 _STAGING: Final = "sink/staging/test_staging.py::"
@@ -529,7 +530,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
 )  # fmt: skip
 
 MUTATIONS: Final = tuple(
-    sorted((*_WRITING, *READING, *LOADING, *ATTACKS), key=lambda one: int(one.rule[1:]))
+    sorted((*_WRITING, *READING, *LOADING, *ATTACKS, *SERVERS), key=lambda one: int(one.rule[1:]))
 )
 
 

@@ -7,6 +7,9 @@ Rules:
   and takes at most `TIMEOUTS_MAX` times as long as one wait may take: a server that sends a row
   now and then would otherwise be listened to for ever.
 - After such an answer the connection is closed: what follows in it cannot be understood.
+- Bytes that are not UTF-8 are kept as Python's surrogates, which become the same bytes when they
+  are sent: one value that is no text costs what needs that value, not the whole answer. `text_of`
+  refuses them. (MariaDB's SHOW CREATE TABLE has the default of a BINARY column as it is.)
 
 Source: pymysql 1.2 `connections.py` and `protocol.py`, which raise what a wrong packet makes of
 their calls (struct, index, assertion and Unicode errors).
@@ -14,6 +17,7 @@ their calls (struct, index, assertion and Unicode errors).
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +32,8 @@ from cdc_pipeline.text.server_messages import said_by
 TIMEOUTS_MAX: Final = 10
 _SHOWN_CHARACTERS: Final = 80
 _NUMBER_MAX: Final = (1 << 64) - 1
+_ENCODING: Final = "utf-8-or-bytes"
+_ESCAPED: Final = "surrogateescape"
 # What a packet costs in memory besides its bytes: objects of Python.
 _PACKET_OVERHEAD_BYTES: Final = 100
 _NEXT_STEP: Final = (
@@ -35,6 +41,19 @@ _NEXT_STEP: Final = (
     "look into the server's error log; set source.tls.mode to verify, so that nobody in between "
     "can answer in its place"
 )
+
+
+def _codec(name: str) -> codecs.CodecInfo | None:
+    if name != _ENCODING.replace("-", "_"):
+        return None
+    return codecs.CodecInfo(
+        lambda text, _errors="": codecs.utf_8_encode(text, _ESCAPED),
+        lambda data, _errors="": codecs.utf_8_decode(data, _ESCAPED, True),
+        name=_ENCODING,
+    )
+
+
+codecs.register(_codec)
 
 if TYPE_CHECKING:
     _Connection = Connection[Any]
@@ -63,6 +82,7 @@ class BoundedConnection(_Connection):
         self._begin_answer()
         with self._understood():
             super().connect(sock)
+        self.encoding = _ENCODING
 
     def _begin_answer(self) -> None:
         self._answer_bytes = 0
@@ -212,12 +232,12 @@ def text_of(value: object, *, address: str, asked: str) -> str:
     Raises:
         ServerAnswerError: it is not.
     """
-    if isinstance(value, bytes):
+    if value is not None:
+        data = value if isinstance(value, bytes) else str(value).encode(errors=_ESCAPED)
         with contextlib.suppress(UnicodeDecodeError):
-            return value.decode()
-    elif value is not None:
-        return str(value)
-    raise unexpected(address, asked, expected="a text", got=value)
+            return data.decode()
+        value = data
+    raise unexpected(address, asked, expected="a text in UTF-8", got=value)
 
 
 def number_of(value: object, *, address: str, asked: str) -> int:

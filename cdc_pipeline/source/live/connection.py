@@ -37,7 +37,7 @@ from cdc_pipeline.errors import (
     StatementError,
 )
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
-from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live import server_errors, session
 from cdc_pipeline.source.live.answers import (
     AnswerRow,
     BoundedConnection,
@@ -90,7 +90,8 @@ def open_connection(
     answer_timeout_s: float | None = None,
     **more: Any,
 ) -> BoundedConnection:
-    """Connect and log in, with `connect_timeout_s` for each answer on the way (K25).
+    """Connect, log in and prepare the session (K31), with `connect_timeout_s` for each answer on
+    the way (K25). Every connection to a server is made here.
 
     Args:
         config: the server and the account.
@@ -101,6 +102,7 @@ def open_connection(
     Raises:
         pymysql.Error, OSError, RuntimeError: `server_errors.connect_error` says what they mean.
         ServerAnswerError: what it says is not the protocol.
+        SourceError: it refuses the session.
     """
     while_connecting = {
         "read_timeout": config.connect_timeout_s,
@@ -110,6 +112,11 @@ def open_connection(
         answer_bytes_max=config.packet_bytes_max,
         **{**connection_arguments(config), **more, **while_connecting},
     )
+    try:
+        session.prepare(connection)
+    except BaseException:
+        connection._force_close()
+        raise
     # A server that sends no greeting must not be waited for as long as one that sorts a table.
     connection._read_timeout = answer_timeout_s or config.read_timeout_s
     connection._write_timeout = config.read_timeout_s

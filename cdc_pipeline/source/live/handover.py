@@ -49,10 +49,6 @@ _OFFSET_MAX: Final = (1 << 32) - 1
 _ANNOUNCE_CHECKSUMS: Final = (
     "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'"
 )
-# A full buffer stops the reading while a batch is merged; by default the server waits a minute,
-# then ends the dump.
-_WRITE_TIMEOUT_S: Final = 6 * 3600
-_INTRODUCTION: Final = f"{_ANNOUNCE_CHECKSUMS}, SESSION net_write_timeout = {_WRITE_TIMEOUT_S}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +191,7 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
         if opened:
             raise AssertionError("the library must not connect twice")
         connection = cast(_HandedOver, open_connection(config, _HandedOver, **settings))
+        connection.query(_ANNOUNCE_CHECKSUMS)
         connection.own_command = request.own_command(replica.server_id)
         opened.append(connection)
         return connection
@@ -202,7 +199,7 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
     by_mariadb_gtid = request.flavor == "mariadb" and bool(request.gtid_set)
     by_mysql_gtid = request.flavor == "mysql" and bool(request.gtid_set) and not request.gtid_bytes
     reader = BinLogStreamReader(
-        connection_settings={**connection_arguments(config), "init_command": _INTRODUCTION},
+        connection_settings=connection_arguments(config),
         server_id=replica.server_id,
         blocking=False,
         resume_stream=True,

@@ -3,9 +3,9 @@
 Rules:
 - Nothing on the server changes and nothing is locked: the session is read only, and a view is a
   consistent snapshot.
-- Sessions have fixed settings: zone +00:00, no conversion of text, a sql_mode that changes no
-  value, no limits of rows or time. So a selected row and the same row in the log become the same
-  Arrow values; a test proves this for every type.
+- The session is that of every connection (`source.live.session`), but for text, which is not
+  converted. So a selected row and the same row in the log become the same Arrow values; a test
+  proves this for every type.
 - Rows come by the binary protocol: FLOAT in text has six digits, and numbers need no parsing.
 - Memory is bounded by a batch's rows and bytes, whatever the table's size; see `binlog.result_set`.
 - A view ends with its connection. Abandoning a result also closes its connection; the next
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from cdc_pipeline.binlog.rows.result_columns import ResultPlan, quoted, result_plan
 from cdc_pipeline.binlog.rows.result_set import BATCH_BYTES, BATCH_ROWS, ResultSet
@@ -35,24 +35,6 @@ from cdc_pipeline.source.live.connection import Row
 from cdc_pipeline.source.rows.key_ranges import KeyRange
 from cdc_pipeline.source.rows.row_stream import RowConnection
 from cdc_pipeline.source.rows.table_errors import table_error
-
-_TIMEOUT_S: Final = 6 * 3600
-_SESSION: Final = (
-    # ALLOW_INVALID_DATES: bounds of keys may be such dates. No ANSI_QUOTES,
-    # PAD_CHAR_TO_FULL_LENGTH, NO_BACKSLASH_...
-    "SET SESSION time_zone = '+00:00', SESSION sql_mode = 'ALLOW_INVALID_DATES', "
-    f"character_set_results = NULL, SESSION net_write_timeout = {_TIMEOUT_S}, SESSION wait_timeout "
-    f"= {_TIMEOUT_S}, SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1",
-    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    "SET SESSION TRANSACTION READ ONLY",
-)
-# Time limits; a server that does not know one of them does not have it.
-_UNLIMITED: Final = (
-    "max_execution_time",
-    "max_statement_time",
-    "idle_transaction_timeout",
-    "idle_readonly_transaction_timeout",
-)
 
 
 class TableReader:
@@ -237,10 +219,7 @@ class TableReader:
             )
         connection = RowConnection(self.config)
         try:
-            for statement in _SESSION:
-                connection.query(statement)
-            for name in _UNLIMITED:
-                _knows(connection, f"SET SESSION {name} = 0")
+            connection.query("SET SESSION character_set_results = NULL")
             self._flavor = (
                 "mariadb" if _knows(connection, "SELECT @@GLOBAL.gtid_binlog_pos") else "mysql"
             )
