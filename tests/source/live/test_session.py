@@ -60,7 +60,8 @@ HARMLESS: Final[dict[str, str]] = {
         max_points_in_geometry max_session_mem_used max_sp_recursion_depth max_tmp_tables
         max_user_connections net_read_timeout net_retry_count parser_max_mem_size
         tmp_disk_table_size wsrep_causal_reads wsrep_dirty_reads wsrep_sync_wait
-        deadlock_timeout_long deadlock_timeout_short deadlock_search_depth_long deadlock_search_depth_short
+        deadlock_timeout_long deadlock_timeout_short deadlock_search_depth_long
+        deadlock_search_depth_short
         """,
     "memory and speed": """
         analyze_max_length analyze_sample_percentage aria_repair_threads aria_sort_buffer_size
