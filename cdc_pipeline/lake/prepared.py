@@ -196,6 +196,11 @@ class XaParking:
         )
         self._open[xid] = parked
 
+    def schemas_under_way(self) -> tuple[TableSchema, ...]:
+        """Return the tables of the transaction under way, each at the schema version of its
+        rows."""
+        return () if self._pieces is None else tuple(self._pieces.spools)
+
     def pieces(self, effect: Effect) -> Iterator[DecodedRows]:
         """Yield its rows, when it was committed in one phase; call `drop_pieces` afterwards."""
         assert self._pieces is not None

@@ -22,7 +22,6 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.capture.commit import BatchCommitter
 from cdc_pipeline.pipeline.capture.interpret import (
     Changes,
-    Ending,
     Interpreter,
     Unit,
     first_begin,
@@ -35,6 +34,7 @@ from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
 from cdc_pipeline.pipeline.capture.xa import XaPlanner, XaStaging
 from cdc_pipeline.pipeline.decode.decoding import decoder_of
 from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.decode.transaction_control import Ending
 from cdc_pipeline.pipeline.wiring import get_size, slice_events_max
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.session import canonical_xid
@@ -256,11 +256,14 @@ class Drain:
             stager.decided(decision.ddl)
 
     def _end(self, changes: Changes) -> None:
-        """End the transaction that came in pieces, if these were its last changes."""
+        """End the transaction that came in pieces, if these were its last changes.
+
+        Of a prepared one nothing is staged.
+        """
         if changes.ending is Ending.COMMITTED:
             self._stretch.stager.undo_open(changes.undone)
             self._stretch.stager.close_open()
-        elif changes.ending is not None:
+        elif changes.ending in (Ending.ROLLED_BACK, Ending.ABANDONED):
             self._stretch.drop_open()
             if changes.ending is Ending.ABANDONED:
                 self._stretch.place.drop_open()

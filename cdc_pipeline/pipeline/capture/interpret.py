@@ -6,6 +6,8 @@ A unit is what can be interpreted by itself: whole transactions, a piece of a la
 statement, or the mark of a transaction that never ended.
 
 Rules:
+- There is one way to read a unit: a piece is an open transaction with a part of it, and a whole
+  transaction is one that opens and ends (K34). Where units are cut changes nothing.
 - Interpreting stages nothing and moves nothing. It only learns: of tables, of the open transaction.
   If it fails, it forgets what it learned, so that the unit can be interpreted again, in halves or
   without a table.
@@ -14,9 +16,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -28,17 +29,19 @@ from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.errors import CdcError, UnsupportedDdlError
-from cdc_pipeline.lake.prepared import Effect, XaParking
+from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
-from cdc_pipeline.pipeline.capture.xa import AddPiece, CommitPieces, XaPlanner, XaStep
-from cdc_pipeline.pipeline.decode.decoding import DecodedTable, RunDecoder, prepared_groups
+from cdc_pipeline.pipeline.capture.xa import XaPlanner, XaStep
+from cdc_pipeline.pipeline.decode.decoding import DecodedRun, DecodedTable, RunDecoder
 from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.decode.transaction_control import (
     ControlReader,
     DecidedStatement,
+    Ending,
     OpenTransaction,
+    TransactionControl,
 )
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
 from cdc_pipeline.pipeline.targets.row_images import check_rows
@@ -49,14 +52,6 @@ from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.text.table_names import table_name
 
 Unit = Sequence[EventSlice]
-
-
-class Ending(Enum):
-    """What becomes of the open transaction after a unit."""
-
-    COMMITTED = auto()  # or prepared: its rows are parked
-    ROLLED_BACK = auto()
-    ABANDONED = auto()  # a journal's proved end cut it off (K5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +150,7 @@ class Interpreter:
         self._decoder = decoder
         self._xa = xa
         self._controls = ControlReader()
-        self._open: OpenTransaction | None = None
+        self._is_open_applied = False  # the open transaction has rows of a captured table
 
     def is_alone(self, unit: Unit) -> bool:
         """Return whether a unit is a statement that changes a target: a batch of its own.
@@ -174,132 +169,64 @@ class Interpreter:
         Raises:
             CdcError: it cannot be decoded or applied; with journal and offset. Nothing was learned.
         """
-        kind = unit[0].kind
-        read: Callable[[Unit], Changes] = self._piece
-        if kind is SliceKind.TRANSACTIONS:
-            read = self._transactions
-        elif kind is SliceKind.STATEMENT:
-            read = self._statement
-        elif kind is SliceKind.ABANDONED:
-            read = self._abandoned
         targets = self._targets.snapshot()
         maps = self._decoder.mark()
         controls = self._controls.mark()
         try:
-            return read(unit)
+            return self._read(unit)
         except CdcError:
             self._targets.restore(targets)
             self._decoder.rewind(maps)
             self._controls.rewind(controls)
             raise
 
-    def _transactions(self, unit: Unit) -> Changes:
+    def _read(self, unit: Unit) -> Changes:
         logged, suspensions = self._statements(unit)
-        controls = self._controls.read(logged)
-        decoded = self._decoder.decode(unit, controls.undone)
-        return Changes(
+        controls = self._controls.read(unit, logged)
+        waiting = [part.key for part in controls.waiting]
+        decoded = self._decoder.decode(unit, controls.undone, waiting)
+        changes = Changes(
             unit,
             statements=tuple(one.decision for one in logged),
             suspensions=suspensions,
             rows=tuple((self._confirm(table), table.rows) for table in decoded.tables),
             bad=decoded.bad,
-            xa=self._xa.plan(decoded.prepared, controls.xa_ends),
+            xa=self._xa.plan(controls.waiting, controls.xa_ends, decoded.waiting),
+            open=controls.open,
+            ending=controls.ending,
+            undone=controls.open_undone,
             row_events_ignored=decoded.row_events_ignored,
             row_events_suspended=decoded.row_events_suspended,
-            transactions_applied=decoded.transactions_applied,
+            transactions_applied=self._applied(unit, controls, logged, decoded),
         )
-
-    def _piece(self, unit: Unit) -> Changes:
-        """Read a piece of a transaction larger than a slice; its end decides on all of them."""
-        (piece,) = unit
-        journal, first = piece.chunk.journal, piece.events[0]
-        at = int(first["tx_offset"])
-        opened = self._open
-        if opened is None or first["tx_ordinal"] == 0:
-            opened = OpenTransaction(
-                journal, at, gtid_texts(piece.chunk, piece.first, piece.first + 1).get(at, "")
-            )
-        logged, suspensions = self._statements(unit)
-        is_xa = self._controls.read_piece(piece, logged)
-        undone = self._controls.open_undone
-        decoded = self._decoder.decode(
-            unit, {(journal, at): undone} if len(undone) else None, may_leave_out=not is_xa
-        )
-        opened = replace(opened, is_applied=opened.is_applied or decoded.transactions_applied > 0)
-        added: tuple[XaStep, ...] = ()
-        if is_xa:
-            self._xa.check_rows(decoded.tables)
-            added = (AddPiece(opened, decoded.tables),)
-        ending, xa_end, applied = self._end_pieces(piece, opened, undone, is_xa=is_xa)
-        changes = Changes(
-            unit,
-            statements=tuple(one.decision for one in logged),
-            suspensions=suspensions,
-            rows=()
-            if is_xa
-            else tuple((self._confirm(table), table.rows) for table in decoded.tables),
-            bad=decoded.bad,
-            xa=(*added, *xa_end),
-            open=opened,
-            ending=ending,
-            undone=undone,
-            row_events_ignored=decoded.row_events_ignored,
-            row_events_suspended=decoded.row_events_suspended,
-            transactions_applied=applied,
-        )
-        self._open = opened
-        if ending is not None:
-            self._close()
+        if controls.ending is Ending.ABANDONED:
+            self._decoder.reset()
         return changes
 
-    def _end_pieces(
-        self, piece: EventSlice, opened: OpenTransaction, undone: NDArray[np.int64], *, is_xa: bool
-    ) -> tuple[Ending | None, tuple[XaStep, ...], int]:
-        """Return how a piece ends its transaction, the XA steps for that, and 1 if its rows
-        count."""
-        end = piece.events[-1]
-        if piece.kind is not SliceKind.LAST_PIECE:
-            return None, (), 0
-        if end["role"] == Role.ROLLBACK:
-            return Ending.ROLLED_BACK, (), 0
-        if not is_xa:
-            return Ending.COMMITTED, (), int(opened.is_applied)
-        if end["role"] == Role.XA_PREPARE:
-            (group,) = prepared_groups(piece)
-            return (
-                Ending.COMMITTED,
-                self._xa.plan_pieces(replace(group, gtid=opened.gtid), undone),
-                0,
-            )
-        effect = Effect(
-            self._stretch.epoch, opened.journal, int(end["tx_offset"]), int(end["commit_ts_us"])
-        )
-        return Ending.COMMITTED, (CommitPieces(effect, undone),), int(opened.is_applied)
-
-    def _abandoned(self, unit: Unit) -> Changes:
-        """Drop the pieces of a transaction that never ended: they never count."""
-        self._decoder.reset()
-        self._close()
-        return Changes(unit, ending=Ending.ABANDONED)
-
-    def _close(self) -> None:
-        self._controls.reset()
-        self._open = None
-
-    def _statement(self, unit: Unit) -> Changes:
-        (piece,) = unit
-        query, decision = self._decision(piece, piece.stop - 1)
-        check_not_parked(decision, parking=self._stretch.parking, targets=self._targets)
-        suspensions = self._learn(piece, piece.stop - 1, query, decision)
-        applied = 0 if decision.ignored else 1
-        return Changes(
-            unit, statements=(decision,), suspensions=suspensions, transactions_applied=applied
-        )
+    def _applied(
+        self,
+        unit: Unit,
+        controls: TransactionControl,
+        logged: Sequence[DecidedStatement],
+        decoded: DecodedRun,
+    ) -> int:
+        """Return how many transactions count that end in a unit."""
+        applied = decoded.transactions_applied
+        if unit[0].kind is SliceKind.STATEMENT:
+            return applied + sum(not one.decision.ignored for one in logged)
+        if controls.open is None:
+            return applied
+        self._is_open_applied = self._is_open_applied or applied > 0
+        if controls.ending is None:
+            return 0
+        is_applied, self._is_open_applied = self._is_open_applied, False
+        return int(is_applied and controls.ending is Ending.COMMITTED)
 
     # -- statements --------------------------------------------------------------------------------
 
     def _statements(self, unit: Unit) -> tuple[list[DecidedStatement], tuple[Suspend, ...]]:
-        """Decide on statements that are not alone: savepoints, XA, DDL of other tables."""
+        """Decide on the statements of a unit: one that is alone, savepoints, XA, DDL of other
+        tables."""
         logged: list[DecidedStatement] = []
         suspensions: list[Suspend] = []
         for piece in unit:
@@ -307,6 +234,7 @@ class Interpreter:
                 np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first
             ).tolist():
                 query, decision = self._decision(piece, row)
+                check_not_parked(decision, parking=self._stretch.parking, targets=self._targets)
                 suspensions += self._learn(piece, row, query, decision)
                 logged.append(DecidedStatement(piece, row, decision))
         return logged, tuple(suspensions)

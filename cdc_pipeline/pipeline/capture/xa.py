@@ -1,8 +1,10 @@
 """Prepared XA transactions of a run: parked at their prepare, applied at XA COMMIT (K8).
 
-    prepares, XA ends, pieces --XaPlanner--> steps --XaStaging--> parked rows, staged rows
+    waiting rows, XA ends --XaPlanner--> steps --XaStaging--> parked rows, staged rows
 
 Rules:
+- Rows of an XA transaction that is not whole yet are added to the one under way; its last part, or
+  its only one, shows whether it is prepared or was committed in one phase (K34).
 - Planning judges everything and changes nothing; staging then carries the steps out. So an
   XA COMMIT that cannot be applied stops the run before anything of its slice is staged.
 - A prepared group's tables must fit their targets when it is prepared and again when it is
@@ -23,12 +25,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.seq import journal_number
@@ -37,49 +36,31 @@ from cdc_pipeline.errors import CdcError, TransactionError, UnknownXaError
 from cdc_pipeline.lake.prepared import Effect
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.capture.stretch import Stretch
-from cdc_pipeline.pipeline.decode.decoding import DecodedTable, PreparedGroup
-from cdc_pipeline.pipeline.decode.transaction_control import OpenTransaction, XaEnd
+from cdc_pipeline.pipeline.decode.decoding import DecodedTable
+from cdc_pipeline.pipeline.decode.transaction_control import (
+    Ending,
+    TransactionKey,
+    XaEnd,
+    XaPart,
+)
+from cdc_pipeline.pipeline.targets.row_images import check_rows
 
 _GATHERED_BYTES_MAX: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class AddPiece:
-    """Add a piece's rows to the XA transaction that comes in pieces."""
+class _Add:
+    """Add a part to the XA transaction under way; if it ends with that, park it or apply it."""
 
-    opened: OpenTransaction
-    tables: tuple[DecodedTable, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CommitPieces:
-    """Apply the transaction in pieces: it was committed in one phase, under its own seq.
-
-    Attributes:
-        undone: event ordinals that do not count (see `Savepoints.undone`).
-    """
-
-    effect: Effect
-    undone: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Park:
-    """Park a prepared transaction, with the pieces that came before its end.
-
-    Attributes:
-        undone: event ordinals of these pieces that do not count; None without pieces.
-    """
-
-    group: PreparedGroup
-    undone: NDArray[np.int64] | None = None
+    part: XaPart
+    tables: Sequence[DecodedTable]
 
 
 @dataclass(frozen=True, slots=True)
 class _EndPaired:
     """Apply or drop a transaction whose prepare and end come in the same run of slices."""
 
-    group: PreparedGroup
+    tables: Sequence[DecodedTable]
     end: XaEnd
 
 
@@ -98,13 +79,13 @@ class _PassOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """Forget what is parked under the xid of a group: it was prepared again."""
+class _Forget:
+    """Forget what is parked under an xid: it was prepared again."""
 
-    group: PreparedGroup
+    part: XaPart
 
 
-XaStep = AddPiece | CommitPieces | Park | _EndPaired | _EndParked | _PassOver | Forget
+XaStep = _Add | _EndPaired | _EndParked | _PassOver | _Forget
 
 
 class XaPlanner:
@@ -120,8 +101,16 @@ class XaPlanner:
         self._targets = stretch.targets
         self._accepted = frozenset(accepted)
 
-    def plan(self, prepared: Sequence[PreparedGroup], ends: Sequence[XaEnd]) -> tuple[XaStep, ...]:
+    def plan(
+        self,
+        parts: Sequence[XaPart],
+        ends: Sequence[XaEnd],
+        rows: Mapping[TransactionKey, Sequence[DecodedTable]],
+    ) -> tuple[XaStep, ...]:
         """Plan the steps for a run of slices.
+
+        Args:
+            rows: of the parts.
 
         Raises:
             UnknownXaError: XA COMMIT of a transaction whose prepare was not seen.
@@ -131,7 +120,7 @@ class XaPlanner:
         steps: list[XaStep] = []
         waiting: dict[str, int] = {}  # xids that this run prepared, each with its step
         ended: set[str] = set()  # xids that were parked before and end in this run
-        items: list[PreparedGroup | XaEnd] = [*prepared, *ends]
+        items: list[XaPart | XaEnd] = [*parts, *ends]
         for item in sorted(items, key=lambda one: (journal_number(one.journal), one.tx_offset)):
             is_parked = item.xid in self._parking and item.xid not in ended
             try:
@@ -146,49 +135,49 @@ class XaPlanner:
                 if item.xid in waiting or is_parked:
                     self._check_again(item)
                     if is_parked:
-                        steps.append(Forget(item))
+                        steps.append(_Forget(item))
                         ended.add(item.xid)
                     else:
-                        steps[waiting[item.xid]] = Forget(item)
-                self.check_rows(item.tables)
-                waiting[item.xid] = len(steps)
-                steps.append(Park(item))
+                        steps[waiting[item.xid]] = _Forget(item)
+                tables = rows.get(item.key, ())
+                self._check(tables)
+                if item.ending is Ending.PREPARED:
+                    waiting[item.xid] = len(steps)
+                elif item.ending is Ending.COMMITTED:
+                    of_tables = [table.rows.schema for table in tables]
+                    self._confirm([*self._parking.schemas_under_way(), *of_tables], item)
+                steps.append(_Add(item, tables))
             except CdcError as error:
-                error.journal, error.offset = item.journal, item.offset
+                error.journal = error.journal or item.journal
+                error.offset = item.offset if error.offset is None else error.offset
                 raise
         return tuple(steps)
 
-    def plan_pieces(self, group: PreparedGroup, undone: NDArray[np.int64]) -> tuple[XaStep, ...]:
-        """Plan the end of a prepared transaction whose rows came in pieces; see `plan`."""
-        *forgotten, _ = self.plan([group], ())
-        return (*forgotten, Park(group, undone))
-
-    def check_rows(self, tables: Sequence[DecodedTable]) -> None:
-        """Check prepared rows against their targets.
+    def _check(self, tables: Sequence[DecodedTable]) -> None:
+        """Check waiting rows against their targets, which they may never reach.
 
         Raises:
-            SchemaError, KeylessTableError: prepared rows do not fit their targets; the table is
+            SchemaError, KeylessTableError, IncompleteRowsError: they do not fit; the table is
                 named.
         """
         for table in tables:
             with table.named_in_errors():
-                self._targets.check(table.rows.schema)
+                found = self._targets.check(table.rows.schema)
                 self._targets.check_rows(table.rows)
+                for target in found:
+                    check_rows(target, table.rows)
 
     def _paired(self, step: XaStep, end: XaEnd) -> _EndPaired:
-        assert isinstance(step, Park)
+        # Behind a transaction in pieces a unit has nothing: what is paired came whole.
+        assert isinstance(step, _Add)
         if end.is_commit:
-            for table in step.group.tables:
-                self._confirm(table.rows.schema)
-        return _EndPaired(step.group, end)
+            self._confirm([table.rows.schema for table in step.tables], end)
+        return _EndPaired(step.tables, end)
 
     def _end(self, end: XaEnd, *, is_parked: bool) -> _EndParked | _PassOver:
         if is_parked:
             if end.is_commit:
-                for schema in self._parking.schemas(end.xid):
-                    if self._stretch.applies_parked(schema):
-                        self._targets.masks.check_parked(schema)
-                        self._confirm(schema)
+                self._confirm(self._parking.schemas(end.xid), end, was_parked=True)
             return _EndParked(end)
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
@@ -203,10 +192,10 @@ class XaPlanner:
             )
         return _PassOver(end)
 
-    def _check_again(self, group: PreparedGroup) -> None:
-        if group.xid not in self._accepted:
+    def _check_again(self, part: XaPart) -> None:
+        if part.xid not in self._accepted:
             raise TransactionError(
-                f"the XA transaction {group.xid} is prepared while one with the same xid is open",
+                f"the XA transaction {part.xid} is prepared while one with the same xid is open",
                 setting="accept.unknown_xa",
                 expected="XA COMMIT or XA ROLLBACK of the one before it",
                 got="another XA PREPARE: the log lacks the end of the first one (sql_log_bin = 0)",
@@ -216,12 +205,22 @@ class XaPlanner:
                 "which is recorded",
             )
 
-    def _confirm(self, schema: TableSchema) -> None:
-        try:
-            self._stretch.overlap.check_changes(self._targets.confirm(schema), schema.full_name)
-        except CdcError as error:
-            error.table = error.table or schema.full_name
-            raise
+    def _confirm(
+        self, schemas: Sequence[TableSchema], end: XaEnd | XaPart, *, was_parked: bool = False
+    ) -> None:
+        """Confirm the tables of rows that an end makes effective."""
+        for schema in schemas:
+            if not self._stretch.applies_parked(schema):
+                continue
+            try:
+                if was_parked:
+                    self._targets.masks.check_parked(schema)
+                self._stretch.overlap.check_changes(
+                    self._targets.confirm(schema), schema.full_name, first_us=end.commit_ts_us
+                )
+            except CdcError as error:
+                error.table = error.table or schema.full_name
+                raise
 
 
 class XaStaging:
@@ -243,70 +242,47 @@ class XaStaging:
         self._rows_applied = 0
         for step in steps:
             match step:
-                case AddPiece():
-                    self._add_piece(step)
-                case CommitPieces():
-                    self._commit_pieces(step)
-                case Park():
-                    self._park(step)
+                case _Add():
+                    self._add(step.part, step.tables)
                 case _EndPaired():
-                    self._end_paired(step.group, step.end)
+                    self._end_paired(step.tables, step.end)
                 case _EndParked():
                     self._end_parked(step.end)
                 case _PassOver():
                     self._pass_over(step.end)
-                case Forget():
-                    self._forget(step.group)
+                case _Forget():
+                    self._forget(step.part)
                 case _:
                     assert_never(step)
         self._stage_gathered()
         return self._rows_applied
 
-    # -- a transaction in pieces -------------------------------------------------------------------
+    # -- waiting rows and their ends ---------------------------------------------------------------
 
-    def _add_piece(self, piece: AddPiece) -> None:
-        opened = piece.opened
-        if not self._parking.has_pieces:
-            self._parking.begin(journal=opened.journal, offset=opened.tx_offset, gtid=opened.gtid)
-        for table in piece.tables:
-            self._parking.add(table.rows)
-
-    def _commit_pieces(self, end: CommitPieces) -> None:
-        self._parking.undo(end.undone)
-        for rows in self._parking.pieces(end.effect):
-            if self._stretch.applies_parked(rows.schema):
-                self._gather(rows)
+    def _add(self, part: XaPart, tables: Sequence[DecodedTable]) -> None:
+        parking = self._parking
+        if not parking.has_pieces:
+            parking.begin(journal=part.journal, offset=part.tx_offset, gtid=part.gtid)
+        for table in tables:
+            parking.add(table.rows)
+        if part.ending is None:
+            return
+        parking.undo(part.undone)
+        if part.ending is Ending.PREPARED:
+            self._place.count("xa_prepared", 1)
+            parking.park(part.xid, prepared_at_us=part.commit_ts_us)
+            return
+        self._place.count("transactions_applied", self._take(parking.pieces(self._effect(part))))
         self._stage_gathered()
-        self._parking.drop_pieces()
+        parking.drop_pieces()
 
-    # -- prepared transactions and their ends ------------------------------------------------------
-
-    def _park(self, step: Park) -> None:
-        group = step.group
+    def _end_paired(self, tables: Sequence[DecodedTable], end: XaEnd) -> None:
         self._place.count("xa_prepared", 1)
-        if step.undone is not None:
-            self._parking.undo(step.undone)
-        else:
-            self._parking.begin(journal=group.journal, offset=group.tx_offset, gtid=group.gtid)
-        for table in group.tables:
-            self._parking.add(table.rows)
-        self._parking.park(group.xid, prepared_at_us=group.prepared_at_us)
-
-    def _end_paired(self, group: PreparedGroup, end: XaEnd) -> None:
-        self._place.count("xa_prepared", 1)
-        self._ended(end, any_rows=bool(group.tables))
-        for table in group.tables if end.is_commit else ():
-            self._gather(self._effect(end).on(table.rows))
+        effect = self._effect(end)
+        self._ended(end, (effect.on(table.rows) for table in tables))
 
     def _end_parked(self, end: XaEnd) -> None:
-        any_rows = False
-        if end.is_commit:
-            for rows in self._parking.rows(end.xid, self._effect(end)):
-                if not self._stretch.applies_parked(rows.schema):
-                    continue
-                self._gather(rows)
-                any_rows = True
-        self._ended(end, any_rows=any_rows)
+        self._ended(end, self._parking.rows(end.xid, self._effect(end)))
         self._parking.end(end.xid)
 
     def _pass_over(self, end: XaEnd) -> None:
@@ -320,24 +296,33 @@ class XaStaging:
                 Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset)
             )
 
-    def _forget(self, group: PreparedGroup) -> None:
+    def _forget(self, part: XaPart) -> None:
         self._place.count("xa_unknown", 1)
-        if group.xid in self._parking:
-            self._parking.end(group.xid)
-        text = f"rows of {group.xid} were dropped: it was prepared again, and the log lacks its end"
+        if part.xid in self._parking:
+            self._parking.end(part.xid)
+        text = f"rows of {part.xid} were dropped: it was prepared again, and the log lacks its end"
         self._stager.note(
-            Note(kind="accepted_unknown_xa", text=text, journal=group.journal, offset=group.offset)
+            Note(kind="accepted_unknown_xa", text=text, journal=part.journal, offset=part.offset)
         )
 
-    def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
+    def _ended(self, end: XaEnd, rows: Iterable[DecodedRows]) -> None:
         self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
-        if end.is_commit and any_rows:
-            self._place.count("transactions_applied", 1)
+        if end.is_commit:
+            self._place.count("transactions_applied", self._take(rows))
 
-    def _effect(self, end: XaEnd) -> Effect:
+    def _effect(self, end: XaEnd | XaPart) -> Effect:
         return Effect(self._stretch.epoch, end.journal, end.tx_offset, end.commit_ts_us)
 
     # -- rows that became effective ----------------------------------------------------------------
+
+    def _take(self, rows: Iterable[DecodedRows]) -> int:
+        """Gather a transaction's rows; return 1 if it has any of a table that is applied."""
+        found = 0
+        for part in rows:
+            if self._stretch.applies_parked(part.schema):
+                self._gather(part)
+                found = 1
+        return found
 
     def _gather(self, rows: DecodedRows) -> None:
         self._rows_applied += len(rows)

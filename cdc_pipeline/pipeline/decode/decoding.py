@@ -3,7 +3,7 @@
 Rules:
 - Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a
   savepoint undid.
-- Rows of a transaction that ends with XA PREPARE are kept apart: they wait for XA COMMIT (K8).
+- Rows that wait for the end of an XA transaction are kept apart (K8).
 - Rows of a suspended table are counted and not decoded: its table maps may be the reason for the
   suspension (K4).
 - Rows are masked as soon as they are decoded, so that no later stage sees the original values
@@ -16,19 +16,17 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.chunk import Chunk, EventSlice
 from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.events.gtid import gtid_texts
-from cdc_pipeline.binlog.events.xa import parse_prepare
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
@@ -38,7 +36,7 @@ from cdc_pipeline.errors import (
     IncompleteRowsError,
     UnrepresentableValueError,
 )
-from cdc_pipeline.pipeline.decode.transaction_control import Undone
+from cdc_pipeline.pipeline.decode.transaction_control import TransactionKey, Undone
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, TablePolicy, unrepresentable
 from cdc_pipeline.transaction.savepoints import is_undone
@@ -69,27 +67,6 @@ class DecodedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedGroup:
-    """A transaction that ends with XA PREPARE.
-
-    Attributes:
-        journal, tx_offset: its first event.
-        offset: of the prepare event.
-        gtid: its own; "" without GTIDs.
-        prepared_at_us: when it was prepared at the source.
-        tables: its changes of captured tables.
-    """
-
-    xid: str
-    journal: str
-    tx_offset: int
-    offset: int
-    gtid: str
-    prepared_at_us: int
-    tables: tuple[DecodedTable, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class DecodedRun:
     """The changes of some consecutive slices.
 
@@ -97,8 +74,8 @@ class DecodedRun:
         tables: one entry per table and schema version, in order of first appearance.
         row_events_ignored: rows events of tables that are not captured.
         transactions_applied: transactions with at least one row of a captured table, without
-            prepared ones.
-        prepared: in the order of the log; of whole transactions only.
+            those that wait.
+        waiting: changes of captured tables of each transaction whose rows wait.
         row_events_suspended: rows events of captured tables that are suspended (K4).
         bad: rows that cannot be applied, for the quarantine; not among `tables`.
     """
@@ -106,7 +83,7 @@ class DecodedRun:
     tables: tuple[DecodedTable, ...]
     row_events_ignored: int
     transactions_applied: int
-    prepared: tuple[PreparedGroup, ...] = ()
+    waiting: Mapping[TransactionKey, Sequence[DecodedTable]] = field(default_factory=dict)
     row_events_suspended: int = 0
     bad: tuple[BadRows, ...] = ()
 
@@ -143,28 +120,28 @@ class RunDecoder:
         self,
         slices: Sequence[EventSlice],
         undone: Undone | None = None,
-        *,
-        may_leave_out: bool = True,
+        waiting: Collection[TransactionKey] = (),
     ) -> DecodedRun:
         """Return the changes of `slices`, decoded.
 
         Left out are changes undone by ROLLBACK TO (see `TransactionControl.undone`), and rows that
-        cannot be applied, if their policies and `may_leave_out` allow it.
+        cannot be applied, if their policies allow it and they do not wait.
+
+        Args:
+            waiting: transactions whose rows wait.
 
         Raises:
             BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
         """
         undone = undone or {}
         selections: dict[TableSchema, list[RowsSelection]] = {}
-        waiting: dict[TableSchema, list[RowsSelection]] = {}
-        prepared: dict[tuple[str, int], PreparedGroup] = {}
+        held: dict[TableSchema, list[RowsSelection]] = {}
         ignored = left = 0
         applied: dict[str, list[NDArray[np.int64]]] = {}  # offsets of transactions by journal
         for piece in slices:
             rolled_back = piece.rolled_back_offsets
-            groups = prepared_groups(piece) if piece.kind is SliceKind.TRANSACTIONS else []
-            prepared.update(((group.journal, group.tx_offset), group) for group in groups)
-            held = np.array([group.tx_offset for group in groups], dtype=np.int64)
+            journal = piece.chunk.journal
+            waits_at = np.array([at for of, at in waiting if of == journal], dtype=np.int64)
             for group in self._maps.resolve(piece):
                 rows = group.rows
                 if self._suspended(group.database, group.table):
@@ -177,10 +154,10 @@ class RunDecoder:
                 if len(rolled_back):
                     rows = rows[~np.isin(events["tx_offset"][rows], rolled_back)]
                 rows = _without_undone(piece.chunk, rows, undone)
-                if len(held):
-                    waits = np.isin(events["tx_offset"][rows], held)
+                if len(waits_at):
+                    waits = np.isin(events["tx_offset"][rows], waits_at)
                     if waits.any():
-                        waiting.setdefault(group.schema, []).append(
+                        held.setdefault(group.schema, []).append(
                             RowsSelection(piece.chunk, rows[waits])
                         )
                         rows = rows[~waits]
@@ -193,15 +170,14 @@ class RunDecoder:
         for schema, parts in selections.items():
             first = parts[0]
             offset = int(first.chunk.events["offset"][first.rows[0]])
-            of_table = self._decoded(parts, schema, bad=bad if may_leave_out else None)
+            of_table = self._decoded(parts, schema, bad=bad)
             if len(of_table):
                 tables.append(DecodedTable(of_table, first.chunk.journal, offset))
-        for schema, parts in waiting.items():
+        apart: dict[TransactionKey, list[DecodedTable]] = {}
+        for schema, parts in held.items():
             for key, table in _by_transaction(self._decoded(parts, schema, bad=None), parts):
-                group_of = prepared[key]
-                prepared[key] = replace(group_of, tables=(*group_of.tables, table))
-        held_back = tuple(prepared.values())
-        return DecodedRun(tuple(tables), ignored, _distinct(applied), held_back, left, tuple(bad))
+                apart.setdefault(key, []).append(table)
+        return DecodedRun(tuple(tables), ignored, _distinct(applied), apart, left, tuple(bad))
 
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
@@ -294,33 +270,6 @@ def decoder_of(
     )
 
 
-def prepared_groups(piece: EventSlice) -> list[PreparedGroup]:
-    """Return the transactions of a slice that end with XA PREPARE, without their rows.
-
-    Raises:
-        DamagedJournalError: the event is shorter than its own fields.
-    """
-    rows = np.flatnonzero(piece.events["role"] == Role.XA_PREPARE)
-    if not len(rows):
-        return []
-    gtids = gtid_texts(piece.chunk, piece.first, piece.stop)
-    groups = []
-    for row in (rows + piece.first).tolist():
-        event = piece.chunk.events[row]
-        tx_offset = int(event["tx_offset"])
-        groups.append(
-            PreparedGroup(
-                xid=parse_prepare(piece.chunk, row).xid,
-                journal=piece.chunk.journal,
-                tx_offset=tx_offset,
-                offset=int(event["offset"]),
-                gtid=gtids.get(tx_offset, ""),
-                prepared_at_us=int(event["commit_ts_us"]),
-            )
-        )
-    return groups
-
-
 def _without_undone(chunk: Chunk, rows: NDArray[np.int64], undone: Undone) -> NDArray[np.int64]:
     for (journal, tx_offset), ranges in undone.items():
         if journal == chunk.journal:
@@ -333,14 +282,14 @@ def _without_undone(chunk: Chunk, rows: NDArray[np.int64], undone: Undone) -> ND
 
 def _by_transaction(
     decoded: DecodedRows, parts: Sequence[RowsSelection]
-) -> Iterator[tuple[tuple[str, int], DecodedTable]]:
-    """Yield the changes of each transaction: (journal, offset of its first event), its rows."""
+) -> Iterator[tuple[TransactionKey, DecodedTable]]:
+    """Yield the changes of each transaction."""
     offsets = np.concatenate([part.chunk.events["tx_offset"][part.rows] for part in parts])
     numbers = np.concatenate([np.full(len(part.rows), at) for at, part in enumerate(parts)])
     transaction, part_of = offsets[decoded.event_row], numbers[decoded.event_row]
     new = (transaction[1:] != transaction[:-1]) | (part_of[1:] != part_of[:-1])
     cuts = [0, *(np.flatnonzero(new) + 1).tolist(), len(decoded)]
-    for first, stop in pairwise(cuts):
+    for first, stop in pairwise(cuts) if len(decoded) else ():
         rows = decoded.part(first, stop)
         journal, offset = _event_position(decoded, parts, first)
         yield (journal, int(transaction[first])), DecodedTable(rows, journal, offset)

@@ -1,32 +1,36 @@
 """Interpret statements and prepare events for the rows around them: savepoints, XA (K8).
 
 Rules:
-- ROLLBACK TO undoes rows of its own transaction; `transaction/savepoints.py` finds which. A
-  transaction in pieces carries its savepoints from piece to piece.
+- There is one way to read a transaction (K34). A whole one opens and ends in the same slices; a
+  piece is the open one with a part of it, whose savepoints are carried from piece to piece.
+- ROLLBACK TO undoes rows of its own transaction; `transaction/savepoints.py` finds which.
 - XA COMMIT and XA ROLLBACK are transactions by themselves: an event or two, and no rows.
-- A transaction that may end with XA PREPARE announces that before its first row: MySQL by XA START,
-  MariaDB by a flag of its GTID event. Its end shows whether it is prepared, or commits in one
-  phase.
+- Rows wait apart if their transaction ends with XA PREPARE. One of which only a part has come waits
+  if it may end so, which it announces before its first row: MySQL by XA START, MariaDB by a flag of
+  its GTID event. Its end shows whether it is prepared, or commits in one phase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
+from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.events.gtid import FLAG_PREPARED_XA
+from cdc_pipeline.binlog.events.gtid import FLAG_PREPARED_XA, gtid_texts
+from cdc_pipeline.binlog.events.xa import parse_prepare
 from cdc_pipeline.errors import TransactionError
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision
 from cdc_pipeline.transaction.savepoints import Savepoints
 
-Undone = dict[tuple[str, int], NDArray[np.int64]]
+TransactionKey = tuple[str, int]  # journal, and offset of the transaction's first event
+Undone = dict[TransactionKey, NDArray[np.int64]]
 
 _SAVEPOINTS = frozenset(
     {StatementKind.SAVEPOINT, StatementKind.ROLLBACK_TO_SAVEPOINT, StatementKind.RELEASE_SAVEPOINT}
@@ -34,6 +38,19 @@ _SAVEPOINTS = frozenset(
 _XA_ENDS = frozenset({StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK})
 # A GTID event and a query: with more events, XA COMMIT is not a transaction by itself.
 _XA_END_ORDINAL_MAX = 1
+_NOTHING_UNDONE = np.empty((0, 2), np.int64)
+
+
+class Ending(Enum):
+    """How a transaction ends."""
+
+    COMMITTED = auto()
+    PREPARED = auto()  # its rows wait for XA COMMIT
+    ROLLED_BACK = auto()
+    ABANDONED = auto()  # a journal's proved end cut it off (K5)
+
+
+_ENDINGS = {Role.ROLLBACK: Ending.ROLLED_BACK, Role.XA_PREPARE: Ending.PREPARED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +62,7 @@ class DecidedStatement:
     decision: Decision
 
     @property
-    def transaction(self) -> tuple[str, int]:
-        """Return the journal, and the offset of the transaction's first event."""
+    def transaction(self) -> TransactionKey:
         return self.piece.chunk.journal, int(self.piece.chunk.events["tx_offset"][self.row])
 
 
@@ -68,17 +84,31 @@ class XaEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionControl:
-    """Effects of the statements in a run of slices on its rows.
+class XaPart:
+    """A transaction of XA, or a part of one, whose rows wait.
 
     Attributes:
-        undone: ranges of event ordinals that do not count, by transaction (see
-            `Savepoints.undone`).
-        xa_ends: in the order of the log.
+        tx_offset: its first event.
+        offset: its last event here.
+        gtid: its own; "" without GTIDs.
+        ending: COMMITTED (in one phase), PREPARED, or None if it goes on.
+        xid: if it is prepared; else "".
+        commit_ts_us: when it ended at the source.
+        undone: ranges of its event ordinals that do not count (see `Savepoints.undone`).
     """
 
-    undone: Undone
-    xa_ends: tuple[XaEnd, ...]
+    journal: str
+    tx_offset: int
+    offset: int
+    gtid: str
+    ending: Ending | None
+    xid: str
+    commit_ts_us: int
+    undone: NDArray[np.int64]
+
+    @property
+    def key(self) -> TransactionKey:
+        return self.journal, self.tx_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,42 +118,75 @@ class OpenTransaction:
     Attributes:
         tx_offset: its first event.
         gtid: "" without GTIDs.
-        is_applied: it has rows of a captured table so far.
+        is_xa: it may end with XA PREPARE.
+        savepoints: set so far; never changed in place.
     """
 
     journal: str
     tx_offset: int
     gtid: str
-    is_applied: bool = False
+    is_xa: bool = False
+    savepoints: Savepoints = field(default_factory=Savepoints)
+
+    @property
+    def key(self) -> TransactionKey:
+        return self.journal, self.tx_offset
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionControl:
+    """Effects of the statements and ends in a run of slices on its rows.
+
+    Attributes:
+        undone: ranges of event ordinals that do not count, by transaction (see
+            `Savepoints.undone`).
+        waiting: transactions whose rows wait; in the order of the log.
+        xa_ends: in the order of the log.
+        open: the transaction that the slices are a piece of; None if they are whole ones.
+        ending: of that transaction; None if it goes on, or there is none.
+    """
+
+    undone: Undone
+    waiting: tuple[XaPart, ...]
+    xa_ends: tuple[XaEnd, ...]
+    open: OpenTransaction | None = None
+    ending: Ending | None = None
+
+    @property
+    def open_undone(self) -> NDArray[np.int64]:
+        """Return what was undone so far of the open transaction."""
+        return _NOTHING_UNDONE if self.open is None else _undone_of(self.undone, self.open.key)
 
 
 class ControlReader:
     """Reader of transaction control in consecutive slices."""
 
     def __init__(self) -> None:
-        self.reset()
+        self._open: OpenTransaction | None = None
 
-    def reset(self) -> None:
-        """Return to the state in which no transaction is open."""
-        self._open = Savepoints()
-        self._open_is_xa = False
-
-    def mark(self) -> tuple[Savepoints, bool]:
+    def mark(self) -> OpenTransaction | None:
         """Return a mark for `rewind`."""
-        return deepcopy(self._open), self._open_is_xa
+        return self._open
 
-    def rewind(self, mark: tuple[Savepoints, bool]) -> None:
-        """Forget what was read since `mark`: the same piece comes again."""
-        self._open, self._open_is_xa = mark
+    def rewind(self, mark: OpenTransaction | None) -> None:
+        """Forget what was read since `mark`: the same slices come again."""
+        self._open = mark
 
-    def read(self, stated: Sequence[DecidedStatement]) -> TransactionControl:
-        """Read the control statements of whole transactions.
+    def read(
+        self, unit: Sequence[EventSlice], stated: Sequence[DecidedStatement]
+    ) -> TransactionControl:
+        """Read a unit: whole transactions, or a piece of one.
+
+        Args:
+            stated: its statements.
 
         Raises:
             TransactionError: ROLLBACK TO a savepoint that was not set, XA COMMIT among other
-                events.
+                events, an XA transaction in pieces that did not announce itself.
+            DamagedJournalError: a prepare event is shorter than its own fields.
         """
-        savepoints: dict[tuple[str, int], Savepoints] = {}
+        opened = self._opened(unit[0])
+        savepoints = {} if opened is None else {opened.key: deepcopy(opened.savepoints)}
         ends = []
         for one in stated:
             kind = one.decision.statement.kind
@@ -131,35 +194,99 @@ class ControlReader:
                 _apply(savepoints.setdefault(one.transaction, Savepoints()), one)
             elif kind in _XA_ENDS:
                 ends.append(_xa_end(one))
-        undone = {transaction: of.undone for transaction, of in savepoints.items()}
+            elif kind is StatementKind.XA_START and opened is not None:
+                opened = replace(opened, is_xa=True)
+        if opened is not None:
+            opened = replace(opened, savepoints=savepoints[opened.key])
+        ranges = {transaction: of.undone for transaction, of in savepoints.items()}
+        undone = {key: of for key, of in ranges.items() if len(of)}
+        ending = _ending(unit[0])
+        self._open = opened if ending is None else None
         return TransactionControl(
-            {key: ranges for key, ranges in undone.items() if len(ranges)}, tuple(ends)
+            undone, _waiting(unit, undone, opened, ending), tuple(ends), opened, ending
         )
 
-    def read_piece(self, piece: EventSlice, stated: Sequence[DecidedStatement]) -> bool:
-        """Read a piece of the open transaction; return whether it is an XA transaction.
+    def _opened(self, piece: EventSlice) -> OpenTransaction | None:
+        """Return the open transaction that a slice is a piece of, or that ends with it."""
+        if piece.kind is SliceKind.ABANDONED:
+            return self._open
+        if piece.kind not in (SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE):
+            return None
+        first = piece.events[0]
+        if self._open is not None and first["tx_ordinal"]:
+            return self._open
+        at = int(first["tx_offset"])
+        gtid = gtid_texts(piece.chunk, piece.first, piece.first + 1).get(at, "")
+        return OpenTransaction(piece.chunk.journal, at, gtid, is_xa=_is_prepared_by_flag(piece))
 
-        Raises:
-            TransactionError: see `read`.
-        """
-        if piece.kind in (SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE) and _is_prepared_by_flag(
-            piece
-        ):
-            self._open_is_xa = True
-        for one in stated:
-            kind = one.decision.statement.kind
-            if kind in _SAVEPOINTS:
-                _apply(self._open, one)
-            elif kind in _XA_ENDS:
-                _xa_end(one)
-            elif kind is StatementKind.XA_START:
-                self._open_is_xa = True
-        return self._open_is_xa
 
-    @property
-    def open_undone(self) -> NDArray[np.int64]:
-        """Return what was undone so far of the transaction in pieces (see `Savepoints.undone`)."""
-        return self._open.undone
+def _ending(piece: EventSlice) -> Ending | None:
+    """Return how the open transaction ends with a slice; None if it does not, or none is open."""
+    if piece.kind is SliceKind.ABANDONED:
+        return Ending.ABANDONED
+    if piece.kind is not SliceKind.LAST_PIECE:
+        return None
+    return _ENDINGS.get(Role(piece.events[-1]["role"]), Ending.COMMITTED)
+
+
+def _waiting(
+    unit: Sequence[EventSlice],
+    undone: Undone,
+    opened: OpenTransaction | None,
+    ending: Ending | None,
+) -> tuple[XaPart, ...]:
+    """Return the transactions of a unit whose rows wait: prepared ones, and an open one of XA."""
+    if opened is not None:
+        if ending is Ending.PREPARED and not opened.is_xa:
+            raise _unannounced(opened, unit[0])
+        if not opened.is_xa or ending in (Ending.ROLLED_BACK, Ending.ABANDONED):
+            return ()
+        return (_part(unit[0], unit[0].stop - 1, opened.key, opened.gtid, ending, undone),)
+    found = []
+    for piece in unit:
+        rows = np.flatnonzero(piece.events["role"] == Role.XA_PREPARE) + piece.first
+        gtids = gtid_texts(piece.chunk, piece.first, piece.stop) if len(rows) else {}
+        for row in rows.tolist():
+            at = int(piece.chunk.events["tx_offset"][row])
+            key, gtid = (piece.chunk.journal, at), gtids.get(at, "")
+            found.append(_part(piece, row, key, gtid, Ending.PREPARED, undone))
+    return tuple(found)
+
+
+def _part(
+    piece: EventSlice,
+    row: int,
+    key: TransactionKey,
+    gtid: str,
+    ending: Ending | None,
+    undone: Undone,
+) -> XaPart:
+    event = piece.chunk.events[row]
+    return XaPart(
+        *key,
+        offset=int(event["offset"]),
+        gtid=gtid,
+        ending=ending,
+        xid=parse_prepare(piece.chunk, row).xid if ending is Ending.PREPARED else "",
+        commit_ts_us=int(event["commit_ts_us"]),
+        undone=_undone_of(undone, key),
+    )
+
+
+def _undone_of(undone: Undone, key: TransactionKey) -> NDArray[np.int64]:
+    return undone.get(key, _NOTHING_UNDONE)
+
+
+def _unannounced(opened: OpenTransaction, piece: EventSlice) -> TransactionError:
+    return TransactionError(
+        "a transaction is prepared that did not announce it before its first row",
+        journal=opened.journal,
+        offset=int(piece.events["offset"][-1]),
+        expected="XA START, or MariaDB's GTID event with a flag, at its begin",
+        got=f"neither, in the transaction at offset {opened.tx_offset}",
+        next_step="compare the journal with the server's copy; or start the capture after this "
+        "transaction, and load the tables that it changes",
+    )
 
 
 def _apply(savepoints: Savepoints, one: DecidedStatement) -> None:

@@ -595,11 +595,12 @@ class Targets(FollowedTargets):
             made.append(self._targets[target.name])
         return made
 
-    def check(self, schema: TableSchema) -> None:
+    def check(self, schema: TableSchema) -> list[Target]:
         """Confirm rows that may never count: a table without a record stays without one."""
         saved = self.snapshot()
-        self.confirm(schema)
+        found = self.confirm(schema)
         self.restore(saved)
+        return found
 
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""

@@ -10,8 +10,12 @@ from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.errors import TransactionError
-from cdc_pipeline.pipeline.decode.decoding import prepared_groups
-from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, DecidedStatement
+from cdc_pipeline.pipeline.decode.transaction_control import (
+    ControlReader,
+    DecidedStatement,
+    Ending,
+    TransactionControl,
+)
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.store.positions import last_ackable_row
 from cdc_pipeline.transaction.buffer import TransactionBuffer
@@ -42,18 +46,26 @@ def stated(piece: EventSlice) -> list[DecidedStatement]:
     return found
 
 
+def read_all(
+    pieces: list[EventSlice], reader: ControlReader | None = None
+) -> list[TransactionControl]:
+    """Read slices one by one."""
+    reader = reader or ControlReader()
+    return [reader.read([piece], stated(piece)) for piece in pieces]
+
+
 def test_k8_undone_ranges_belong_to_their_own_transaction() -> None:
     builder = JournalBuilder(journal_format=MARIADB).mariadb_gtid(8).query("SAVEPOINT `s`").rows(2)
     builder.query("ROLLBACK TO `S`").rows().xid().mariadb_gtid(8).query(
         "SAVEPOINT `s`"
     ).rows().xid()
     (piece,) = slices_of(builder)
-    controls = ControlReader().read(stated(piece))
+    (controls,) = read_all([piece])
     assert {key: ranges.tolist() for key, ranges in controls.undone.items()} == {
         ("binlog.000001", 4): [[2, 5]]
     }
     with pytest.raises(TransactionError, match="has not set: S"):
-        ControlReader().read(stated(piece)[1:])
+        ControlReader().read([piece], stated(piece)[1:])
 
 
 def test_k8_xa_ends_carry_the_place_of_their_own_transaction() -> None:
@@ -62,7 +74,7 @@ def test_k8_xa_ends_carry_the_place_of_their_own_transaction() -> None:
     )
     (piece,) = slices_of(builder)
     events = piece.events
-    commit, rollback = ControlReader().read(stated(piece)).xa_ends
+    commit, rollback = read_all([piece])[0].xa_ends
     assert (commit.xid, commit.is_commit, commit.tx_offset, commit.offset) == (
         "X'61',X'',1", True, 4, int(events["offset"][1]),
     )  # fmt: skip
@@ -75,7 +87,7 @@ def test_k8_xa_ends_carry_the_place_of_their_own_transaction() -> None:
         JournalBuilder().gtid().query("BEGIN").rows().query("XA COMMIT X'61',X'',1").xid()
     )
     with pytest.raises(TransactionError, match="is inside a transaction"):
-        ControlReader().read(stated(inside[0]))
+        read_all(inside)
 
 
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
@@ -90,15 +102,43 @@ def test_k8_t4_a_prepared_transaction_in_pieces_is_known_before_its_first_row(fl
     assert {piece.kind for piece in pieces[:-1]} == {SliceKind.OPEN_PIECE}
     assert pieces[-1].kind is SliceKind.LAST_PIECE
     reader = ControlReader()
-    for piece in pieces:
-        is_xa = reader.read_piece(piece, stated(piece))
-        assert is_xa or not (piece.events["role"] == Role.ROWDATA).any()
-    (group,) = prepared_groups(pieces[-1])
-    assert (group.xid, group.tx_offset) == ("X'61',X'',1", 4)
+    read = read_all(pieces, reader)
+    for piece, controls in zip(pieces, read, strict=True):
+        assert controls.waiting or not (piece.events["role"] == Role.ROWDATA).any()
+    (part,) = read[-1].waiting
+    assert (part.xid, part.tx_offset, part.ending) == ("X'61',X'',1", 4, Ending.PREPARED)
+    assert [controls.ending for controls in read[:-1]] == [None] * (len(read) - 1)
     assert last_ackable_row(pieces[-1], 0, pieces[-1].event_count) == pieces[-1].event_count - 1
-    reader.reset()
     plain = slices_of(JournalBuilder().gtid().query("BEGIN").rows(6).xid(), slice_events_max=2)
-    assert not any(reader.read_piece(piece, stated(piece)) for piece in plain)
+    assert not any(controls.waiting for controls in read_all(plain, reader))
+    unannounced = JournalBuilder().gtid().query("BEGIN").rows(6).add(EventType.XA_PREPARE, PREPARE)
+    with pytest.raises(TransactionError, match="did not announce it"):
+        read_all(slices_of(unannounced, slice_events_max=2), reader)
+
+
+@pytest.mark.parametrize("slice_events_max", [1, 2, 4, 8, 1024])
+def test_k34_f71_where_slices_are_cut_changes_nothing_of_what_is_read(
+    slice_events_max: int,
+) -> None:
+    """Ends of XA, prepares, savepoints and rollbacks, each cut at every event."""
+    builder = JournalBuilder().gtid().query("XA START X'61',X'',1").rows(2).query("SAVEPOINT `s`")
+    builder.rows(2).query("ROLLBACK TO `s`").query("XA END X'61',X'',1")
+    builder.add(EventType.XA_PREPARE, PREPARE)
+    builder.gtid().query("XA COMMIT X'61',X'',1").gtid().query("BEGIN").rows(3).query("ROLLBACK")
+    builder.gtid().query("XA ROLLBACK X'62',X'',1").gtid().query("BEGIN").rows().xid()
+    read = read_all(slices_of(builder, slice_events_max=slice_events_max))
+    ends = [end for controls in read for end in controls.xa_ends]
+    assert [(end.xid, end.is_commit) for end in ends] == [
+        ("X'61',X'',1", True),
+        ("X'62',X'',1", False),
+    ]
+    prepared = [
+        (part.xid, part.tx_offset, part.undone.tolist())
+        for controls in read
+        for part in controls.waiting
+        if part.ending is not None
+    ]
+    assert prepared == [("X'61',X'',1", 4, [[6, 9]])]
 
 
 def test_s8_an_xa_prepare_is_a_place_for_a_cursor() -> None:
