@@ -13,8 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SIZES = {"S": 15, "T": 4, "C": 3, "P": 10, "K": 28}
-CLAUSES = [f"{group}{number}" for group, size in SIZES.items() for number in range(1, size + 1)]
+SIZES = {"S": 15, "T": 4, "C": 3, "P": 10, "K": 34}
+NOT_MAPPED_YET = {"K29", "K30", "K32", "K33"}
+CLAUSES = [
+    clause
+    for group, size in SIZES.items()
+    for clause in (f"{group}{number}" for number in range(1, size + 1))
+    if clause not in NOT_MAPPED_YET
+]
 STATES = ("holds", "part", "open")
 
 

@@ -236,16 +236,36 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K8", "rows that XA ROLLBACK ends never count", "pipeline/capture/xa.py",
-        "        any_rows = False\n        if end.is_commit:\n",
-        "        any_rows = False\n        if True:\n",
-        "pipeline/capture/test_xa.py::test_k8_the_cursor_alone_passes_prepares_and_rollbacks",
-        spark=True,
+        "        if end.is_commit:\n            self._place.count(\"transactions_applied\"",
+        "        if True:\n            self._place.count(\"transactions_applied\"",
+        "pipeline/capture/test_boundaries.py::"
+        "test_k34_f71_every_one_of_many_small_xa_transactions_counts",
     ),
     Mutation(
         "K8", "a commit whose prepare was not seen stops", "pipeline/capture/xa.py",
         "        if end.is_commit and end.xid not in self._accepted:\n", "        if False:\n",
         "pipeline/capture/test_xa.py::test_k8_a_commit_whose_prepare_was_not_seen_stops_by_name",
         spark=True,
+    ),
+    # -- K34: boundaries ---------------------------------------------------------------------------
+    Mutation(
+        "K34", "the end of an XA transaction that two slices share counts",
+        "pipeline/capture/interpret.py",
+        "            xa=self._xa.plan(controls.waiting, controls.xa_ends, decoded.waiting),\n",
+        "            xa=self._xa.plan(\n"
+        "                controls.waiting,\n"
+        "                () if controls.open else controls.xa_ends,\n"
+        "                decoded.waiting,\n"
+        "            ),\n",
+        "pipeline/capture/test_boundaries.py::"
+        "test_k34_f71_a_ring_of_any_size_and_runs_of_any_length_read_the_same",
+    ),
+    Mutation(
+        "K34", "savepoints are carried from piece to piece",
+        "pipeline/decode/transaction_control.py",
+        "{opened.key: deepcopy(opened.savepoints)}\n", "{opened.key: Savepoints()}\n",
+        "pipeline/decode/test_transaction_control.py::"
+        "test_k34_f71_where_slices_are_cut_changes_nothing_of_what_is_read",
     ),
     # -- K9: store and memory ----------------------------------------------------------------------
     Mutation(
