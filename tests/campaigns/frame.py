@@ -64,6 +64,8 @@ START_S_MAX: Final = 900.0  # kernels compile and servers start
 SHRINK_PLAYS_MAX: Final = 300
 _MEMORY = Path("/dev/shm")  # where files cost least, if the system has it
 _AT_START: Final = -1
+_LINE_MAX: Final = 300
+_LINES_MAX: Final = 20
 _DEATH: Final = "the process "
 
 
@@ -193,7 +195,8 @@ def judged(play: Play, case: Case) -> tuple[str, Counter[str]]:
     try:
         return "", play(case)
     except Exception as error:
-        return f"{type(error).__name__}: {error}", Counter()
+        lines = f"{type(error).__name__}: {error}".splitlines()
+        return "\n".join(line[:_LINE_MAX] for line in lines[:_LINES_MAX]), Counter()
 
 
 def sample(campaign: Campaign, *, seed: int, count: int, folder: Path) -> Counter[str]:

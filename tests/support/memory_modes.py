@@ -94,10 +94,13 @@ class _Mirror:
         return tuple(exact(row[name]) for name in self.target.spec.key)
 
     def values(self, staged: Row, old: Row | None) -> Row:
-        """The target's columns after a staged row: what its image lacks is as it was."""
-        old = old or {}
+        """The target's columns after a staged row: what its image lacks is as it was. A key is
+        staged in any case; of a deletion it may be all that is."""
+        old, key = old or {}, self.target.spec.key
         return {
-            name: staged.get(f"c{at}") if staged.get(f"p{at}") is not False else old.get(name)
+            name: staged.get(f"c{at}")
+            if name in key or staged.get(f"p{at}") is not False
+            else old.get(name)
             for at, name in enumerate(self.names)
         }
 

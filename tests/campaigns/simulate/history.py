@@ -12,13 +12,11 @@ ones or two long ones. What only many batches bring about needs the long ones.
 from __future__ import annotations
 
 import gc
-import os
 import random
 import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +29,7 @@ from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN
 from tests.campaigns.simulate.scheduler import Scheduler
 from tests.campaigns.simulate.world import TABLES, State, World
-from tests.support.kills import Killed
+from tests.support.kills import Killed, close_files_in
 from tests.support.memory_shop import MemoryShop
 from tests.support.memory_sink import STEPS
 
@@ -176,7 +174,7 @@ class _History:
         if failed and not self._has_faults and not self._suspended():
             raise AssertionError(f"a run without faults failed: {failed}")
         if crashed:
-            _close_files_in(self._folder)
+            close_files_in(self._folder)
         self._steps = max(20, scheduler.steps)
         self.counts["steps"] += scheduler.steps
 
@@ -269,12 +267,3 @@ class _History:
 def _passed(states: Sequence[State], place: tuple[int, int]) -> int:
     """How many transactions end at or before a place."""
     return bisect_right(states, place, key=lambda state: state.place) - 1
-
-
-def _close_files_in(folder: Path) -> None:
-    """Close what a dead process had open there, with its locks."""
-    gc.collect()
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):
-            if Path(os.readlink(f"/proc/self/fd/{descriptor}")).is_relative_to(folder):
-                os.close(descriptor)

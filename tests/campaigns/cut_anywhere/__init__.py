@@ -1,0 +1,1 @@
+"""One log, cut at every place: always the same rows."""
