@@ -300,7 +300,8 @@ def _config(story: Story, case: Case, folder: Path) -> PipelineConfig:
             section = document
             for part in path:
                 section = section.setdefault(part, {})
-            section[name] = choice[2]
+            value = choice[2]
+            section[name] = value.format(folder=folder) if isinstance(value, str) else value
     return PipelineConfig.model_validate(document)
 
 

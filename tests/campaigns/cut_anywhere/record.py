@@ -297,15 +297,7 @@ def _selected(server: Server, database: str) -> dict[str, list[dict[str, Any]]]:
 def record(log: str) -> None:
     """Write the journals of all stories, and what SELECT gives at the end of each."""
     flavor, options = _OPTIONS[log]
-    query_events = (
-        "binlog_rows_query_log_events" if flavor == "mysql" else "binlog_annotate_row_events"
-    )
-    server = Server(
-        flavor,
-        {"server_id": 31, "binlog_row_event_max_size": _EVENT_BYTES_MAX, query_events: "ON"}
-        | {"transaction_isolation": "READ-COMMITTED"}
-        | options,
-    )
+    server = Server(flavor, _COMMON | options)
     server.prepare()
     if flavor == "mysql":
         (server.datadir / "auto.cnf").write_text(

@@ -1,0 +1,1 @@
+"""One log under every setting that may not change rows, two at a time: always the same rows."""
