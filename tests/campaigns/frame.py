@@ -135,12 +135,16 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What a campaign came to: how many cases, what was in them, and the findings by kind."""
+    """What a campaign came to: how many cases, what was in them, and the findings by kind.
+
+    `cpu_seconds` are those of the plays, in their own processes: other work does not change them.
+    """
 
     campaign: str
     seed: int
     cases: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     findings: dict[str, Finding] = field(default_factory=dict)
 
@@ -166,7 +170,12 @@ class Report:
                     f"  least:  {command} --choices {shlex.quote(json.dumps(found.least))}"
                 )
         told = ", ".join(f"{count:,} {name}" for name, count in self.counts.most_common())
-        rate = f" ({60 * self.cases / self.seconds:,.0f} a minute)" if self.seconds else ""
+        rate = ""
+        if self.seconds:
+            rate = (
+                f" ({60 * self.cases / self.seconds:,.0f} a minute, "
+                f"{1000 * self.cpu_seconds / self.cases:.0f} CPU-ms each)"
+            )
         lines.append(
             f"{self.campaign}, seed {self.seed}: {self.cases:,} cases in {self.seconds:.0f} s"
             f"{rate}, {len(self.findings)} kinds of findings; {told}"
@@ -296,7 +305,8 @@ def run(
     while workers:
         wait([worker.connection for worker in workers], timeout=0.5)
         for worker in list(workers):
-            for number, told, counts in worker.received():
+            for number, told, counts, cpu_seconds in worker.received():
+                report.cpu_seconds += cpu_seconds
                 known = len(report.findings)
                 report.add(number, told, counts)
                 if len(report.findings) > known:
@@ -346,7 +356,7 @@ class _Worker:
         self.process.start()
         child.close()
 
-    def received(self) -> Iterator[tuple[int, str, Counter[str]]]:
+    def received(self) -> Iterator[tuple[int, str, Counter[str], float]]:
         """Verdicts that have come."""
         try:
             while self.connection.poll():
@@ -392,6 +402,8 @@ def _work(
                 break
             since.value = time.monotonic()
             at.value = number
-            connection.send((number, *judged(play, campaign.case(seed, number))))
+            began_s = time.process_time()
+            verdict = judged(play, campaign.case(seed, number))
+            connection.send((number, *verdict, time.process_time() - began_s))
     connection.send(None)
     connection.close()

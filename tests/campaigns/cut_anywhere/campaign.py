@@ -1,9 +1,9 @@
 """Cut anywhere: a boundary of each kind at every event, alone and then several at once (K34).
 
-The first cases are systematic: for each story of each log a chunk, a get and a batch that end
-before each event, a run that ends after each transaction, a kill at each fault point, each small
-ring of each kind of store, and segments of executors. Those behind them are random: a few cuts of
-any kind at once.
+The first cases are systematic: for each story of each log a chunk that ends before each event, a
+batch (and so a get) that does, gets of each small size, a run that ends after each transaction, a
+kill at each fault point, each small ring of each kind of store, and segments of executors. Those
+behind them are random: a few cuts of any kind at once.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ def _systematic(log: str, name: str, story: Story) -> Iterator[Case]:
         for at in range(len(story.places)):
             yield [play, ["chunk", at]]
         for at in range(1, story.events):
-            yield [play, ["get", at]]
             yield [play, ["batch", at]]
+    for size in (1, 2, 3, 5, 7, 11, 19, 37):
+        for first in {1, size // 2, size} - {0}:
+            yield [play, *(["get", at] for at in range(first, story.events, size))]
     for count in range(1, story.transactions):
         yield [play, ["stop", count]]
     for point in _KILLS:
