@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
+from cdc_pipeline.schema.ddl.options import server_charset
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
-from cdc_pipeline.schema.ddl.types import bytes_of_text, read_type
+from cdc_pipeline.schema.ddl.types import in_charset, read_type
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 
 _MODES: Final = SqlModes(ansi_quotes=False)
@@ -104,18 +105,11 @@ def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
     declared = read_type(tokens)
     if declared is None or not tokens.at_end():
         return None
-    column = declared.column
-    if column.type.has_charset:
-        charset = server_charset(str(row["character_set_name"] or "binary"))
-        column = bytes_of_text(replace(column, charset=charset), is_char=declared.is_char)
+    charset = server_charset(str(row["character_set_name"] or "binary"))
+    column = replace(declared.column, charset="")
     return replace(
-        column,
+        in_charset(column, charset, is_char=declared.is_char, is_mariadb=is_mariadb),
         name=str(row["column_name"]),
         nullable=str(row["is_nullable"]).upper() == "YES",
         visible="INVISIBLE" not in str(row["extra"] or "").upper().split(),
     )
-
-
-def server_charset(name: str) -> str:
-    """Return a charset's own name: some servers call utf8mb3 utf8."""
-    return "utf8mb3" if name.lower() == "utf8" else name.lower()

@@ -56,10 +56,10 @@ VALUES: tuple[Any, ...] = (
 
 def declared(definition: str, *, is_mariadb: bool) -> ddl.ColumnDefinition:
     tokens = TokenReader(f"c {definition}", modes=MODES, is_mariadb=is_mariadb)
-    found = ddl.column_definition(tokens, table_charset="utf8mb4")
+    found = ddl.column_definition(tokens)
     assert found is not None, definition
     assert tokens.at_end(), definition
-    return found
+    return found.in_charset("utf8mb4", is_mariadb=is_mariadb)
 
 
 def examples(spec: TypeSpec) -> Iterator[tuple[str, str, bool]]:
@@ -122,9 +122,7 @@ def test_a_name_in_ddl_is_read(kind: Kind, spec: TypeSpec) -> None:
         for is_mariadb in flavors:
             texts = [f"c {name.name}{tail}" for tail in (*tails, " CHAR(5)")]
             read = [
-                ddl.column_definition(
-                    TokenReader(text, modes=MODES, is_mariadb=is_mariadb), table_charset="utf8mb4"
-                )
+                ddl.column_definition(TokenReader(text, modes=MODES, is_mariadb=is_mariadb))
                 for text in texts
             ]
             assert any(found is not None and found.column.kind is kind for found in read), name

@@ -67,7 +67,7 @@ def _not_tables(context: Context) -> Iterator[Verdict]:
 
 def _columns(context: Context) -> Iterator[Verdict]:
     from cdc_pipeline.binlog.tables.charsets import known_charsets
-    from cdc_pipeline.schema.catalog import server_charset
+    from cdc_pipeline.schema.ddl.options import server_charset
 
     known = {*known_charsets(), "binary"}
     fine = 0

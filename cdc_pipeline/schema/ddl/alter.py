@@ -10,14 +10,20 @@ Source: MySQL 9.7 manual, 15.1.11 (ALTER TABLE); MariaDB 10.11, ALTER TABLE.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition, skip_references
 from cdc_pipeline.schema.ddl.ddl import classify_tokens
+from cdc_pipeline.schema.ddl.options import (
+    NamedCharset,
+    take_charset,
+    take_key_options,
+    take_option,
+)
 from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenKind, TokenReader
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
 
 
 class ActionKind(StrEnum):
@@ -54,10 +60,14 @@ class Action:
     Attributes:
         kind: what it does.
         text: as it is written.
-        name: the column, index, engine or table concerned; "" if none.
+        name: the column, index, option, engine or table concerned; "" if none.
         new_name: of RENAME COLUMN and CHANGE.
-        column: of ADD COLUMN.
+        column: the definition of ADD COLUMN, MODIFY and CHANGE.
         if_exists: IF EXISTS or IF NOT EXISTS is written.
+        key: columns of a primary key or unique index.
+        charset: of CONVERT TO, and of an option that is one.
+        value: of any other option.
+        visible: of a column.
     """
 
     kind: ActionKind
@@ -66,50 +76,13 @@ class Action:
     new_name: str = ""
     column: ColumnDefinition | None = None
     if_exists: bool = False
+    key: tuple[str, ...] = ()
+    charset: NamedCharset | None = None
+    value: str = ""
+    visible: bool = True
 
 
 _A = ActionKind
-_OPTIONS: Final = frozenset(
-    {
-        "ALGORITHM",
-        "LOCK",
-        "COMMENT",
-        "ROW_FORMAT",
-        "AUTO_INCREMENT",
-        "AVG_ROW_LENGTH",
-        "CHECKSUM",
-        "COMPRESSION",
-        "CONNECTION",
-        "DELAY_KEY_WRITE",
-        "ENCRYPTION",
-        "INSERT_METHOD",
-        "KEY_BLOCK_SIZE",
-        "MAX_ROWS",
-        "MIN_ROWS",
-        "PACK_KEYS",
-        "PASSWORD",
-        "STATS_AUTO_RECALC",
-        "STATS_PERSISTENT",
-        "STATS_SAMPLE_PAGES",
-        "TABLESPACE",
-        "STORAGE",
-        "UNION",
-        "ENGINE_ATTRIBUTE",
-        "SECONDARY_ENGINE",
-        "SECONDARY_ENGINE_ATTRIBUTE",
-        "AUTOEXTEND_SIZE",
-        "PAGE_CHECKSUM",
-        "TRANSACTIONAL",
-        "PAGE_COMPRESSED",
-        "PAGE_COMPRESSION_LEVEL",
-        "ENCRYPTED",
-        "ENCRYPTION_KEY_ID",
-        "IETF_QUOTES",
-        "CHARSET",
-        "COLLATE",
-        "TABLE_CHECKSUM",
-    }
-)
 _PARTITION_VERBS: Final = frozenset(
     {"COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR"}
 )
@@ -129,7 +102,7 @@ def alter_actions(
         return ()
     actions: list[Action] = []
     while not tokens.at_end():
-        if not actions and tokens.at(","):
+        if modes.unknown_bits or (not actions and tokens.at(",")):
             return (_unknown(tokens, tokens.peek().start),)
         actions.extend(_action(tokens))
         if tokens.take(","):
@@ -158,7 +131,10 @@ def _unknown(tokens: TokenReader, start: int) -> Action:
 def _may_follow_without_comma(tokens: TokenReader, last: Action) -> bool:
     if tokens.at_any("PARTITION", "REMOVE"):
         return True
-    return last.kind in (_A.OPTION, _A.ENGINE) and _at_option(tokens)
+    here = tokens.index
+    is_option = _option(tokens, here) is not None
+    tokens.index = here
+    return is_option and last.kind in (_A.OPTION, _A.ENGINE)
 
 
 def _action(tokens: TokenReader) -> list[Action]:
@@ -188,7 +164,7 @@ def _known(tokens: TokenReader, start: int) -> list[Action] | None:
     elif key == "CONVERT" and tokens.peek(1).key in ("PARTITION", "TABLE"):
         simple = _rest(tokens, start, _A.PARTITION_ROWS)
     elif key == "CONVERT":
-        simple = _rest(tokens, start, _A.CONVERT_CHARSET)
+        simple = _convert(tokens, start)
     elif tokens.at("ORDER", "BY"):
         simple = _all(tokens, start, _A.ORDER_BY)
     else:
@@ -223,7 +199,8 @@ def added_key(tokens: TokenReader) -> Action | None:
     """Pass over the definition of an index, key or constraint; None if it cannot be read to its
     end."""
     start = tokens.peek().start
-    kind = _A.CONSTRAINT
+    kind, name = _A.CONSTRAINT, ""
+    key: tuple[str, ...] = ()
     if tokens.at("PERIOD", "FOR"):
         return None
     if tokens.take("CONSTRAINT") and not tokens.at_any("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
@@ -231,30 +208,50 @@ def added_key(tokens: TokenReader) -> Action | None:
         tokens.name()
     if tokens.take("CHECK"):
         known = tokens.skip_group()
-    elif tokens.take("PRIMARY", "KEY"):
-        kind, known = _A.ADD_PRIMARY_KEY, _key_definition(tokens)
     elif tokens.take("FOREIGN", "KEY"):
         known = _foreign_key(tokens)
-    elif tokens.take("UNIQUE"):
-        tokens.take_any("INDEX", "KEY")
-        kind, known = _A.UNIQUE_INDEX, _key_definition(tokens)
     else:
-        kind = _A.INDEX
-        tokens.take_any("FULLTEXT", "SPATIAL", "VECTOR")
+        if tokens.take("PRIMARY", "KEY"):
+            kind = _A.ADD_PRIMARY_KEY
+        elif tokens.take("UNIQUE"):
+            kind = _A.UNIQUE_INDEX
+        else:
+            kind = _A.INDEX
+            tokens.take_any("FULLTEXT", "SPATIAL", "VECTOR")
         tokens.take_any("INDEX", "KEY")
-        known = _key_definition(tokens)
-    if not known or not _skip_key_options(tokens):
+        name = _key_name(tokens)
+        key = _key_columns(tokens)
+        known = tokens.skip_group() and (bool(key) or kind is not _A.ADD_PRIMARY_KEY)
+    if not known or not take_key_options(tokens):
         return None
-    return Action(kind, _text(tokens, start))
+    return Action(kind, _text(tokens, start), name, key=key)
 
 
-def _key_definition(tokens: TokenReader) -> bool:
+def _key_name(tokens: TokenReader) -> str:
     tokens.take("IF", "NOT", "EXISTS")
+    name = ""
     if not tokens.at("(") and not tokens.at_any("USING", "TYPE"):
-        tokens.name()
+        name = tokens.name() or ""
     if tokens.take_any("USING", "TYPE"):
         tokens.next()
-    return tokens.skip_group()
+    return name
+
+
+def _key_columns(tokens: TokenReader) -> tuple[str, ...]:
+    """Return the columns of ``(a, b(10) DESC)``, without passing over them; () if one is not a
+    column."""
+    here = tokens.index
+    names: list[str] = []
+    tokens.next()
+    while (name := tokens.name()) is not None:
+        names.append(name)
+        tokens.skip_group()
+        tokens.take_any("ASC", "DESC")
+        if not tokens.take(","):
+            break
+    is_whole = tokens.at(")")
+    tokens.index = here
+    return tuple(names) if is_whole else ()
 
 
 def _foreign_key(tokens: TokenReader) -> bool:
@@ -262,18 +259,6 @@ def _foreign_key(tokens: TokenReader) -> bool:
     if not tokens.at("("):
         tokens.name()
     return tokens.skip_group() and skip_references(tokens)
-
-
-def _skip_key_options(tokens: TokenReader) -> bool:
-    """Options behind an index: KEY_BLOCK_SIZE, USING, WITH PARSER, COMMENT, VISIBLE, ENFORCED
-    ..."""
-    while not tokens.at_end() and not tokens.at_any(",", ")"):
-        if tokens.at_any("PARTITION", "REMOVE"):
-            return True
-        if tokens.peek().kind is TokenKind.BAD or tokens.at("("):
-            return False
-        tokens.next()
-    return True
 
 
 def _add(tokens: TokenReader, start: int) -> list[Action] | None:
@@ -284,7 +269,7 @@ def _add(tokens: TokenReader, start: int) -> list[Action] | None:
         return _listed(_rest(tokens, start, _A.PARTITION))
     if at_key_part(tokens):
         added = added_key(tokens)
-        return None if added is None else [Action(added.kind, _text(tokens, start))]
+        return None if added is None else [replace(added, text=_text(tokens, start))]
     tokens.take("COLUMN")
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
     if not tokens.take("("):
@@ -342,7 +327,7 @@ def _drop(tokens: TokenReader, start: int) -> Action | None:
         return Action(kind, _text(tokens, start), name, if_exists=if_exists)
     tokens.take("COLUMN")
     if_exists = tokens.take("IF", "EXISTS")
-    name = tokens.name()
+    name = tokens.column()
     if name is None:
         return None
     tokens.take_any("RESTRICT", "CASCADE")
@@ -358,12 +343,14 @@ def _alter(tokens: TokenReader, start: int) -> Action | None:
     if tokens.take_any("CHECK", "CONSTRAINT"):
         return _rest(tokens, start, _A.CONSTRAINT)
     tokens.take("COLUMN")
-    tokens.take("IF", "EXISTS")
-    name = tokens.name()
+    if_exists = tokens.take("IF", "EXISTS")
+    name = tokens.column()
     if name is None:
         return None
-    if tokens.at("SET", "VISIBLE") or tokens.at("SET", "INVISIBLE"):
-        return _rest(tokens, start, _A.COLUMN_VISIBILITY, name)
+    visible = tokens.take("SET", "VISIBLE")
+    if visible or tokens.take("SET", "INVISIBLE"):
+        text = _text(tokens, start)
+        return Action(_A.COLUMN_VISIBILITY, text, name, if_exists=if_exists, visible=visible)
     if tokens.at("SET", "DEFAULT") or tokens.at("DROP", "DEFAULT"):
         return _rest(tokens, start, _A.COLUMN_DEFAULT, name)
     return None
@@ -372,12 +359,23 @@ def _alter(tokens: TokenReader, start: int) -> Action | None:
 def _modify(tokens: TokenReader, start: int) -> Action | None:
     kind = _A.MODIFY_COLUMN if tokens.next().key == "MODIFY" else _A.CHANGE_COLUMN
     tokens.take("COLUMN")
-    tokens.take("IF", "EXISTS")
-    old = tokens.name()
-    new = old if kind is _A.MODIFY_COLUMN else tokens.name()
-    if old is None or new is None or not tokens.skip_to_comma():
+    if_exists = tokens.take("IF", "EXISTS")
+    old = tokens.column() if kind is _A.CHANGE_COLUMN else ""
+    column = column_definition(tokens)
+    if old is None or column is None:
         return None
-    return Action(kind, _text(tokens, start), old, new)
+    text = _text(tokens, start)
+    return Action(kind, text, old or column.name, column.name, column, if_exists)
+
+
+def _convert(tokens: TokenReader, start: int) -> Action | None:
+    """``CONVERT TO CHARACTER SET name [COLLATE name]``."""
+    tokens.next()
+    charset = take_charset(tokens) if tokens.take("TO") else None
+    if charset is None:
+        return None
+    charset = charset.then(take_charset(tokens) or NamedCharset())
+    return Action(_A.CONVERT_CHARSET, _text(tokens, start), charset=charset)
 
 
 def _rename(tokens: TokenReader, start: int) -> Action | None:
@@ -385,12 +383,12 @@ def _rename(tokens: TokenReader, start: int) -> Action | None:
     if tokens.take_any("INDEX", "KEY"):
         return _rest(tokens, start, _A.INDEX)
     if tokens.take("COLUMN"):
-        tokens.take("IF", "EXISTS")
+        if_exists = tokens.take("IF", "EXISTS")
         old = tokens.name()
         new = tokens.name() if tokens.take("TO") else None
         if old is None or new is None:
             return None
-        return Action(_A.RENAME_COLUMN, _text(tokens, start), old, new)
+        return Action(_A.RENAME_COLUMN, _text(tokens, start), old, new, if_exists=if_exists)
     tokens.take_any("TO", "AS", "=")
     table = tokens.table("")
     return (
@@ -416,52 +414,27 @@ def _partition(tokens: TokenReader, start: int) -> Action | None:
     return None
 
 
-def _at_option(tokens: TokenReader) -> bool:
-    token = tokens.peek()
-    if token.key in _OPTIONS or token.key in (
-        "ENGINE",
-        "TYPE",
-        "DEFAULT",
-        "DATA",
-        "INDEX",
-        "CHARACTER",
-        "FORCE",
-    ):
-        return True
-    return token.kind in (TokenKind.WORD, TokenKind.NAME) and tokens.peek(1).key == "="
+# Actions of one or two words that change no row.
+_FLAGS: Final = (
+    ("FORCE",),
+    ("NOWAIT",),
+    ("ENABLE", "KEYS"),
+    ("DISABLE", "KEYS"),
+    ("WITH", "VALIDATION"),
+    ("WITHOUT", "VALIDATION"),
+    ("SECONDARY_LOAD",),
+    ("SECONDARY_UNLOAD",),
+)
 
 
 def _option(tokens: TokenReader, start: int) -> Action | None:
-    """One table option, or an action that changes no row: FORCE, ENABLE KEYS, WITH VALIDATION, WAIT
-    n."""
-    if (
-        tokens.take("FORCE")
-        or tokens.take("NOWAIT")
-        or tokens.take("ENABLE", "KEYS")
-        or tokens.take("DISABLE", "KEYS")
-    ):
+    """One table option, or an action that changes no row."""
+    if any(tokens.take(*words) for words in _FLAGS):
         return Action(_A.OPTION, _text(tokens, start))
-    if tokens.take("WITH", "VALIDATION") or tokens.take("WITHOUT", "VALIDATION"):
-        return Action(_A.OPTION, _text(tokens, start))
-    if tokens.take("SECONDARY_LOAD") or tokens.take("SECONDARY_UNLOAD"):
-        return Action(_A.OPTION, _text(tokens, start))
-    if not _at_option(tokens):
+    option = take_option(tokens)
+    if option is None:
         return None
-    word = tokens.next().key
-    if word == "DEFAULT":
-        word = tokens.next().key
-        if word not in ("CHARACTER", "CHARSET", "COLLATE"):
-            return None
-    if (word == "CHARACTER" and not tokens.take("SET")) or (
-        word in ("DATA", "INDEX") and not tokens.take("DIRECTORY")
-    ):
-        return None
-    tokens.take("=")
-    if tokens.at("("):
-        return Action(_A.OPTION, _text(tokens, start)) if tokens.skip_group() else None
-    value = tokens.next()
-    if value.kind in (TokenKind.PUNCTUATION, TokenKind.BAD, TokenKind.END):
-        return None
-    if word in ("ENGINE", "TYPE"):
-        return Action(_A.ENGINE, _text(tokens, start), value.text)
-    return Action(_A.OPTION, _text(tokens, start))
+    text = _text(tokens, start)
+    if option.name in ("ENGINE", "TYPE"):
+        return Action(_A.ENGINE, text, option.value)
+    return Action(_A.OPTION, text, option.name, charset=option.charset, value=option.value)

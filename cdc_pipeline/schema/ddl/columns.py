@@ -11,18 +11,15 @@ Source: MySQL 9.7 manual, 15.1.24 (CREATE TABLE, column_definition); MariaDB 10.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column
+from cdc_pipeline.schema.ddl.options import take_charset, take_option
 from cdc_pipeline.schema.ddl.tokens import Token, TokenKind, TokenReader, respelled
-from cdc_pipeline.schema.ddl.types import (
-    bytes_of_text,
-    charset_of_collation,
-    read_type,
-    take_compressed,
-)
+from cdc_pipeline.schema.ddl.types import in_charset, read_type, take_compressed
 
 _NOW: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 
@@ -62,6 +59,7 @@ class ColumnDefinition:
         declared: the type's name in upper case.
         column: kind, sign, sizes, charset and labels, for `schema.types.delta_type`.
         is_char: CHAR(n), whose values have no trailing blanks.
+        sizes: numbers behind the name of a real, a TEXT or a BLOB.
         nullable: None if neither NULL nor NOT NULL is written.
         default: DEFAULT's kind; `literal` is its constant.
         expression: of a generated column, as it is written.
@@ -74,6 +72,7 @@ class ColumnDefinition:
     declared: str
     column: Column
     is_char: bool = False
+    sizes: tuple[int, ...] = ()
     nullable: bool | None = None
     default: DefaultKind = DefaultKind.NONE
     literal: Literal | None = None
@@ -98,15 +97,21 @@ class ColumnDefinition:
             or self.declared == "SERIAL"
         )
 
+    def in_charset(self, charset: str, *, is_mariadb: bool) -> ColumnDefinition:
+        """Return the definition with the charset that holds where it names none; "" if that is
+        unknown."""
+        column = in_charset(self.column, charset, is_char=self.is_char, is_mariadb=is_mariadb)
+        return self if column == self.column else replace(self, column=column)
 
-def column_definition(tokens: TokenReader, *, table_charset: str = "") -> ColumnDefinition | None:
+
+def column_definition(tokens: TokenReader) -> ColumnDefinition | None:
     """Pass over ``name type attributes [FIRST | AFTER column]``; None if it cannot be read with
     certainty.
 
     The reader is then at a comma, a closing parenthesis or the end (or at what ALTER TABLE allows
     after its list).
     """
-    name = tokens.name()
+    name = tokens.column()
     if name is None:
         return None
     start = tokens.index
@@ -115,104 +120,109 @@ def column_definition(tokens: TokenReader, *, table_charset: str = "") -> Column
         return None
     sql_type = "".join(respelled(tokens.sql, tokens.read[start : tokens.index], _without_label))
     definition = ColumnDefinition(
-        name, sql_type, declared.declared, declared.column, is_char=declared.is_char
+        name, sql_type, declared.declared, declared.column, declared.is_char, declared.sizes
     )
     if declared.declared == "SERIAL":
         definition = replace(definition, auto_increment=True, unique=True)
     read = _attributes(tokens, definition)
     if read is None:
         return None
-    column = read.column
-    if table_charset and not column.charset and column.type.has_charset:
-        column = bytes_of_text(replace(column, charset=table_charset), is_char=read.is_char)
-    return replace(
-        read, column=replace(column, name=name, nullable=not read.not_null, visible=read.visible)
-    )
+    column = replace(read.column, name=name, nullable=not read.not_null, visible=read.visible)
+    return replace(read, column=column)
 
 
 def _attributes(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
     while not (tokens.at_end() or tokens.at_any(",", ")", "PARTITION", "REMOVE")):
-        step = _attribute(tokens, definition)
+        read = _ATTRIBUTES.get(tokens.peek().key)
+        step = _engines_own(tokens, definition) if read is None else read(tokens, definition)
         if step is None:
             return None
         definition = step
     return definition
 
 
-def _attribute(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    """Pass over one attribute; None if it is unknown."""
+_Read = Callable[[TokenReader, ColumnDefinition], ColumnDefinition | None]
+
+
+def _sets(*forms: str, **fields: object) -> _Read:
+    """Return a reader of one of these forms, the longest first, which sets fields."""
+
+    def read(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+        if not any(tokens.take(*form.split()) for form in forms):
+            return None
+        return replace(definition, **fields)  # type: ignore[arg-type]
+
+    return read
+
+
+def _skips(skip: Callable[[TokenReader], object]) -> _Read:
+    """Return a reader of an attribute that changes no value: comments, checks, references, storage
+    hints. `skip` gets the reader at its first word and returns what is false if it cannot read
+    it."""
+    return lambda tokens, definition: definition if skip(tokens) else None
+
+
+def _not(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
     if tokens.take("NOT", "NULL"):
         return replace(definition, nullable=False)
-    if tokens.take("NULL"):
-        return replace(definition, nullable=True)
-    if tokens.take("DEFAULT"):
-        return _default(tokens, definition)
-    if tokens.take("SERIAL", "DEFAULT", "VALUE"):
-        return replace(definition, nullable=False, auto_increment=True, unique=True)
-    if tokens.take("AUTO_INCREMENT"):
-        return replace(definition, auto_increment=True)
-    if tokens.take("PRIMARY", "KEY") or tokens.take("PRIMARY") or tokens.take("KEY"):
-        return replace(definition, primary_key=True)
-    if tokens.take("UNIQUE"):
-        tokens.take("KEY")
-        return replace(definition, unique=True)
-    if tokens.take("ON", "UPDATE"):
-        return replace(definition, on_update=True) if _now(tokens) else None
-    if tokens.take("GENERATED", "ALWAYS", "AS") or tokens.take("AS"):
-        if tokens.take("ROW", "START") or tokens.take("ROW", "END"):
-            return replace(definition, generated=True, stored=True)
-        start = tokens.peek().start
-        if tokens.skip_group():
-            return replace(
-                definition, generated=True, expression=tokens.sql[start : tokens.peek().start]
-            )
+    return definition if tokens.take("NOT", "ENFORCED") or tokens.take("NOT", "SECONDARY") else None
+
+
+def _generated(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+    if not (tokens.take("GENERATED", "ALWAYS", "AS") or tokens.take("AS")):
         return None
-    if definition.generated and (word := tokens.take_any("VIRTUAL", "STORED", "PERSISTENT")):
-        return replace(definition, stored=word != "VIRTUAL")
-    if word := tokens.take_any("VISIBLE", "INVISIBLE"):
-        return replace(definition, visible=word == "VISIBLE")
-    if tokens.take("COLLATE"):
-        return _collate(tokens, definition)
-    if tokens.take("FIRST"):
-        return replace(definition, first=True)
-    if tokens.take("AFTER"):
-        after = tokens.name()
-        return None if after is None else replace(definition, after=after)
-    return definition if _harmless(tokens) else None
+    if tokens.take("ROW", "START") or tokens.take("ROW", "END"):
+        return replace(definition, generated=True, stored=True)
+    start = tokens.peek().start
+    if not tokens.skip_group():
+        return None
+    return replace(definition, generated=True, expression=tokens.sql[start : tokens.peek().start])
 
 
-def _harmless(tokens: TokenReader) -> bool:
-    """Pass over an attribute that changes no value: comments, checks, references, storage hints."""
-    if tokens.take("COMMENT"):
-        return tokens.string() is not None
-    if tokens.at("CONSTRAINT"):
-        tokens.next()
-        if not tokens.at_any("CHECK", "REFERENCES"):
-            tokens.name()
-        return tokens.at_any("CHECK", "REFERENCES")
-    if tokens.take("CHECK"):
-        return tokens.skip_group()
-    if tokens.take("NOT", "ENFORCED") or tokens.take("ENFORCED"):
-        return True
-    if tokens.take("NOT", "SECONDARY"):
-        return True
-    if tokens.at("REFERENCES"):
-        return skip_references(tokens)
-    if tokens.take("SRID"):
-        return tokens.next().kind is TokenKind.NUMBER
-    if tokens.take_any("COLUMN_FORMAT", "STORAGE"):
-        return tokens.name() is not None
-    if tokens.at_any("ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
-        tokens.next()
-        tokens.take("=")
-        return tokens.string() is not None
-    if tokens.take("REF_SYSTEM_ID", "="):
-        return tokens.next().kind is TokenKind.NUMBER
-    if take_compressed(tokens):
-        return True
-    return tokens.take("WITHOUT", "SYSTEM", "VERSIONING") or tokens.take(
-        "WITH", "SYSTEM", "VERSIONING"
-    )
+def _on_update(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+    known = tokens.take("ON", "UPDATE") and _now(tokens)
+    return replace(definition, on_update=True) if known else None
+
+
+def _after(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+    tokens.next()
+    after = tokens.column()
+    return None if after is None else replace(definition, after=after)
+
+
+def _collate(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+    named = take_charset(tokens)
+    if named is None:
+        return None
+    return definition.in_charset(named.name, is_mariadb=tokens.is_mariadb)
+
+
+def _engines_own(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+    is_option = tokens.peek(1).key == "="
+    return definition if is_option and take_option(tokens) is not None else None
+
+
+def _skip_constraint(tokens: TokenReader) -> bool:
+    tokens.next()
+    if not tokens.at_any("CHECK", "REFERENCES"):
+        tokens.name()
+    return tokens.at_any("CHECK", "REFERENCES")
+
+
+def _skip_check(tokens: TokenReader) -> bool:
+    tokens.next()
+    return tokens.skip_group()
+
+
+def _skip_number(tokens: TokenReader) -> bool:
+    tokens.next()
+    tokens.take("=")
+    return tokens.next().kind is TokenKind.NUMBER
+
+
+def _skip_word(tokens: TokenReader) -> bool:
+    tokens.next()
+    return tokens.name() is not None
 
 
 def skip_references(tokens: TokenReader) -> bool:
@@ -232,16 +242,6 @@ def skip_references(tokens: TokenReader) -> bool:
     return True
 
 
-def _collate(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
-    collation = tokens.name_or_string()
-    if collation is None:
-        return None
-    if definition.column.charset:
-        return definition
-    column = replace(definition.column, charset=charset_of_collation(collation))
-    return replace(definition, column=bytes_of_text(column, is_char=definition.is_char))
-
-
 def _now(tokens: TokenReader) -> bool:
     """Pass over CURRENT_TIMESTAMP[(n)], NOW() and their like."""
     if tokens.peek().key not in _NOW:
@@ -252,6 +252,7 @@ def _now(tokens: TokenReader) -> bool:
 
 
 def _default(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
+    tokens.next()
     here = tokens.index
     literal = _read_literal(tokens)
     if literal is None and tokens.at("("):
@@ -269,57 +270,25 @@ def _default(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinit
     return replace(definition, default=DefaultKind.EXPRESSION) if _skip_expression(tokens) else None
 
 
-_AFTER_DEFAULT: Final = frozenset(
-    {
-        ",",
-        ")",
-        "NOT",
-        "NULL",
-        "AUTO_INCREMENT",
-        "PRIMARY",
-        "KEY",
-        "UNIQUE",
-        "COMMENT",
-        "COLLATE",
-        "COLUMN_FORMAT",
-        "STORAGE",
-        "ENGINE_ATTRIBUTE",
-        "SECONDARY_ENGINE_ATTRIBUTE",
-        "REFERENCES",
-        "CONSTRAINT",
-        "CHECK",
-        "ON",
-        "VISIBLE",
-        "INVISIBLE",
-        "SRID",
-        "FIRST",
-        "AFTER",
-        "PARTITION",
-        "REMOVE",
-        "WITHOUT",
-        "WITH",
-        "SERIAL",
-    }
-)
-
-
 def _ends_default(tokens: TokenReader) -> bool:
     """Return whether a new attribute or the end follows, so that the whole default was read."""
-    return tokens.at_end() or tokens.peek().key in _AFTER_DEFAULT
+    return tokens.at_end() or tokens.peek().key in _FOLLOWING
 
 
 def _skip_expression(tokens: TokenReader) -> bool:
     """Pass over an expression (MariaDB needs no parentheses around one) up to what may follow a
     default."""
-    if tokens.at("(") and tokens.skip_group() and _ends_default(tokens):
-        return True
+    is_case = tokens.at("CASE")
     while not (tokens.at_end() or tokens.at_any(",", ")")):
         if tokens.at("("):
             if not tokens.skip_group():
                 return False
-        elif tokens.next().kind is TokenKind.BAD:
-            return False
-        if tokens.peek().key in _AFTER_DEFAULT and not tokens.at("NOT") and not tokens.at("NULL"):
+        else:
+            token = tokens.next()
+            if token.kind is TokenKind.BAD:
+                return False
+            is_case = is_case and token.key != "END"
+        if not is_case and _ends_default(tokens):
             return True
     return True
 
@@ -357,8 +326,51 @@ def _read_literal(tokens: TokenReader) -> Literal | None:
         tokens.next()
         return Literal(LiteralKind.BITS, token.text)
     text = tokens.string()
-    return None if text is None else Literal(LiteralKind.STRING, text)
+    if text is None:
+        return None
+    if not text and tokens.modes.empty_string_is_null:
+        return Literal(LiteralKind.NULL)
+    return Literal(LiteralKind.STRING, text)
 
 
 def _without_label(token: Token) -> str | None:
     return "?" if token.kind in (TokenKind.STRING, TokenKind.QUOTED) else None
+
+
+# By the first word of an attribute.
+_ATTRIBUTES: Final[dict[str, _Read]] = {
+    "NOT": _not,
+    "NULL": _sets("NULL", nullable=True),
+    "DEFAULT": _default,
+    "SERIAL": _sets("SERIAL DEFAULT VALUE", nullable=False, auto_increment=True, unique=True),
+    "AUTO_INCREMENT": _sets("AUTO_INCREMENT", auto_increment=True),
+    "PRIMARY": _sets("PRIMARY KEY", "PRIMARY", primary_key=True),
+    "KEY": _sets("KEY", primary_key=True),
+    "UNIQUE": _sets("UNIQUE KEY", "UNIQUE", unique=True),
+    "ON": _on_update,
+    "GENERATED": _generated,
+    "AS": _generated,
+    "VIRTUAL": _sets("VIRTUAL", stored=False),
+    "STORED": _sets("STORED", stored=True),
+    "PERSISTENT": _sets("PERSISTENT", stored=True),
+    "VISIBLE": _sets("VISIBLE", visible=True),
+    "INVISIBLE": _sets("INVISIBLE", visible=False),
+    "COLLATE": _collate,
+    "FIRST": _sets("FIRST", first=True),
+    "AFTER": _after,
+    "CONSTRAINT": _skips(_skip_constraint),
+    "CHECK": _skips(_skip_check),
+    "ENFORCED": _sets("ENFORCED"),
+    "REFERENCES": _skips(skip_references),
+    "SRID": _skips(_skip_number),
+    "REF_SYSTEM_ID": _skips(_skip_number),
+    "COLUMN_FORMAT": _skips(_skip_word),
+    "STORAGE": _skips(_skip_word),
+    "COMMENT": _skips(take_option),
+    "ENGINE_ATTRIBUTE": _skips(take_option),
+    "SECONDARY_ENGINE_ATTRIBUTE": _skips(take_option),
+    "COMPRESSED": _skips(take_compressed),
+    "WITHOUT": _sets("WITHOUT SYSTEM VERSIONING"),
+    "WITH": _sets("WITH SYSTEM VERSIONING"),
+}
+_FOLLOWING: Final = frozenset(_ATTRIBUTES) | {",", ")", "PARTITION", "REMOVE"}

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from cdc_pipeline.schema.ddl.alter import ActionKind, added_key, at_key_part
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
 from cdc_pipeline.schema.ddl.ddl import classify_tokens
+from cdc_pipeline.schema.ddl.options import NamedCharset, take_option
 from cdc_pipeline.schema.ddl.statement import StatementKind
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenKind, TokenReader
-from cdc_pipeline.schema.ddl.types import charset_of_collation
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,15 @@ class CreatedTable:
     Attributes:
         primary_key: column names as they are written in the columns' own definitions; () without a
             primary key.
-        charset: the table's own default charset; "" if none is written.
+        charset: the table's own default charset.
+        omits_options: the server wrote the text in a mode in which it leaves the table's charset
+            out, so that not even the database's is certain where none is named.
     """
 
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
-    charset: str = ""
+    charset: NamedCharset
+    omits_options: bool
 
 
 def create_columns(
@@ -48,10 +51,7 @@ def create_columns(
         tokens, default_database
     ).kind is not StatementKind.CREATE_TABLE or not tokens.at("("):
         return None
-    charset = _table_charset(tokens)
-    if charset is None:
-        return None
-    tokens.next()
+    opens = tokens.next()
     columns: list[ColumnDefinition] = []
     key: tuple[str, ...] = ()
     while True:
@@ -60,11 +60,9 @@ def create_columns(
             if added is None:
                 return None
             if added.kind is ActionKind.ADD_PRIMARY_KEY:
-                key = key_columns(added.text, modes=tokens.modes, is_mariadb=tokens.is_mariadb)
-                if not key:
-                    return None
+                key = added.key
         else:
-            column = column_definition(tokens, table_charset=charset)
+            column = column_definition(tokens)
             if column is None or column.first or column.after:
                 return None
             columns.append(column)
@@ -74,59 +72,29 @@ def create_columns(
             break
         if not tokens.take(","):
             return None
+    charset = _table_charset(tokens)
+    if charset is None or modes.unknown_bits:
+        return None
+    columns = [column.in_charset(charset.name, is_mariadb=is_mariadb) for column in columns]
     by_folded_name = {column.name.lower(): column.name for column in columns}
     is_ambiguous = len(by_folded_name) < len(columns)
     if not columns or is_ambiguous or any(name.lower() not in by_folded_name for name in key):
         return None
-    return CreatedTable(
-        tuple(columns), tuple(by_folded_name[name.lower()] for name in key), charset
-    )
+    primary_key = tuple(by_folded_name[name.lower()] for name in key)
+    omits_options = modes.omits_options and sql.startswith("\n  ", opens.end)
+    return CreatedTable(tuple(columns), primary_key, charset, omits_options)
 
 
-def _table_charset(tokens: TokenReader) -> str | None:
-    """Return the table's own charset, "" if none is written; None if an option adds columns (system
-    versioning)."""
-    here = tokens.index
-    if not tokens.skip_group():
-        return None
-    charset = table_charset(tokens)
-    tokens.index = here
+def _table_charset(tokens: TokenReader) -> NamedCharset | None:
+    """Return what the table's options name; None if one of them cannot be read, or adds columns
+    (system versioning)."""
+    charset = NamedCharset()
+    while not tokens.at_end() and not tokens.at("PARTITION", "BY"):
+        tokens.take(",")
+        if tokens.take("START", "TRANSACTION"):  # MySQL: rows of its SELECT follow
+            continue
+        option = take_option(tokens)
+        if option is None:
+            return None
+        charset = charset.then(option.charset or NamedCharset())
     return charset
-
-
-def table_charset(tokens: TokenReader) -> str | None:
-    """Return the charset among the options up to the end, "" if there is none; None if an option
-    adds columns."""
-    charset = ""
-    while not tokens.at_end():
-        if tokens.at("WITH", "SYSTEM", "VERSIONING"):
-            return None
-        if tokens.take("CHARSET") or tokens.take("CHARACTER", "SET"):
-            tokens.take("=")
-            charset = (tokens.name_or_string() or "").lower()
-        elif tokens.take("COLLATE"):
-            tokens.take("=")
-            collation = tokens.name_or_string() or ""
-            charset = charset or charset_of_collation(collation)
-        elif not tokens.skip_group() and tokens.next().kind is TokenKind.BAD:
-            return None
-    return "" if charset == "default" else charset
-
-
-def key_columns(text: str, *, modes: SqlModes, is_mariadb: bool) -> tuple[str, ...]:
-    """Columns of ``[ADD] PRIMARY KEY [name] [USING ..] (a, b(10) DESC)``; () if one is not a
-    column."""
-    reader = TokenReader(text, modes=modes, is_mariadb=is_mariadb)
-    while not reader.at_end() and not reader.at("("):
-        reader.next()
-    names: list[str] = []
-    reader.take("(")
-    while (name := reader.name()) is not None:
-        names.append(name)
-        reader.skip_group()
-        reader.take_any("ASC", "DESC")
-        if reader.take("WITHOUT", "OVERLAPS"):
-            return ()
-        if not reader.take(","):
-            break
-    return tuple(names) if reader.at(")") else ()

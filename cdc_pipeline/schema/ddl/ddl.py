@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cdc_pipeline.schema.ddl.dml import dml_tables
+from cdc_pipeline.schema.ddl.options import take_option
 from cdc_pipeline.schema.ddl.session import (
     read_begin,
     read_release,
@@ -334,10 +335,10 @@ def _alter(tokens: TokenReader, database: str) -> Statement:
     if tokens.take_any("DATABASE", "SCHEMA"):
         # ALTER DATABASE without a name changes the session's database; the name may look like an
         # option.
-        option = tokens.at_any(
-            "DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "READ", "ENCRYPTION", "COMMENT", "UPGRADE"
-        )
-        name = None if option and tokens.peek().kind is TokenKind.WORD else tokens.name()
+        here = tokens.index
+        is_option = tokens.peek().kind is TokenKind.WORD and take_option(tokens) is not None
+        tokens.index = here
+        name = None if is_option else tokens.name()
         return Statement(_K.ALTER_DATABASE, "ALTER DATABASE", database=name or database)
     if tokens.take("SEQUENCE"):
         return _sequence(tokens, database, "ALTER SEQUENCE")

@@ -48,20 +48,8 @@ _WITH_TEXT: Final = frozenset(
         _K.DROP_DATABASE,
     }
 )
-# Words other than type names after which numbers in parentheses are sizes.
-_SIZED_WORDS: Final = frozenset(
-    {
-        "NUMBER",
-        "PRECISION",
-        "VARCHAR2",
-        "VARYING",
-        "RAW",
-        "CURRENT_TIMESTAMP",
-        "NOW",
-        "LOCALTIME",
-        "LOCALTIMESTAMP",
-    }
-)
+# Functions after which numbers in parentheses are sizes.
+_SIZED_WORDS: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 # After these a string is a name.
 _NAMED: Final = frozenset({"CHARSET", "SET", "COLLATE", "ENGINE"})
 _OPAQUE: Final = frozenset({TokenKind.STRING, TokenKind.QUOTED, TokenKind.HEX, TokenKind.BITS})

@@ -23,6 +23,8 @@ from enum import Enum
 from functools import cache
 from typing import Final
 
+from cdc_pipeline.schema.ddl.sql_modes import settings_of
+
 
 class TokenKind(Enum):
     WORD = "word"  # keyword or unquoted name
@@ -51,7 +53,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class SqlModes:
-    """The session settings that change the meaning of DDL, from the QUERY event's status variables.
+    """The session settings that change the meaning of DDL, from the QUERY event's status variables;
+    `sql_modes` says which mode sets which.
 
     Attributes:
         ansi_quotes: None while not known.
@@ -59,20 +62,28 @@ class SqlModes:
             by default.
         time_zone: of the session, for constant defaults of TIMESTAMP columns; "" while not known.
         oracle: MariaDB's sql_mode=ORACLE, where DATE is a DATETIME.
+        maxdb: sql_mode=MAXDB, where TIMESTAMP is a DATETIME.
+        omits_options: a CREATE TABLE that the server wrote itself lacks the table's options.
+        empty_string_is_null: the literal '' is NULL.
         strict: STRICT_TRANS_TABLES or STRICT_ALL_TABLES: a value that its new type does not hold
             fails the ALTER; False while not known.
         trims_char: PAD_CHAR_TO_FULL_LENGTH is off: a CHAR is read, and copied, without its trailing
             blanks; False while not known.
+        unknown_bits: of modes that no table has: nothing is certain.
     """
 
     ansi_quotes: bool | None = None
     no_backslash_escapes: bool = False
     real_as_float: bool = False
     oracle: bool = False
+    maxdb: bool = False
+    omits_options: bool = False
+    empty_string_is_null: bool = False
     explicit_defaults_for_timestamp: bool | None = None
     time_zone: str = ""
     strict: bool = False
     trims_char: bool = False
+    unknown_bits: int = 0
 
     @classmethod
     def from_bits(
@@ -83,17 +94,21 @@ class SqlModes:
         explicit_defaults_for_timestamp: bool | None = None,
         time_zone: str = "",
     ) -> SqlModes:
-        """Modes from the QUERY event's Q_SQL_MODE_CODE bits (MySQL `sql/system_variables.h`,
-        MariaDB `sql_class.h`)."""
+        """Modes from the QUERY event's Q_SQL_MODE_CODE bits."""
+        on, unknown_bits = settings_of(sql_mode, is_mariadb=is_mariadb)
         return cls(
-            ansi_quotes=bool(sql_mode & 0x4),
-            no_backslash_escapes=bool(sql_mode & 0x100000),
-            real_as_float=bool(sql_mode & 0x1),
-            oracle=is_mariadb and bool(sql_mode & 0x200),
+            ansi_quotes="ansi_quotes" in on,
+            no_backslash_escapes="no_backslash_escapes" in on,
+            real_as_float="real_as_float" in on,
+            oracle="oracle" in on,
+            maxdb="maxdb" in on,
+            omits_options="omits_options" in on,
+            empty_string_is_null="empty_string_is_null" in on,
             explicit_defaults_for_timestamp=explicit_defaults_for_timestamp,
             time_zone=time_zone,
-            strict=bool(sql_mode & 0x600000),
-            trims_char=not sql_mode & 0x80000000,
+            strict="strict" in on,
+            trims_char="pads_char" not in on,
+            unknown_bits=unknown_bits,
         )
 
 
@@ -306,6 +321,15 @@ class TokenReader:
             return token.text
         return None
 
+    def column(self) -> str | None:
+        """Pass over a column's name, which MariaDB takes with its table and database before it;
+        None if there is none here."""
+        self.take(".")
+        name = self.name()
+        while name is not None and self.take("."):
+            name = self.name()
+        return name
+
     def string(self) -> str | None:
         """Pass over a string, or None. Adjacent strings are one; an introducer such as _utf8mb4 is
         dropped."""
@@ -321,8 +345,7 @@ class TokenReader:
         return "".join(parts)
 
     def name_or_string(self) -> str | None:
-        """Pass over a name or a string, as charsets and option values are written; None if there is
-        none here."""
+        """Pass over a name or a string, as charsets are written; None if there is none here."""
         text = self.string()
         return self.name() if text is None else text
 

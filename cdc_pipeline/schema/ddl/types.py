@@ -20,6 +20,8 @@ from typing import Final
 
 from cdc_pipeline.binlog.column_types import TYPES
 from cdc_pipeline.binlog.table_schema import Column, Kind
+from cdc_pipeline.errors import SchemaError, UnrepresentableValueError
+from cdc_pipeline.schema.ddl.options import NamedCharset, take_charset
 from cdc_pipeline.schema.ddl.tokens import TokenKind, TokenReader
 
 # A DDL text has no wire type; nothing that decodes rows ever sees these columns.
@@ -34,29 +36,25 @@ class DeclaredType:
         column: name "", kind, sign, sizes, charset and labels; `wire_type` is -1: there is no wire.
         declared: the type's own name in upper case (``UUID``, ``SERIAL``, ``CHAR`` ...).
         is_char: CHAR(n), whose values have no trailing blanks.
-        zerofill: numbers are shown with leading zeros; their values are the same.
+        sizes: numbers behind the name of a real, a TEXT or a BLOB.
     """
 
     column: Column
     declared: str
     is_char: bool = False
-    zerofill: bool = False
+    sizes: tuple[int, ...] = ()
 
 
 def read_type(tokens: TokenReader) -> DeclaredType | None:
     """Pass over a type with its size, sign and charset; None if it is unknown (the reader may have
     moved)."""
-    if tokens.peek().key in ("MARIADB_SCHEMA", "ORACLE_SCHEMA") and tokens.peek(1).key == ".":
-        oracle = tokens.peek().key == "ORACLE_SCHEMA"
-        tokens.next()
-        tokens.next()
-    else:
-        oracle = tokens.modes.oracle
+    names = _names_of(tokens)
     if tokens.peek().kind is not TokenKind.WORD:
         return None
     name = tokens.next().key
-    if oracle:
-        name = _oracle_name(tokens, name)
+    name = names.get(name, name)
+    if name == "NUMBER":
+        name = "DECIMAL" if tokens.at("(") else "DOUBLE"
     found = _types_by_name(tokens.is_mariadb).get(name)
     if found is None:
         return None
@@ -78,10 +76,11 @@ def _types_by_name(is_mariadb: bool) -> dict[str, tuple[Kind, str]]:
 
 @cache
 def sized_names() -> frozenset[str]:
-    """Return the type names after which numbers in parentheses are sizes."""
-    return frozenset(
+    """Return the words after which numbers in parentheses are sizes of a type."""
+    names = {
         name.name for spec in TYPES.values() for name in spec.ddl if name.syntax in _SIZED_SYNTAXES
-    )
+    }
+    return frozenset(names | _ORACLE_NAMES.keys() | {"PRECISION", "VARYING"})
 
 
 def _column(kind: Kind, **sizes: object) -> Column:
@@ -89,62 +88,75 @@ def _column(kind: Kind, **sizes: object) -> Column:
     return replace(column, **sizes)  # type: ignore[arg-type]
 
 
-def _numbers(tokens: TokenReader) -> list[int] | None:
-    """``(n)`` or ``(n, m)``; [] if there is none here, None if it is anything else."""
+def _numbers(tokens: TokenReader) -> tuple[int, ...] | None:
+    """``(n)`` or ``(n, m)``; () if there is none here, None if it is anything else. Servers take
+    ``(7.4)`` for ``(7)``."""
     if not tokens.take("("):
-        return []
+        return ()
     numbers: list[int] = []
     while True:
         token = tokens.next()
-        if token.kind is not TokenKind.NUMBER or not token.text.isdigit():
+        whole, _, fraction = token.text.partition(".")
+        if token.kind is not TokenKind.NUMBER or not (whole + fraction).isdigit():
             return None
-        numbers.append(int(token.text))
+        numbers.append(int(whole or "0"))
         if tokens.take(")"):
-            return numbers
+            return tuple(numbers)
         if not tokens.take(","):
             return None
 
 
-def _sign(tokens: TokenReader) -> tuple[bool, bool]:
-    """SIGNED, UNSIGNED, ZEROFILL in any order: (unsigned, zerofill); ZEROFILL implies UNSIGNED."""
-    unsigned = zerofill = False
+def _sign(tokens: TokenReader) -> bool:
+    """SIGNED, UNSIGNED, ZEROFILL in any order; ZEROFILL implies UNSIGNED."""
+    unsigned = False
     while word := tokens.take_any("SIGNED", "UNSIGNED", "ZEROFILL"):
-        unsigned |= word == "UNSIGNED"
-        zerofill |= word == "ZEROFILL"
-    return unsigned or zerofill, zerofill
+        unsigned |= word != "SIGNED"
+    return unsigned
 
 
-def _oracle_name(tokens: TokenReader, name: str) -> str:
-    """MariaDB's sql_mode=ORACLE: its names for MariaDB's types."""
-    if name == "NUMBER":
-        return "DECIMAL" if tokens.at("(") else "DOUBLE"
-    return {
-        "DATE": "DATETIME",
-        "VARCHAR2": "VARCHAR",
-        "CLOB": "LONGTEXT",
-        "RAW": "VARBINARY",
-        "BLOB": "LONGBLOB",
-    }.get(name, name)
+# Names of types in other products' modes, and with `oracle_schema.` in front.
+_ORACLE_NAMES: Final = {
+    "DATE": "DATETIME",
+    "VARCHAR2": "VARCHAR",
+    "CLOB": "LONGTEXT",
+    "RAW": "VARBINARY",
+    "BLOB": "LONGBLOB",
+    "NUMBER": "NUMBER",  # DECIMAL or DOUBLE
+}
+_MAXDB_NAMES: Final = {"TIMESTAMP": "DATETIME"}
+_SCHEMAS: Final[dict[str, dict[str, str]]] = {
+    "mariadb_schema": {},
+    "oracle_schema": _ORACLE_NAMES,
+    "maxdb_schema": _MAXDB_NAMES,
+}
+
+
+def _names_of(tokens: TokenReader) -> dict[str, str]:
+    """Pass over the product whose names of types hold, and return its own ones; they are the
+    session's if none is written."""
+    if tokens.peek(1).key == "." and tokens.peek().text.lower() in _SCHEMAS:
+        schema = tokens.next().text.lower()
+        tokens.next()
+        return _SCHEMAS[schema]
+    if tokens.modes.oracle:
+        return _ORACLE_NAMES
+    return _MAXDB_NAMES if tokens.modes.maxdb else {}
 
 
 def _integer(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     if _numbers(tokens) is None:
         return None
-    unsigned, zerofill = _sign(tokens)
-    return DeclaredType(
-        _column(kind, unsigned=unsigned or name == "SERIAL"), name, zerofill=zerofill
-    )
+    return DeclaredType(_column(kind, unsigned=_sign(tokens) or name == "SERIAL"), name)
 
 
 def _decimal(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     sizes = _numbers(tokens)
     if sizes is None or len(sizes) > 2:
         return None
-    unsigned, zerofill = _sign(tokens)
     precision = (sizes[0] if sizes else 0) or 10
     scale = sizes[1] if len(sizes) == 2 else 0
     return DeclaredType(
-        _column(kind, unsigned=unsigned, precision=precision, scale=scale), name, zerofill=zerofill
+        _column(kind, unsigned=_sign(tokens), precision=precision, scale=scale), name
     )
 
 
@@ -153,12 +165,11 @@ def _real(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     sizes = _numbers(tokens)
     if sizes is None:
         return None
-    unsigned, zerofill = _sign(tokens)
     if name == "REAL" and tokens.modes.real_as_float:
         kind = Kind.FLOAT
     elif name == "FLOAT" and len(sizes) == 1 and sizes[0] > 24:
         kind = Kind.DOUBLE
-    return DeclaredType(_column(kind, unsigned=unsigned), name, zerofill=zerofill)
+    return DeclaredType(_column(kind, unsigned=_sign(tokens)), name, sizes=sizes)
 
 
 def _bit(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
@@ -213,9 +224,8 @@ def _varchar(
     size = sizes[0] if sizes else (1 if is_char else 0)
     if name.endswith("TEXT"):
         size = 0  # TEXT(n) is the smallest TEXT that holds n
-    charset = _charset(tokens) or ("utf8mb3" if national else "")
-    column = _column(kind, char_length_max=size, charset=charset)
-    return DeclaredType(bytes_of_text(column, is_char=is_char), name, is_char=is_char)
+    column = _column(kind, char_length_max=size, charset="utf8mb3" if national else "")
+    return _with_charset(tokens, DeclaredType(column, name, is_char, sizes))
 
 
 def _national(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType | None:
@@ -250,64 +260,105 @@ def take_compressed(tokens: TokenReader) -> bool:
     return True
 
 
-def bytes_of_text(column: Column, *, is_char: bool) -> Column:
-    """A TEXT column as it is stored: bytes if its charset is ``binary``; CHAR(n) then becomes
-    BINARY(n)."""
-    if column.kind is not Kind.TEXT or column.charset != "binary":
+def in_charset(column: Column, charset: str, *, is_char: bool, is_mariadb: bool) -> Column:
+    """Return a column as it is stored, in the charset that holds for it where it has none of its
+    own: text in charset ``binary`` is bytes, CHAR(n) then BINARY(n); labels that are written as
+    bytes become text."""
+    if not column.type.has_charset:
         return column
+    column = replace(column, charset=column.charset or charset)
+    if column.kind is Kind.TEXT and column.charset == "binary":
+        pad_bytes = column.char_length_max if is_char else 0
+        return replace(column, kind=Kind.BINARY, charset="", pad_bytes=pad_bytes)
+    if column.charset and any(map(_is_bytes, column.labels)):
+        labels = tuple(
+            _text(label, column.charset, is_mariadb=is_mariadb) for label in column.labels
+        )
+        return replace(column, labels=labels)
+    return column
+
+
+def _with_charset(tokens: TokenReader, declared: DeclaredType) -> DeclaredType:
+    """Pass over charset attributes directly after a text type."""
+    charset = NamedCharset()
+    while True:
+        if tokens.take("BYTE"):
+            named = NamedCharset("binary")
+        elif tokens.take("ASCII"):
+            named = NamedCharset("latin1")
+        elif tokens.take("UNICODE"):
+            named = NamedCharset("ucs2")
+        elif tokens.take("BINARY"):  # the charset's binary collation: still text
+            continue
+        elif (found := take_charset(tokens)) is not None:
+            named = found
+        else:
+            break
+        charset = charset.then(named)
+    column = replace(declared.column, charset=charset.name or declared.column.charset)
     return replace(
-        column, kind=Kind.BINARY, charset="", pad_bytes=column.char_length_max if is_char else 0
+        declared,
+        column=in_charset(column, "", is_char=declared.is_char, is_mariadb=tokens.is_mariadb),
     )
 
 
-def _charset(tokens: TokenReader) -> str:
-    """Pass over charset attributes directly after a text type; "" if none names one."""
-    charset = ""
-    while True:
-        if tokens.take("BYTE"):
-            charset = "binary"
-        elif tokens.take("ASCII"):
-            charset = "latin1"
-        elif tokens.take("UNICODE"):
-            charset = "ucs2"
-        elif tokens.take("BINARY"):  # the charset's binary collation: still text
-            continue
-        elif (
-            tokens.take("CHARSET") or tokens.take("CHARACTER", "SET") or tokens.take("CHAR", "SET")
-        ):
-            charset = (tokens.name_or_string() or "").lower()
-        elif tokens.take("COLLATE"):
-            collation = tokens.name_or_string() or ""
-            charset = charset or charset_of_collation(collation)
-        else:
-            return charset
+# A label that is written as bytes, until its charset is known: lone surrogates, one for a byte.
+_BYTE: Final = 0xDC00
 
 
-def charset_of_collation(collation: str) -> str:
-    """``latin1_swedish_ci`` -> ``latin1``; ``binary`` is both."""
-    return collation.lower().split("_", 1)[0]
+def _is_bytes(label: str) -> bool:
+    return any(_BYTE <= ord(character) < _BYTE + 256 for character in label)
+
+
+def are_known(labels: tuple[str, ...]) -> bool:
+    """Return whether all labels are text (see `in_charset`)."""
+    return not any(map(_is_bytes, labels))
+
+
+def _text(label: str, charset: str, *, is_mariadb: bool) -> str:
+    """Return a label as text; it stays as it is if the charset does not say what its bytes are."""
+    if not _is_bytes(label):
+        return label
+    # With numba, which few statements need.
+    from cdc_pipeline.binlog.tables.charsets import decode_text
+
+    try:
+        raw = bytes(ord(character) - _BYTE for character in label)
+        return decode_text(raw, charset, is_mariadb=is_mariadb).rstrip(" ")
+    except (SchemaError, UnrepresentableValueError):
+        return label
+
+
+def _label(tokens: TokenReader) -> str | None:
+    token = tokens.peek()
+    if token.kind in (TokenKind.HEX, TokenKind.BITS):
+        tokens.next()
+        base = 16 if token.kind is TokenKind.HEX else 2
+        length = (len(token.text) * (4 if base == 16 else 1) + 7) // 8
+        raw = int(token.text or "0", base).to_bytes(length, "big")
+        return "".join(chr(_BYTE + byte) for byte in raw)
+    label = tokens.string()
+    return None if label is None else label.rstrip(" ")  # the server strips them too
 
 
 def _labels(tokens: TokenReader) -> tuple[str, ...] | None:
     if not tokens.take("("):
         return None
     labels: list[str] = []
-    while True:
-        label = tokens.string()
-        if label is None:
-            return None
-        labels.append(label.rstrip(" "))  # the server strips them too
+    while (label := _label(tokens)) is not None:
+        labels.append(label)
         if tokens.take(")"):
             return tuple(labels)
         if not tokens.take(","):
             return None
+    return None
 
 
 def _labelled(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     labels = _labels(tokens)
     if labels is None:
         return None
-    return DeclaredType(_column(kind, labels=labels, charset=_charset(tokens)), name)
+    return _with_charset(tokens, DeclaredType(_column(kind, labels=labels), name))
 
 
 def _padded_bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
@@ -330,7 +381,8 @@ def _bytes(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
 
 def _blob(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType | None:
     # BLOB(n) is the smallest BLOB that holds n.
-    return None if _numbers(tokens) is None else DeclaredType(_column(kind), name)
+    sizes = _numbers(tokens)
+    return None if sizes is None else DeclaredType(_column(kind), name, sizes=sizes)
 
 
 # By `DdlName.syntax`: each gets the type's name and kind and passes over what belongs to the type.

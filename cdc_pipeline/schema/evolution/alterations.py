@@ -22,10 +22,9 @@ from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind, alter_actions
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
-from cdc_pipeline.schema.ddl.create import key_columns
 from cdc_pipeline.schema.ddl.published import without_literals
 from cdc_pipeline.schema.ddl.statement import Statement
-from cdc_pipeline.schema.evolution.backfill import backfill
+from cdc_pipeline.schema.evolution.backfill import NULL, Backfill, backfill
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
     TYPE_WIDENING,
@@ -43,13 +42,10 @@ from cdc_pipeline.schema.evolution.value_changes import (
 )
 from cdc_pipeline.schema.generated import GeneratedColumn, looks_the_same
 from cdc_pipeline.schema.history.apply_ddl import (
-    LoggedStatement,
-    Uncertain,
-    changed_definition,
-    named_charset,
+    charsets_after,
+    holds_labels,
     resolved_column,
 )
-from cdc_pipeline.schema.history.history import LogPosition
 from cdc_pipeline.schema.types import check_column_names, delta_type
 from cdc_pipeline.text.table_names import table_name
 
@@ -159,16 +155,8 @@ class _Alter:
         self._table = statement.tables[0]
         self._policy = context.policy_of(self._table)
         self._used: dict[str, None] = {}
-        self._logged = LoggedStatement(
-            context.sql,
-            context.default_database,
-            LogPosition(0, 0, 0),
-            is_mariadb=context.is_mariadb,
-            modes=context.modes,
-        )
         self._before: TableSchema | None = None
         self._charset = ""
-        self._database_charset = ""
         self._generated: tuple[GeneratedColumn, ...] | None = None
 
     def run(self) -> Alteration:
@@ -214,15 +202,16 @@ class _Alter:
             is_mariadb=context.is_mariadb,
             modes=context.modes,
         )
+        of_database = ""
         reading.recomputes = self._shadow or _may_recompute(actions)
         if reading.recomputes or any(action.kind in _OF_OLD_COLUMNS for action in actions):
             state = context.before(*self._table)
             if state is not None:
                 self._before = state.schema
-                self._charset = state.charset
-                self._database_charset = state.database_charset
+                self._charset, of_database = state.charset, state.database_charset
                 self._generated = state.generated
-        self._read_charset(actions)
+        default, converted = charsets_after(actions, self._charset, of_database)
+        self._charset = default if converted is None else converted
         leaving = {action.name.lower() for action in actions if action.kind is _A.DROP_COLUMN}
         leaving |= {
             action.name.lower()
@@ -238,16 +227,6 @@ class _Alter:
             reading.notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
         return reading
 
-    def _read_charset(self, actions: tuple[Action, ...]) -> None:
-        try:
-            for action in actions:
-                if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
-                    self._charset = (
-                        named_charset(action, self._logged, self._database_charset) or self._charset
-                    )
-        except Uncertain:
-            self._charset = ""
-
     def _read_column(self, action: Action, reading: _Reading, leaving: set[str]) -> None:
         kind = action.kind
         if kind is _A.ADD_COLUMN:
@@ -261,11 +240,7 @@ class _Alter:
                 if definition.primary_key:
                     reading.key = (definition.name,)
         elif kind is _A.ADD_PRIMARY_KEY:
-            reading.key = key_columns(
-                action.text, modes=self._context.modes, is_mariadb=self._context.is_mariadb
-            )
-            if not reading.key:
-                raise self._unreadable(action, "the new primary key cannot be read with certainty")
+            reading.key = action.key
         elif kind is _A.DROP_PRIMARY_KEY:
             reading.key = reading.key or ()
         elif kind is _A.CONVERT_CHARSET:
@@ -285,17 +260,9 @@ class _Alter:
     def _read_existing(self, action: Action, reading: _Reading) -> None:
         """Read DROP, RENAME, MODIFY and CHANGE of a column."""
         name = self._source_name(action.name)
-        definition: ColumnDefinition | None = None
-        if_exists = action.if_exists
-        if action.kind in (_A.MODIFY_COLUMN, _A.CHANGE_COLUMN):
-            try:
-                definition, if_exists = changed_definition(action, self._logged)
-            except Uncertain:
-                raise self._unreadable(
-                    action, "a column's new definition cannot be read with certainty"
-                ) from None
+        definition = action.column
         if name is None:
-            if if_exists or "IF EXISTS" in action.text.upper():
+            if action.if_exists:
                 reading.notes[f"there is no column {action.name}"] = None
                 return
             raise self._ahead(f"column `{action.name}` is changed, but the target does not have it")
@@ -439,7 +406,7 @@ class _Alter:
         new values)."""
         changed: dict[str, None] = {}
         for old_name, definition in reading.changed.items():
-            old, new = self._old_column(old_name), resolved_column(definition, self._charset)
+            old, new = self._old_column(old_name), self._resolved(definition)
             if old is None or definition.generated or not looks_the_same(old, new):
                 changed |= dict.fromkeys(
                     (old_name.lower(), reading.renamed.get(old_name, old_name).lower())
@@ -539,7 +506,7 @@ class _Alter:
     def _retype(
         self, old_name: str, name: str, definition: ColumnDefinition, edit: TargetEdit
     ) -> None:
-        column = resolved_column(definition, self._charset)
+        column = self._resolved(definition)
         definition = replace(definition, column=column)
         new_type = delta_type(column)
         old = self._old_column(old_name)
@@ -595,6 +562,9 @@ class _Alter:
     def _renamed_key(key: str, old_name: str, name: str) -> str:
         return name if key == old_name else key
 
+    def _resolved(self, definition: ColumnDefinition) -> Column:
+        return resolved_column(definition, self._charset, is_mariadb=self._context.is_mariadb)
+
     def _old_column(self, name: str) -> Column | None:
         """Return the column before the statement, if the schema history agrees with the recorded
         target."""
@@ -605,24 +575,22 @@ class _Alter:
         return column if column is not None and delta_type(column) == recorded.delta_type else None
 
     def _add(self, definition: ColumnDefinition, edit: TargetEdit) -> None:
-        value = backfill(definition, modes=self._context.modes)
+        column = self._resolved(definition)
+        value = backfill(replace(definition, column=column), modes=self._context.modes)
+        if value.sql != NULL.sql and not holds_labels(column, is_mariadb=self._context.is_mariadb):
+            value = Backfill(refused="its charset may lack characters of the labels")
         if value.refused:
             raise Refused(
                 f"column `{definition.name}` gives existing rows values that the journal does "
                 f"not hold ({value.refused}): the table needs a new snapshot"
             )
-        column = resolved_column(definition, self._charset)
         edit.add(definition.name, delta_type(column), value.sql)
 
 
 def _may_recompute(actions: tuple[Action, ...]) -> bool:
     """Return whether a server may do this by copying the table, or change a default, which
     expressions can name."""
-    algorithms = {
-        action.text.upper().replace("=", " ").split()[-1]
-        for action in actions
-        if action.kind is _A.OPTION and action.text.upper().startswith("ALGORITHM")
-    }
+    algorithms = {action.value.upper() for action in actions if action.name == "ALGORITHM"}
     kinds = {action.kind for action in actions}
     return _A.COLUMN_DEFAULT in kinds or (
         not algorithms & _ALGORITHMS_IN_PLACE and not kinds <= _IN_PLACE

@@ -199,7 +199,7 @@ def _decimal(column: Column, value: Decimal) -> Backfill | None:
 
 
 def _floating(definition: ColumnDefinition, value: Decimal) -> Backfill | None:
-    if "," in definition.sql_type and value != value.to_integral_value():
+    if len(definition.sizes) == 2 and value != value.to_integral_value():
         return None  # FLOAT(m,d) rounds
     number = float(value) + 0.0
     if definition.column.kind is Kind.FLOAT:

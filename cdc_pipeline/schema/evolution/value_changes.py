@@ -41,7 +41,6 @@ _BENDING: Final = frozenset({"cp932"})
 _NOT_ASCII: Final = frozenset({"swe7"})
 _LENGTH_BYTES: Final = {"TINY": 255, "": 65_535, "MEDIUM": 16_777_215, "LONG": 4_294_967_295}
 _TEXTS_BY_BYTES: Final = frozenset({"TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
-_SIZED: Final = re.compile(r"\w+\s*\(\s*(\d+)\s*\)")
 # Charsets that need no more bytes for a text than UTF-8, which the lake's texts are in.
 _AS_SHORT_AS_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"})
 
@@ -124,7 +123,7 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     if before.integer_bits and whole is not None and after.change == "decimal":
         return _integer_to_decimal(column, whole, strict=strict)
     if before.change == "real" and column.kind in (Kind.DOUBLE, old.kind):
-        if "," in new.sql_type:
+        if len(new.sizes) == 2:
             return _unknown(f"{new.sql_type} rounds")
         negative = (
             (("{c} >= 0", _NEGATIVE),) if column.unsigned and not (old.unsigned or strict) else ()
@@ -133,7 +132,7 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     if (
         whole is not None
         and column.kind is Kind.DOUBLE
-        and "," not in new.sql_type
+        and len(new.sizes) != 2
         and max(map(abs, whole)) < 2**53
     ):
         negative = (
@@ -307,9 +306,8 @@ def _longest(column: Column) -> int:
 
 def _bytes_max(new: ColumnDefinition) -> int:
     """Return how many bytes a TEXT or BLOB holds at least."""
-    sized = _SIZED.match(new.sql_type)
-    if sized is not None:
-        return int(sized[1])
+    if new.sizes:
+        return new.sizes[0]
     return _LENGTH_BYTES[re.sub("TEXT|BLOB", "", new.declared)]
 
 

@@ -23,15 +23,24 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind, alter_actions
-from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
-from cdc_pipeline.schema.ddl.create import create_columns, key_columns, table_charset
-from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.columns import ColumnDefinition
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.ddl import classify, classify_tokens
+from cdc_pipeline.schema.ddl.options import NamedCharset, database_charset
+from cdc_pipeline.schema.ddl.published import without_literals
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
-from cdc_pipeline.schema.ddl.types import bytes_of_text, charset_of_collation
+from cdc_pipeline.schema.ddl.types import are_known
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.generated import renamed as renamed_generated
-from cdc_pipeline.schema.history.history import DROPPED, LogPosition, Origin, SchemaHistory, Version
+from cdc_pipeline.schema.history.history import (
+    CREATED,
+    DROPPED,
+    LogPosition,
+    Origin,
+    SchemaHistory,
+    Version,
+)
 
 _A = ActionKind
 _K = StatementKind
@@ -67,7 +76,6 @@ _KEEPS_COLUMNS: Final = frozenset(
         _A.RENAME_TABLE,
     }
 )
-_CHARSETS: Final = {"utf8": "utf8mb3"}
 
 
 class Uncertain(Exception):
@@ -130,9 +138,7 @@ class _Applied:
         if kind in (_K.CREATE_DATABASE, _K.ALTER_DATABASE):
             self._database()
         elif kind is _K.DROP_DATABASE:
-            for known in list(self._history.tables()):
-                if known[0] == statement.database:
-                    self._set(known, None, why=DROPPED)
+            self._drop_database()
         elif kind is _K.DROP_TABLE:
             for name in statement.tables:
                 self._set(name, None, why=DROPPED)
@@ -154,6 +160,11 @@ class _Applied:
                 self._set(
                     statement.tables[0], schema, charset=before.charset, generated=before.generated
                 )
+
+    def _drop_database(self) -> None:
+        for known in list(self._history.tables()):
+            if known[0] == self._statement.database:
+                self._set(known, None, why=DROPPED)
 
     # -- versions ----------------------------------------------------------------------------------
 
@@ -202,11 +213,23 @@ class _Applied:
 
     def _database(self) -> None:
         logged, statement = self._logged, self._statement
-        charset = table_charset(_reader(logged, logged.sql))
-        if not charset and statement.kind is _K.CREATE_DATABASE and not statement.if_not_exists:
-            charset = logged.server_charset
-        if charset:
-            self._set((statement.database, ""), None, charset=_CHARSETS.get(charset, charset))
+        tokens = TokenReader(logged.sql, modes=logged.modes, is_mariadb=logged.is_mariadb)
+        classify_tokens(tokens, logged.database)
+        named = database_charset(tokens)
+        database, why = (statement.database, ""), ""
+        known = self._before(database)
+        own = "" if known is None else known.charset
+        if statement.kind is _K.CREATE_DATABASE:
+            if statement.or_replace:
+                self._drop_database()
+            if not statement.if_not_exists:
+                own, why = logged.server_charset, CREATED
+            elif known is not None:
+                return  # it may have existed
+        charset = "" if named is None else named.over(own, logged.server_charset)
+        if charset or why or known is not None:
+            why = why or ("" if known is None else known.why)
+            self._set(database, None, charset=charset, why=why)
 
     # -- CREATE ------------------------------------------------------------------------------------
 
@@ -216,7 +239,13 @@ class _Applied:
             return
         known = self._before(table)
         exists = known is not None and known.schema is not None
-        if statement.if_not_exists and (exists or known is None or known.why != DROPPED):
+        of_database = self._before((table[0], ""))
+        is_new = (
+            known.why == DROPPED
+            if known is not None
+            else of_database is not None and of_database.why == CREATED
+        )
+        if statement.if_not_exists and (exists or not is_new):
             # Also logged if the table existed before.
             if known is None:
                 self._set(
@@ -245,14 +274,16 @@ class _Applied:
                 why=f"the columns of its {statement.verb} cannot be read with certainty",
             )
             return
-        charset = _CHARSETS.get(created.charset, created.charset) or self._database_charset(
-            table[0]
-        )
-        columns = [resolved_column(definition, charset) for definition in created.columns]
+        outer = "" if created.omits_options else self._database_charset(table[0])
+        charset = created.charset.over(outer, outer)
+        columns = [
+            resolved_column(definition, charset, is_mariadb=logged.is_mariadb)
+            for definition in created.columns
+        ]
         if doubtful := [
             column.name
             for column in columns
-            if not _holds_labels(column, is_mariadb=logged.is_mariadb)
+            if not holds_labels(column, is_mariadb=logged.is_mariadb)
         ]:
             self._set(
                 table,
@@ -274,21 +305,20 @@ class _Applied:
     def _rename(self, renames: tuple[tuple[TableName, TableName], ...]) -> None:
         # In order: RENAME TABLE a TO b, c TO a hands names over within one statement.
         now: dict[TableName, Version | None] = {}
+        left: set[TableName] = set()
         for old, new in renames:
             moved = now[old] if old in now else self._before(old)
             now[new], now[old] = moved, None
+            left = (left - {new}) | {old}
         for table, version in now.items():
-            if version is not None and version.schema is not None:
+            if table in left:
+                if self._before(table) is not None or any(table == new for _, new in renames):
+                    self._set(table, None, why=DROPPED)
+            elif version is not None and version.schema is not None:
                 schema = replace(version.schema, database=table[0], table=table[1])
                 self._set(table, schema, charset=version.charset, generated=version.generated)
             else:
-                known = self._before(table)
-                if known is not None or any(table == new for _, new in renames):
-                    self._set(
-                        table,
-                        None,
-                        why="the table was renamed from an unknown one, or to another name",
-                    )
+                self._set(table, None, why="the table was renamed from an unknown one")
 
     def _alter(self) -> None:
         logged, statement, table = self._logged, self._statement, self._statement.tables[0]
@@ -341,10 +371,8 @@ def altered(
     """
     before = known.schema
     assert before is not None
-    charset = known.charset
-    for action in actions:
-        if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
-            charset = named_charset(action, logged, database_charset) or charset
+    charset, converted = charsets_after(actions, known.charset, database_charset)
+    of_columns = charset if converted is None else converted
     dropped: set[str] = set()
     renamed: dict[str, str] = {}
     changed: dict[str, ColumnDefinition] = {}  # by the old name
@@ -362,12 +390,12 @@ def altered(
         elif action.kind is _A.RENAME_COLUMN:
             renamed[old] = action.new_name
         elif action.kind in (_A.MODIFY_COLUMN, _A.CHANGE_COLUMN):
-            definition, if_exists = changed_definition(action, logged)
+            assert action.column is not None
             if old in there:
-                changed[old] = definition
-                if definition.first or definition.after:
-                    placed.append(definition)
-            elif not if_exists:
+                changed[old] = action.column
+                if action.column.first or action.column.after:
+                    placed.append(action.column)
+            elif not action.if_exists:
                 raise Uncertain(f"no column {action.name}")
         elif action.kind is _A.ADD_COLUMN:
             assert action.column is not None
@@ -379,37 +407,45 @@ def altered(
             if action.column.primary_key:
                 key = [action.column.name]
         elif action.kind is _A.COLUMN_VISIBILITY:
-            visible[old] = "INVISIBLE" not in action.text.upper().split()
+            visible[old] = action.visible
         elif action.kind is _A.DROP_PRIMARY_KEY:
             key = []
     for action in actions:  # after DROP PRIMARY KEY, wherever it is written
         if action.kind is _A.ADD_PRIMARY_KEY:
-            key = list(key_columns(action.text, modes=logged.modes, is_mariadb=logged.is_mariadb))
-            if not key:
-                raise Uncertain(action.text)
+            key = list(action.key)
         elif action.kind not in _KEEPS_COLUMNS | _READ:  # system versioning, and unknown actions
-            raise Uncertain(action.text)
+            text = without_literals(
+                action.text, modes=logged.modes, is_mariadb=logged.is_mariadb, max_chars=200
+            )
+            raise Uncertain(text or action.kind)
     missing = (renamed.keys() | visible.keys()) - there
     if missing:
         raise Uncertain(f"no column {min(missing)}")
     columns: list[Column] = []
-    converts = any(action.kind is _A.CONVERT_CHARSET for action in actions)
+
+    def _resolved(definition: ColumnDefinition) -> Column:
+        return resolved_column(definition, of_columns, is_mariadb=logged.is_mariadb)
+
     for column in before.columns:
         old = column.name.lower()
         if old in dropped:
             continue
         if old in changed:
             if changed[old] not in placed:
-                columns.append(resolved_column(changed[old], charset))
+                columns.append(_resolved(changed[old]))
             continue
-        kept = _converted(column, charset) if converts and column.type.has_charset else column
+        kept = column
+        if converted is not None and column.type.has_charset:
+            if converted in ("", "binary"):
+                raise Uncertain("CONVERT TO CHARACTER SET")
+            kept = replace(column, charset=converted)
         columns.append(
             replace(
                 kept, name=renamed.get(old, column.name), visible=visible.get(old, column.visible)
             )
         )
     for definition in placed:
-        _insert_column(columns, definition, charset)
+        _insert_column(columns, definition, _resolved(definition))
     names = {old: definition.name for old, definition in changed.items()} | renamed
     if list(before.key_names) == key:
         key = [names.get(name.lower(), name) for name in key if name.lower() not in dropped]
@@ -417,7 +453,7 @@ def altered(
         if definition.primary_key:
             key = [definition.name]
     for column in columns:
-        if not _holds_labels(column, is_mariadb=logged.is_mariadb):
+        if not holds_labels(column, is_mariadb=logged.is_mariadb):
             raise Uncertain(
                 f"the charset of {column.name} lacks characters of its labels, or is unknown"
             )
@@ -459,8 +495,7 @@ _READ: Final = frozenset(
 )
 
 
-def _insert_column(columns: list[Column], definition: ColumnDefinition, charset: str) -> None:
-    column = resolved_column(definition, charset)
+def _insert_column(columns: list[Column], definition: ColumnDefinition, column: Column) -> None:
     if definition.first:
         columns.insert(0, column)
     elif definition.after:
@@ -472,17 +507,16 @@ def _insert_column(columns: list[Column], definition: ColumnDefinition, charset:
         columns.append(column)
 
 
-def resolved_column(definition: ColumnDefinition, charset: str) -> Column:
-    """Return a column from its definition and the table's default charset."""
-    column = definition.column
-    if column.type.has_charset:
-        own = _CHARSETS.get(column.charset, column.charset) or charset
-        column = bytes_of_text(replace(column, charset=own), is_char=definition.is_char)
+def resolved_column(definition: ColumnDefinition, charset: str, *, is_mariadb: bool) -> Column:
+    """Return a column from its definition and the charset of its table."""
+    column = definition.in_charset(charset, is_mariadb=is_mariadb).column
     return replace(column, name=definition.name, visible=definition.visible)
 
 
-def _holds_labels(column: Column, *, is_mariadb: bool) -> bool:
+def holds_labels(column: Column, *, is_mariadb: bool) -> bool:
     """Return whether a column certainly keeps its labels as written, without question marks."""
+    if not are_known(column.labels):
+        return False
     if not column.charset or all(label.isascii() for label in column.labels):
         return True
     # With numba, which few statements need.
@@ -493,46 +527,18 @@ def _holds_labels(column: Column, *, is_mariadb: bool) -> bool:
     )
 
 
-def _converted(column: Column, charset: str) -> Column:
-    if charset in ("", "binary"):
-        raise Uncertain("CONVERT TO CHARACTER SET")
-    return replace(column, charset=charset)
-
-
-def changed_definition(action: Action, logged: LoggedStatement) -> tuple[ColumnDefinition, bool]:
-    """Return the definition of MODIFY or CHANGE, and whether IF EXISTS is written."""
-    tokens = _reader(logged, action.text)
-    changes = tokens.take("CHANGE")
-    if not changes:
-        tokens.take("MODIFY")
-    tokens.take("COLUMN")
-    if_exists = tokens.take("IF", "EXISTS")
-    if changes:
-        tokens.name()
-    definition = column_definition(tokens)
-    if definition is None or not tokens.at_end():
-        raise Uncertain(action.text)
-    return definition, if_exists
-
-
-def named_charset(action: Action, logged: LoggedStatement, database_charset: str) -> str:
-    """Return the charset that an option or CONVERT TO names; "" for other options."""
-    tokens = _reader(logged, action.text)
-    charset = ""
-    while not tokens.at_end():
-        if tokens.take("CHARSET") or tokens.take("CHARACTER", "SET"):
-            tokens.take("=")
-            charset = (tokens.name_or_string() or "").lower()
-            if charset == "default":
-                charset = database_charset
-                if not charset:
-                    raise Uncertain(action.text)
-        elif tokens.take("COLLATE"):
-            tokens.take("=")
-            charset = charset or charset_of_collation(tokens.name_or_string() or "")
-        else:
-            tokens.next()
-    return _CHARSETS.get(charset, charset)
+def charsets_after(actions: Iterable[Action], own: str, of_database: str) -> tuple[str, str | None]:
+    """Return a table's default charset after actions on it, and the one that CONVERT TO names, in
+    which all of its columns are then, added ones too: None without one, "" if unknown."""
+    default, converted = NamedCharset(), None
+    for action in actions:
+        if action.kind is _A.CONVERT_CHARSET and action.charset is not None:
+            converted = action.charset.over(of_database, of_database)
+        elif action.charset is not None:
+            default = default.then(action.charset)
+    if converted is not None:
+        own = converted
+    return default.over(own, of_database), converted
 
 
 def _schema(table: TableName, columns: list[Column], key: tuple[str, ...]) -> TableSchema:
@@ -540,7 +546,3 @@ def _schema(table: TableName, columns: list[Column], key: tuple[str, ...]) -> Ta
     if len(set(names)) < len(names) or any(name.lower() not in names for name in key):
         raise Uncertain("its columns and key contradict each other")
     return TableSchema(*table, tuple(columns), tuple(names.index(name.lower()) for name in key))
-
-
-def _reader(logged: LoggedStatement, text: str) -> TokenReader:
-    return TokenReader(text, modes=logged.modes, is_mariadb=logged.is_mariadb)

@@ -57,7 +57,7 @@ class Version:
         origin: where it came from.
         schema: its columns and key; None if they are unknown (`why`) or there is no table.
         charset: default charset of the table's text columns; "" if unknown.
-        why: why there is no schema.
+        why: why there is no schema; of a database `CREATED` or "".
         time_us: commit time of its origin at the source, microseconds since 1970; -1 if unknown.
         generated: its generated columns, which no table map shows; None if unknown.
     """
@@ -242,3 +242,5 @@ def _generated(plain: list[dict[str, Any]] | None) -> tuple[GeneratedColumn, ...
 
 
 DROPPED: Final = "the table was dropped"
+# Of a database: all of its tables are known.
+CREATED: Final = "the database was created"

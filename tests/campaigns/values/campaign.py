@@ -480,7 +480,7 @@ def _create(declared: str) -> str:
 def _column(declared: str, *, is_mariadb: bool) -> Column:
     created = create_columns(_create(declared), is_mariadb=is_mariadb, modes=_MODES)
     assert created is not None
-    return resolved_column(created.columns[1], created.charset)
+    return resolved_column(created.columns[1], created.charset.name, is_mariadb=is_mariadb)
 
 
 @cache

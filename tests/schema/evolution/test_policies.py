@@ -38,7 +38,9 @@ TABLE = (
 def state_of(sql: str) -> TableState:
     created = create_columns(sql)
     assert created is not None
-    columns = [resolved_column(definition, "utf8mb4") for definition in created.columns]
+    columns = [
+        resolved_column(definition, "utf8mb4", is_mariadb=False) for definition in created.columns
+    ]
     names = [column.name for column in columns]
     key = tuple(names.index(name) for name in created.primary_key)
     generated = generated_columns(created.columns, columns)

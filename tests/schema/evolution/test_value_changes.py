@@ -126,7 +126,7 @@ def definition(text: str, *, is_mariadb: bool) -> tuple[Column, ColumnDefinition
     )
     assert created is not None, text
     found = created.columns[0]
-    return resolved_column(found, "utf8mb4"), found
+    return resolved_column(found, "utf8mb4", is_mariadb=is_mariadb), found
 
 
 def changed(
