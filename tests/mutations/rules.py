@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutations.rules_attacks import ATTACKS
+from tests.mutations.rules_grammar import GRAMMAR
 from tests.mutations.rules_loading import LOADING
 from tests.mutations.rules_reading import READING
 from tests.mutations.rules_servers import SERVERS
@@ -530,7 +531,10 @@ _WRITING: Final[tuple[Mutation, ...]] = (
 )  # fmt: skip
 
 MUTATIONS: Final = tuple(
-    sorted((*_WRITING, *READING, *LOADING, *ATTACKS, *SERVERS), key=lambda one: int(one.rule[1:]))
+    sorted(
+        (*_WRITING, *READING, *LOADING, *ATTACKS, *SERVERS, *GRAMMAR),
+        key=lambda one: int(one.rule[1:]),
+    )
 )
 
 

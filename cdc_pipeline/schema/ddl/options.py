@@ -128,15 +128,13 @@ def take_charset(tokens: TokenReader) -> NamedCharset | None:
         if is_default:
             return NamedCharset(is_default=is_charset)
         if name is not None:
-            return NamedCharset(server_charset(name) if is_charset else _charset_of(name))
+            # latin1_swedish_ci is of latin1, binary is both, uca1400_ai_ci goes with many.
+            charset = name.lower() if is_charset else name.lower().split("_", 1)[0]
+            if charset == "utf8" and tokens.modes.utf8_is_utf8mb4:
+                charset = "utf8mb4"
+            return NamedCharset("" if charset == "uca1400" else server_charset(charset))
     tokens.index = here
     return None
-
-
-def _charset_of(collation: str) -> str:
-    """``latin1_swedish_ci`` -> ``latin1``; ``binary`` is both, ``uca1400_ai_ci`` goes with many."""
-    name = collation.lower().split("_", 1)[0]
-    return "" if name == "uca1400" else server_charset(name)
 
 
 def take_option(tokens: TokenReader) -> Option | None:

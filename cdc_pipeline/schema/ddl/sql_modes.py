@@ -74,6 +74,7 @@ SQL_MODES: Final = (
     SqlMode("NO_ENGINE_SUBSTITUTION", 30, why="an engine that the server does not have"),
     SqlMode("PAD_CHAR_TO_FULL_LENGTH", 31, "pads_char"),
     SqlMode("TIME_TRUNCATE_FRACTIONAL", 32, why="checked: no fraction may be cut", flavor="mysql"),
+    SqlMode("INTERPRET_UTF8_AS_UTF8MB4", 33, "utf8_is_utf8mb4", flavor="mysql"),
     SqlMode("EMPTY_STRING_IS_NULL", 32, "empty_string_is_null", flavor="mariadb"),
     SqlMode("SIMULTANEOUS_ASSIGNMENT", 33, why=_QUERIES, flavor="mariadb"),
     SqlMode("TIME_ROUND_FRACTIONAL", 34, why="checked: no fraction may be cut", flavor="mariadb"),

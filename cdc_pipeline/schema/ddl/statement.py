@@ -81,3 +81,11 @@ class Statement:
     if_not_exists: bool = False
     or_replace: bool = False
     ignore: bool = False
+
+    @property
+    def drops_database(self) -> bool:
+        """Return whether it drops a database with its tables, to create it again or not."""
+        kind = self.kind
+        return kind is StatementKind.DROP_DATABASE or (
+            kind is StatementKind.CREATE_DATABASE and self.or_replace
+        )

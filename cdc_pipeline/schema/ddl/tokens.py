@@ -65,6 +65,8 @@ class SqlModes:
         maxdb: sql_mode=MAXDB, where TIMESTAMP is a DATETIME.
         omits_options: a CREATE TABLE that the server wrote itself lacks the table's options.
         empty_string_is_null: the literal '' is NULL.
+        utf8_is_utf8mb4: the alias utf8 means utf8mb4. MariaDB's old_mode, which says the same, is
+            not in its events: there it is utf8mb3, as by default.
         strict: STRICT_TRANS_TABLES or STRICT_ALL_TABLES: a value that its new type does not hold
             fails the ALTER; False while not known.
         trims_char: PAD_CHAR_TO_FULL_LENGTH is off: a CHAR is read, and copied, without its trailing
@@ -79,6 +81,7 @@ class SqlModes:
     maxdb: bool = False
     omits_options: bool = False
     empty_string_is_null: bool = False
+    utf8_is_utf8mb4: bool = False
     explicit_defaults_for_timestamp: bool | None = None
     time_zone: str = ""
     strict: bool = False
@@ -104,6 +107,7 @@ class SqlModes:
             maxdb="maxdb" in on,
             omits_options="omits_options" in on,
             empty_string_is_null="empty_string_is_null" in on,
+            utf8_is_utf8mb4="utf8_is_utf8mb4" in on,
             explicit_defaults_for_timestamp=explicit_defaults_for_timestamp,
             time_zone=time_zone,
             strict="strict" in on,

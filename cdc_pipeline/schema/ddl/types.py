@@ -240,9 +240,7 @@ def _long(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType | None:
     """``LONG [VARCHAR | CHAR VARYING | VARBINARY]``: a MEDIUMTEXT or MEDIUMBLOB."""
     if tokens.take("VARBINARY"):
         return DeclaredType(_column(Kind.BINARY), "MEDIUMBLOB")
-    if tokens.take_any("CHAR", "CHARACTER"):
-        tokens.take("VARYING")
-    else:
+    if not (tokens.take("CHAR", "VARYING") or tokens.take("CHARACTER", "VARYING")):
         tokens.take_any("VARCHAR", "VARCHARACTER")
     return _varchar(tokens, "MEDIUMTEXT", kind)
 
@@ -304,6 +302,8 @@ def _with_charset(tokens: TokenReader, declared: DeclaredType) -> DeclaredType:
 
 # A label that is written as bytes, until its charset is known: lone surrogates, one for a byte.
 _BYTE: Final = 0xDC00
+# Charsets in whose characters the servers put zero bytes in front of missing ones.
+_UNITS_BYTES: Final = {"ucs2": 2, "utf16": 2, "utf32": 4}
 
 
 def _is_bytes(label: str) -> bool:
@@ -324,6 +324,7 @@ def _text(label: str, charset: str, *, is_mariadb: bool) -> str:
 
     try:
         raw = bytes(ord(character) - _BYTE for character in label)
+        raw = bytes(-len(raw) % _UNITS_BYTES.get(charset, 1)) + raw
         return decode_text(raw, charset, is_mariadb=is_mariadb).rstrip(" ")
     except (SchemaError, UnrepresentableValueError):
         return label

@@ -204,12 +204,12 @@ def _decide(context: StatementContext, statement: Statement) -> Decision:
         return _unknown(context, statement)
     if kind is _K.DML:
         return _dml(context, statement)
+    if statement.drops_database:
+        return dropped_database(context, statement)
     if kind in _HARMLESS_KINDS:
         return context.decided(statement, "ignored", f"{statement.verb} changes no table")
     if statement.temporary:
         return context.decided(statement, "ignored", "a temporary table")
-    if kind is _K.DROP_DATABASE:
-        return dropped_database(context, statement)
     touched = context.touched(statement)
     shadows = shadow_changed(context, statement)
     if not touched:
@@ -421,7 +421,7 @@ def is_isolated(
     if first_word(sql) in _NEVER_ISOLATED_WORDS:
         return False
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
-    if statement.kind in (_K.UNKNOWN, _K.DROP_DATABASE):
+    if statement.kind is _K.UNKNOWN or statement.drops_database:
         return True
     if statement.kind not in _ISOLATED or statement.temporary:
         return False

@@ -173,7 +173,7 @@ def dropped_database(context: StatementContext, statement: Statement) -> Decisio
     """Treat DROP DATABASE as DROP TABLE of each of its tables."""
     if context.targets_in is None:
         raise context.unsupported(
-            f"DROP DATABASE `{statement.database}` may remove captured tables", None
+            f"{statement.verb} `{statement.database}` may remove captured tables", None
         )
     tables = tuple(
         (statement.database, name) for name in sorted(context.targets_in(statement.database))
@@ -228,8 +228,10 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
     # final name -> original name, None if nothing is left
     came_from: dict[TableName, TableName | None] = {}
     for old, new in statement.renames:  # in order: RENAME TABLE a TO b, c TO a
-        came_from[new] = came_from.get(old, old)
-        came_from[old] = None
+        source = came_from.get(old, old)
+        came_from |= {old: None, new: source}
+    # RENAME TABLE a TO b, b TO a: a table that has its name again was not renamed.
+    came_from = {new: old for new, old in came_from.items() if new != old}
     went_to = {old: new for new, old in came_from.items() if old is not None}
     changes: list[TableChange] = []
     said: list[str] = []
@@ -302,7 +304,8 @@ def renamed(context: StatementContext, statement: Statement) -> Decision:
     decision = context.decided(
         statement,
         "applied" if applied else "recorded",
-        "; ".join(said) or "no target yet: nothing to change",
+        "; ".join(said)
+        or ("no target yet: nothing to change" if went_to else "each table has its name again"),
         policy=", ".join(used),
     )
     return replace(decision, changes=tuple(changes), arrivals=arrivals)

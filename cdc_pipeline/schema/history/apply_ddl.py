@@ -135,10 +135,14 @@ class _Applied:
         }:
             self._doubt_other_case()
         statement, kind = self._statement, self._statement.kind
+        if statement.drops_database:
+            for known in list(self._history.tables()):
+                if known[0] == statement.database:
+                    self._set(known, None, why=DROPPED)
+            if kind is _K.DROP_DATABASE:
+                self._set((statement.database, ""), None, why=DROPPED)
         if kind in (_K.CREATE_DATABASE, _K.ALTER_DATABASE):
             self._database()
-        elif kind is _K.DROP_DATABASE:
-            self._drop_database()
         elif kind is _K.DROP_TABLE:
             for name in statement.tables:
                 self._set(name, None, why=DROPPED)
@@ -160,11 +164,6 @@ class _Applied:
                 self._set(
                     statement.tables[0], schema, charset=before.charset, generated=before.generated
                 )
-
-    def _drop_database(self) -> None:
-        for known in list(self._history.tables()):
-            if known[0] == self._statement.database:
-                self._set(known, None, why=DROPPED)
 
     # -- versions ----------------------------------------------------------------------------------
 
@@ -220,9 +219,7 @@ class _Applied:
         known = self._before(database)
         own = "" if known is None else known.charset
         if statement.kind is _K.CREATE_DATABASE:
-            if statement.or_replace:
-                self._drop_database()
-            if not statement.if_not_exists:
+            if not statement.if_not_exists or (known is not None and known.why == DROPPED):
                 own, why = logged.server_charset, CREATED
             elif known is not None:
                 return  # it may have existed
@@ -308,8 +305,8 @@ class _Applied:
         left: set[TableName] = set()
         for old, new in renames:
             moved = now[old] if old in now else self._before(old)
-            now[new], now[old] = moved, None
-            left = (left - {new}) | {old}
+            now |= {old: None, new: moved}
+            left = (left | {old}) - {new}
         for table, version in now.items():
             if table in left:
                 if self._before(table) is not None or any(table == new for _, new in renames):

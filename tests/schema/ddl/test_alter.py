@@ -251,3 +251,22 @@ def test_sqlglot_agrees_on_names_where_it_parses() -> None:
             assert ours == theirs, sql
             compared += 1
     assert compared >= 5
+
+
+def test_k33_f76_an_empty_string_may_be_null() -> None:
+    """MariaDB's EMPTY_STRING_IS_NULL; MySQL's mode of the same bit is about fractions."""
+    for definition, wanted in (
+        ("VARCHAR(9) DEFAULT ''", "NULL"),
+        ("VARCHAR(9) DEFAULT N'' ''", "NULL"),
+        ("VARCHAR(9) DEFAULT '' 'x'", "'x'"),
+        ("VARCHAR(9) NOT NULL", "''"),
+        ("ENUM('','a') NOT NULL", "''"),
+    ):
+        for is_mariadb in (True, False):
+            modes = SqlModes.from_bits(1 << 32, is_mariadb=is_mariadb)
+            (action,) = alter_actions(
+                f"ALTER TABLE t ADD c {definition}", modes=modes, is_mariadb=is_mariadb
+            )
+            assert action.column is not None
+            expected = "''" if wanted == "NULL" and not is_mariadb else wanted
+            assert backfill(action.column, modes=modes).sql == expected, definition

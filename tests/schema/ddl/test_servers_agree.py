@@ -285,7 +285,7 @@ def _wanted_type(
     return "string" if charset else "binary"
 
 
-def _value(sql: str) -> Any:
+def read_value(sql: str) -> Any:
     """The literal as a Python value, as Spark reads it."""
     if sql == "NULL":
         return None
@@ -311,11 +311,14 @@ def _value(sql: str) -> Any:
     )
 
 
-def _selected(server: Server, database: str, delta: str, data_type: str) -> Any:
-    shown = {"time": "CAST(c AS CHAR)", "float": "c + 0e0"}.get(data_type, "c")
+def selected(
+    server: Server, database: str, delta: str, data_type: str, table: str = "t", column: str = "c"
+) -> Any:
+    """The one row's value as a Python value."""
+    shown = {"time": f"CAST({column} AS CHAR)", "float": f"{column} + 0e0"}.get(data_type, column)
     if data_type == "decimal" and delta == "string":
-        shown = "CAST(c AS CHAR)"
-    (value,) = server.query(f"SELECT {shown} FROM `{database}`.t")[0]
+        shown = f"CAST({column} AS CHAR)"
+    (value,) = server.query(f"SELECT {shown} FROM `{database}`.{table}")[0]
     if value is None:
         return None
     if data_type == "bit":
@@ -362,7 +365,7 @@ def test_k13_added_column_has_the_servers_type_and_value(
         assert value.sql == ""
         return
     assert value.refused == ""
-    assert _value(value.sql) == _selected(server, database, ours, data_type)
+    assert read_value(value.sql) == selected(server, database, ours, data_type)
 
     position = re.sub(r" (FIRST|AFTER id)$", "", definition)
     create = f"CREATE TABLE u (id INT, c {position}, PRIMARY KEY (id)) DEFAULT CHARSET=utf8mb4"

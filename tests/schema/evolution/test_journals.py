@@ -17,7 +17,7 @@ from cdc_pipeline.schema.evolution.changes import KnownTable, confirm, decide, i
 from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import delta_type
-from tests.schema.ddl.test_servers_agree import BOTH, MARIADB, MYSQL, _value
+from tests.schema.ddl.test_servers_agree import BOTH, MARIADB, MYSQL, read_value
 from tests.schema.journal import Deleted, Said, read_journal
 from tests.schema.spark_names import spark_name
 from tests.servers import Server
@@ -104,7 +104,7 @@ def test_k13_every_added_column_is_confirmed_and_old_rows_read_as_back_filled(
     for number, line in enumerate(lines):
         assert (f"t{number}" in lake.refused) == line.startswith("refused: "), line
         if not line.startswith("refused: "):
-            assert _value(lake.backfills[f"t{number}"]) == values[f"t{number}"], line
+            assert read_value(lake.backfills[f"t{number}"]) == values[f"t{number}"], line
 
 
 def _tables(server: Server, database: str, *statements: str) -> list[Said | TableSchema | Deleted]:

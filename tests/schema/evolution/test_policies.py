@@ -442,3 +442,27 @@ def test_widened_then_compared_types_hold_all_values() -> None:
         reduce(columns_after, steps[-1].steps, KNOWN.target_columns)
         == steps[-1].known.target_columns
     )
+
+
+@pytest.mark.parametrize("words", ["CHARACTER SET", "CHARSET", "CHAR SET"])
+def test_k33_f75_a_conversion_that_may_lose_characters_is_seen_in_every_spelling(
+    words: str,
+) -> None:
+    for actions in (f"CONVERT TO {words} latin1", f"MODIFY b VARCHAR(10) {words} latin1"):
+        with pytest.raises(UnsupportedDdlError, match="may lose characters"):
+            said(f"ALTER TABLE t {actions}", strict=False)
+    whole = said(f"ALTER TABLE t CONVERT TO {words} utf8mb4", strict=False)
+    assert "loses nothing" in whole.ddl.reason
+
+
+def test_k33_f82_a_table_that_has_its_name_again_keeps_its_rows() -> None:
+    decision = said("RENAME TABLE t TO x, x TO t")
+    assert (decision.ddl.decision, decision.changes, decision.arrivals) == ("recorded", (), ())
+    assert decision.ddl.reason == "each table has its name again"
+
+
+def test_k33_a_database_that_is_created_in_the_place_of_another_is_dropped_first() -> None:
+    decision = said("CREATE OR REPLACE DATABASE d", drop_table="apply")
+    (change,) = decision.changes
+    assert change.known.source.gone
+    assert [step.kind for step in change.steps] == ["remove_rows"]
