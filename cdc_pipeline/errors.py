@@ -640,20 +640,21 @@ class OverlapUndecidedError(SchemaError):
 
 
 class ContentUnknownError(SchemaError):
-    """A table has taken a captured name by RENAME, and the pipeline does not have its rows in the
-    form that the target of that name needs (K28).
+    """The pipeline does not have the rows of a table: it has taken a captured name by RENAME (K28),
+    or a statement may have changed it, whose rows are not in the log (K29).
 
-    Cause: Tables were exchanged by RENAME TABLE, and the new one was not captured.
+    Cause: Tables were exchanged by RENAME TABLE, and the new one was not captured; or a session
+    wrote with binlog_format STATEMENT or MIXED.
 
     Fix: Load the table: `cdc-pipeline snapshot SOURCE --table NAME`.
 
     Attributes:
-        targets: names of the targets that still hold the rows of the previous table.
+        targets: names of the targets that do not hold its rows; None for all of the table's.
     """
 
     needs_reload = True
 
-    def __init__(self, what: str, *, targets: tuple[str, ...], **rest: Any) -> None:
+    def __init__(self, what: str, *, targets: tuple[str, ...] | None = None, **rest: Any) -> None:
         super().__init__(what, **rest)
         self.targets = targets
 

@@ -244,13 +244,22 @@ class AcceptConfig(Section):
 
     `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5);
     `unknown_xa` the xids, as the log writes them, of XA transactions that were prepared before the
-    start, whose rows will be missing (K8). `overlap` names targets that keep every change and may
-    keep those around a switch of servers twice (K7).
+    start, whose rows will be missing (K8). `statements` are patterns of tables that have no
+    triggers and are no views: what sessions change in them by statements reaches no other table
+    (K29).
+    `overlap` names targets that keep every change and may keep those around a switch of servers
+    twice (K7).
     """
 
     unproved_journal_ends: tuple[str, ...] = ()
     unknown_xa: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ("mysql.rds_*", "percona.heartbeat", "percona.checksums")
     overlap: tuple[str, ...] = ()
+
+    @field_validator("statements")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_patterns(value)
 
 
 class TablesConfig(Section):

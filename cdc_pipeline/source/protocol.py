@@ -19,6 +19,7 @@ from typing import Protocol
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.catalog import Catalog
+from cdc_pipeline.schema.programs import StoredPrograms
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,12 @@ class Source(Protocol):
     ) -> PlacedCatalog | None:
         """Return the columns of the captured tables, with the DDL between `since` and now; None if
         the source does not know. May be called while `chunks` runs.
+        """
+
+    def programs(self, *, since: Position) -> StoredPrograms | None:
+        """Return the server's triggers, views, routines and cascading foreign keys, with what
+        changed them between `since` and now; None if the source does not know all. May be called
+        while `chunks` runs.
         """
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:

@@ -717,6 +717,65 @@ _K28: Final[tuple[Mutation, ...]] = (
     ),
 )
 
+# -- K29: a statement may carry rows ---------------------------------------------------------------
+_REACH: Final = "schema/evolution/test_reach.py::"
+_K29: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K29",
+        "what a statement does not name may be reached",
+        "schema/evolution/reach.py",
+        """    return named + _through_programs(context, statement, named)
+
+
+def _created(""",
+        """    return named
+
+
+def _created(""",
+        _REACH + "test_k29_without_a_proof_every_table_may_be_reached",
+    ),
+    Mutation(
+        "K29",
+        "a SELECT in a CREATE TABLE carries rows",
+        "schema/evolution/reach.py",
+        "    if statement.kind is _K.CREATE_TABLE_SELECT:\n",
+        "    if False:\n",
+        _REACH + "test_k29_mysqls_create_table_select_writes_its_own_table_alone",
+    ),
+    Mutation(
+        "K29",
+        "the empty name among an event's databases stands for any",
+        "binlog/events/query.py",
+        'if not names or b"" in names:',
+        "if not names:",
+        "binlog/events/test_parsers.py::test_k29_the_databases_of_a_statement",
+    ),
+    Mutation(
+        "K29",
+        "a trigger writes what its body names",
+        "schema/programs.py",
+        "                    named |= program.body\n                    if program.may_write(writes):",
+        "                    named |= program.body\n                    if False:",
+        _REACH + "test_k29_f72_programs_prove_what_a_statement_leaves_alone",
+    ),
+    Mutation(
+        "K29",
+        "what was dropped since is not in the catalog",
+        "schema/programs.py",
+        "            (number, at) > place and (not table or table <= writes)",
+        "            False and (number, at) > place and (not table or table <= writes)",
+        _REACH + "test_k29_a_catalog_proves_nothing_of_what_was_changed_since",
+    ),
+    Mutation(
+        "K29",
+        "an account that may not see all programs sees none",
+        "source/live/programs.py",
+        '    return granted >= _NEEDED or "ALL PRIVILEGES" in granted',
+        "    return True",
+        "pipeline/capture/test_statement_rows.py::test_k29_an_account_that_sees_no_triggers_proves_nothing",
+    ),
+)
+
 # -- K32: what the server adds is the server's -----------------------------------------------------
 _STATEMENT_OBJECTS: Final[tuple[Mutation, ...]] = (
     Mutation(
@@ -736,5 +795,6 @@ _STATEMENT_OBJECTS: Final[tuple[Mutation, ...]] = (
 
 ATTACKS: Final = (
     *(*_K20, *_K21, *_K22, *_K23, *_K24, *_K25, *_K26, *_K27, *_K28),
+    *_K29,
     *_STATEMENT_OBJECTS,
 )

@@ -80,6 +80,8 @@ class Query:
         server_charset: charset of `collation_server` in the session; "" if the event lacks it.
         raw: bytes of the text.
         is_exact: False if `sql` could not be decoded without loss.
+        databases: those of all tables that the statement opened, through triggers, views and
+            functions too (MySQL); None if they are not listed, or are too many.
         unknown_variable: code of the status variable that ended the scan; -1 if all are known.
     """
 
@@ -94,6 +96,7 @@ class Query:
     raw: bytes
     is_exact: bool
     server_charset: str = ""
+    databases: frozenset[str] | None = None
     unknown_variable: int = -1
 
 
@@ -170,8 +173,18 @@ def parse(
         raw=text,
         is_exact=is_exact,
         server_charset=server_charset,
+        databases=None if is_mariadb else _databases(variables.get(_DATABASES, b"")),
         unknown_variable=unknown,
     )
+
+
+def _databases(listed: bytes) -> frozenset[str] | None:
+    """Return the names of a list of databases; None if it is none, or holds the empty name, which
+    stands for foreign keys that may lead anywhere."""
+    names = listed[1:].split(b"\0")[:-1]
+    if not names or b"" in names:
+        return None
+    return frozenset(name.decode("utf-8", "replace") for name in names)
 
 
 def _decode(text: bytes, charset: str, is_mariadb: bool) -> tuple[str, bool]:

@@ -4,7 +4,7 @@ Rules:
 - A failure of a single captured table suspends it: its columns, its key, a value, a statement. A
   failure stops the run if it concerns the log itself, names no table, or would leave no captured
   table following.
-- Rows logged as a statement stop the run even if it names one table: triggers may change others.
+- Rows that only a statement carries are an error of each table that it may have reached (K29).
 - A target that is no longer captured leaves the cursor, with a note. If it is included again, it
   starts from scratch, and its old Delta table must be removed first: to resume from its old place
   would silently lose what came in between.

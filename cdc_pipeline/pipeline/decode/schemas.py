@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from cdc_pipeline.binlog.events.query import Query
@@ -29,6 +30,7 @@ from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHistory, Version
+from cdc_pipeline.schema.programs import StoredPrograms
 
 if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a server and its cursors
     from cdc_pipeline.lake.records import Note
@@ -43,6 +45,7 @@ _NO_TABLE = (
 )
 
 AskCatalog = Callable[[], "PlacedCatalog | None"]
+AskPrograms = Callable[[], StoredPrograms | None]
 
 
 def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
@@ -63,6 +66,7 @@ class Schemas:
 
     Attributes:
         corrections: what `observed` has added: schemas with journal and offset of their table maps.
+        programs: returns the server's triggers, views, routines and cascades, if it shows them all.
     """
 
     def __init__(
@@ -77,9 +81,12 @@ class Schemas:
         recorded: Callable[[str, str], KnownTable | None],
         left: LogPosition | None = None,
         kept_us: int = 0,
+        ask_programs: AskPrograms = lambda: None,
     ) -> None:
         """`left`: where another log was left that this one goes on from; None if there is none.
-        `kept_us`: how long versions stay that no position needs any more."""
+        `kept_us`: how long versions stay that no position needs any more. `ask_programs` is called
+        once, when a statement first needs them."""
+        self.programs = cache(ask_programs)
         self._notes: list[Note] = []
         self._history = history
         self._file = file

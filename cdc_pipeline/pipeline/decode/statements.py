@@ -25,7 +25,7 @@ from cdc_pipeline.schema.evolution.changes import (
 )
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, StatementOptions
 from cdc_pipeline.sink.delta.features import allowed
-from cdc_pipeline.text.table_names import table_name
+from cdc_pipeline.text.table_names import TablePattern, TablePatterns, table_name
 
 _LEAVING: Final = frozenset(
     {StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE}
@@ -59,6 +59,7 @@ class StatementRules:
         self._features = frozenset(name for name in ALL_FEATURES if permitted.permits(name))
         self._shadows = ShadowNames(config.tables.shadow_tables)
         self._read_as_captured = set(followed)
+        self._accepted = TablePatterns(map(TablePattern.parse, config.accept.statements))
 
     def is_isolated(self, sql: str, database: str) -> bool:
         """Return whether the statement is alone in its batch: DDL of captured tables, or
@@ -98,8 +99,8 @@ class StatementRules:
                 columns, not of the targets'.
 
         Raises:
-            UnsupportedDdlError, UnsupportedEventError: it cannot be applied; with journal, offset
-                and what to do.
+            UnsupportedDdlError, UnsupportedEventError, ContentUnknownError: it cannot be applied;
+                with journal, offset and what to do.
         """
         kind, modes = self._classified(query)
         lookup = _Lookup(self._tables, self._policy, targets, kind, as_before)
@@ -109,8 +110,12 @@ class StatementRules:
             "is_name_captured": lookup.captured,
             "features": self._features,
             "place": place or RowPosition(),
+            "databases": query.databases,
+            "reachable": targets.followed_tables(),
+            "accepted": self._accepted.match,
         }
         if schemas is not None:
+            options["programs"] = schemas.programs
             options["before"] = lambda database, table: schemas.before(
                 database, table, journal, offset
             )
@@ -144,10 +149,6 @@ class StatementRules:
             return replace(decision, changes=tuple(changes))
 
         decision = decide_for(lookup, lookup.concerned)
-        if decision.statement.kind is StatementKind.DML:
-            # Rows logged as a statement may change other tables (triggers), so that no suspension
-            # covers them.
-            return decide_for(lookup, lookup.captured)
         tables = dict.fromkeys(
             (*decision.statement.tables, *(change.table for change in decision.changes))
         )

@@ -68,6 +68,7 @@ def schemas_of(
         epoch=run.epoch,
         start=start,
         ask=lambda: source.catalog(captured, since=run.read_from),
+        ask_programs=lambda: source.programs(since=run.read_from),
         recorded=recorded,
         left=left,
         # Twice the interval, as for the history of the last transactions

@@ -200,6 +200,17 @@ class Targets(FollowedTargets):
         names = {source for target in going_on for source in target.spec.sources}
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
+    def followed_tables(self) -> list[tuple[str, str]]:
+        """Return the source tables whose targets follow them, or will from their first row on."""
+        names = {
+            source
+            for name, target in self._targets.items()
+            if not self._stands(name)
+            for source, of in target.spec.sources.items()
+            if not of.gone
+        }
+        return [split_table_name(name) for name in sorted(names | self._created_in_log)]
+
     def decided(self, decision: Decision, *, may_carry: bool = True) -> list[ContentUnknownError]:
         """Take over a decision about a statement.
 

@@ -42,7 +42,7 @@ _PLAIN_VERBS: Final[dict[str, StatementKind]] = {
     "REVOKE": _K.ACCOUNT,
     "FLUSH": _K.MAINTENANCE,
     **dict.fromkeys(
-        ("INSTALL", "UNINSTALL", "LOCK", "UNLOCK", "USE", "PREPARE", "EXECUTE", "DEALLOCATE",
+        ("INSTALL", "UNINSTALL", "LOCK", "UNLOCK", "USE", "PREPARE", "DEALLOCATE",
             "KILL", "SHUTDOWN",
          "RESTART", "RESET", "PURGE", "CHANGE", "STOP", "CLONE", "HELP", "SHOW", "DESCRIBE", "DESC",
          "EXPLAIN", "CACHE",
@@ -59,6 +59,7 @@ _DML_VERBS: Final = frozenset(
         "LOAD",
         "CALL",
         "DO",
+        "EXECUTE",
         "SELECT",
         "WITH",
         "IMPORT",

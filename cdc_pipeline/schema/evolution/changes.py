@@ -9,7 +9,8 @@ Rules:
   map defines its columns.
 - Only what is certain from the text is applied; the table's next table map must confirm it
   (`confirm`).
-- A statement that cannot be classified may touch a captured table: it stops the run.
+- What may carry rows, or cannot be classified, is an error of each captured table that it may have
+  reached (`reach.py`).
 - BEGIN, COMMIT, ROLLBACK, savepoints and XA statements are ignored here: they change no table by
   themselves. `pipeline/decode/transaction_control.py` handles them by kind and name when rows are
   applied.
@@ -28,6 +29,7 @@ from cdc_pipeline.schema.ddl.ddl import classify, first_word
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
+from cdc_pipeline.schema.evolution.reach import reached
 from cdc_pipeline.schema.evolution.row_logged import is_row_logged
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
@@ -51,7 +53,6 @@ from cdc_pipeline.schema.evolution.table_changes import (
     truncated,
 )
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.text.table_names import table_name
 
 __all__ = [
     "CreateTarget",
@@ -83,9 +84,6 @@ _SESSION_KINDS: Final = frozenset(
         _K.XA_ROLLBACK,
     }
 )
-_WORD: Final = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
-_QUOTED: Final = re.compile(r"`[^`]+`|\"[^\"]+\"")
-_WORDS_MAX: Final = 300
 # What each of these statements must name.
 _NAMED: Final = {
     _K.ROLLBACK_TO_SAVEPOINT: "a savepoint",
@@ -160,10 +158,9 @@ def decide(
         options: policies, and what else is known; see `StatementOptions`.
 
     Raises:
-        UnsupportedDdlError: DDL of a captured table cannot be applied, or a text cannot be
-            classified.
-        UnsupportedEventError: a change of rows as text, XA PREPARE as text, an XA statement whose
-            xid cannot be read.
+        UnsupportedDdlError: DDL of a captured table cannot be applied.
+        ContentUnknownError: a captured table may have rows that only the statement carries.
+        UnsupportedEventError: XA PREPARE as text, an XA statement whose xid cannot be read.
         SchemaError: a column name that Delta cannot hold.
     """
     context = StatementContext(
@@ -200,10 +197,10 @@ def _decide(context: StatementContext, statement: Statement) -> Decision:
         )
     if kind in _SESSION_KINDS:
         return context.decided(statement, "ignored", "session and transaction control")
-    if kind is _K.UNKNOWN:
-        return _unknown(context, statement)
-    if kind is _K.DML:
-        return _dml(context, statement)
+    if tables := reached(context, statement):
+        raise context.rows_unknown(statement, tables[0])
+    if kind in (_K.UNKNOWN, _K.DML):
+        return context.decided(statement, "ignored", "it reaches no captured table")
     if statement.drops_database:
         return dropped_database(context, statement)
     if kind in _HARMLESS_KINDS:
@@ -231,54 +228,6 @@ def _decide(context: StatementContext, statement: Statement) -> Decision:
     else:
         decision = dropped(context, statement)
     return replace(decision, shadows=shadows) if shadows else decision
-
-
-def _unknown(context: StatementContext, statement: Statement) -> Decision:
-    """Pass an unclassifiable text if it names neither a captured table nor a database that has
-    one."""
-    if not _may_reach(context):
-        return context.decided(
-            statement, "ignored", "it cannot be classified, and names no captured table"
-        )
-    raise context.unsupported(
-        "a statement that cannot be classified may change a captured table",
-        None,
-        next_step="find out what it does at the source, start the capture after it, and load "
-        "the tables that it changed",
-    )
-
-
-def _may_reach(context: StatementContext) -> bool:
-    """Return whether any word of the text, or any two, may name a captured table or its
-    database."""
-    words = list(dict.fromkeys(_WORD.findall(context.sql.replace("``", "`"))))
-    words += [
-        part
-        for quoted in _QUOTED.findall(context.sql)
-        for part in (quoted[1:-1],)
-        if part not in words
-    ]
-    if context.targets_in is None or not context.default_database or len(words) > _WORDS_MAX:
-        return True
-    databases = [context.default_database, *words]
-    return any(context.captured(database, word) for database in databases for word in words) or any(
-        context.targets_in(word) for word in words
-    )
-
-
-def _dml(context: StatementContext, statement: Statement) -> Decision:
-    touched = context.touched(statement)
-    if statement.tables and not touched:
-        return context.decided(statement, "ignored", "rows of tables that are not captured")
-    raise UnsupportedEventError(
-        f"the journal holds {statement.verb} as a statement instead of rows",
-        table=table_name(*touched[0]) if touched else None,
-        setting="binlog_format",
-        expected="binlog_format=ROW in every session",
-        got=context.published(),
-        next_step="SET GLOBAL binlog_format = 'ROW', end all older sessions, start the "
-        "capture after this statement, and load the tables that it changed",
-    )
 
 
 # -- ALTER and indexes -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypedDict
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
-from cdc_pipeline.errors import UnsupportedDdlError
+from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.published import needed_later, published
 from cdc_pipeline.schema.ddl.statement import Statement, TableName
 from cdc_pipeline.schema.ddl.tokens import SqlModes
@@ -16,6 +16,7 @@ from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from cdc_pipeline.schema.evolution.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.generated import GeneratedColumn
+from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import table_name
@@ -215,6 +216,10 @@ class StatementOptions(TypedDict, total=False):
     is_name_captured: whether (database, table) is captured, even if its targets are suspended.
     features: Delta features that the lake's tables may have.
     place: of rows that the statement itself removes.
+    databases: of all tables that the statement opened, as its event lists them; None for any.
+    reachable: tables whose rows the lake holds or will hold from their first row on.
+    programs: the server's triggers, views, routines and cascades; None if they are not known.
+    accepted: whether (database, table) has no triggers and is no view, as people declare.
     """
 
     policy: Callable[[str, str], SchemaChangePolicy]
@@ -226,6 +231,10 @@ class StatementOptions(TypedDict, total=False):
     is_name_captured: Callable[[str, str], bool]
     features: Collection[str]
     place: RowPosition
+    databases: frozenset[str] | None
+    reachable: Collection[TableName]
+    programs: Callable[[], StoredPrograms | None]
+    accepted: Callable[[str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +263,10 @@ class StatementContext:
     is_name_captured: Callable[[str, str], bool] | None = None
     features: Collection[str] = ALL_FEATURES
     place: RowPosition = RowPosition()
+    databases: frozenset[str] | None = None
+    reachable: Collection[TableName] = ()
+    programs: Callable[[], StoredPrograms | None] = lambda: None
+    accepted: Callable[[str, str], bool] = lambda _database, _table: False
 
     def takes_name(self, table: TableName) -> bool:
         """Return whether a table of this name is captured, even if its targets are suspended."""
@@ -310,6 +323,29 @@ class StatementContext:
     def touched(self, statement: Statement) -> tuple[TableName, ...]:
         """Return the captured tables of the statement."""
         return tuple(table for table in statement.tables if self.captured(*table))
+
+    def rows_unknown(self, statement: Statement, table: TableName) -> ContentUnknownError:
+        """Return the error for a table whose rows a statement may have changed (K29)."""
+        if table in statement.tables:
+            what = f"the journal holds {statement.verb} as a statement instead of rows"
+            proof = ""
+        else:
+            what = (
+                f"the journal holds {statement.verb or 'a change'} as a statement, and nothing "
+                "proves that no trigger, view, function or foreign key led it to this table"
+            )
+            proof = (
+                "; for proofs, GRANT SELECT, TRIGGER, SHOW VIEW ON *.* to the account, or name "
+                "tables that have no triggers in accept.statements"
+            )
+        return ContentUnknownError(
+            what,
+            table=table_name(*table),
+            setting="binlog_format",
+            expected="binlog_format=ROW in every session",
+            got=self.published(statement),
+            next_step=f"SET GLOBAL binlog_format = 'ROW', and end all older sessions{proof}",
+        )
 
     def unsupported(
         self, what: str, table: TableName | None, next_step: str = RELOAD

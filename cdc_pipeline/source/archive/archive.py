@@ -160,6 +160,9 @@ class ArchiveSource:
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
         """Return None: without a server, CREATE TABLE in the journals defines the columns."""
 
+    def programs(self, *, since: Position) -> None:
+        """Return None: an archive does not know triggers, views and routines."""
+
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
         """Return no warnings: an archive has none."""
         return ()

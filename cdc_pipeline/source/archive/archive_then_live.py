@@ -32,6 +32,7 @@ from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.position.start.start import locate_gtid_set
+from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.archive.ends import preceding_set, scan
 from cdc_pipeline.source.archive.files import JournalHead, journal_files, read_head
@@ -177,6 +178,14 @@ class ArchiveThenLive:
         if not isinstance(self.live, LiveSource):
             return self.live.catalog(captured, since=since)
         return self.live.catalog(captured, since=since, log=self._over)
+
+    def programs(self, *, since: Position) -> StoredPrograms | None:
+        """Return what the live server has; search purged journals in the archive."""
+        from cdc_pipeline.source.live.live import LiveSource
+
+        if not isinstance(self.live, LiveSource):
+            return self.live.programs(since=since)
+        return self.live.programs(since=since, log=self._over)
 
     def _over(self, live: Source) -> ArchiveThenLive:
         return ArchiveThenLive(live, self.directory, unpacked_bytes_max=self._unpacked_bytes_max)

@@ -48,11 +48,13 @@ from cdc_pipeline.errors import (
     SourceError,
 )
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.schema.programs import StoredPrograms
 from cdc_pipeline.source.live import log_positions, server_errors
 from cdc_pipeline.source.live.cascades import cascade_warnings
 from cdc_pipeline.source.live.catalog import placed_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
+from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
 from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
@@ -172,16 +174,28 @@ class LiveSource:
             log: makes the source of the log from a second such source; by default that source
                 itself.
         """
+        with self._second("catalog") as second:
+            return placed_catalog(
+                second.server, log(second) if log else second, captured, since=since
+            )
+
+    def programs(
+        self, *, since: Position, log: Callable[[Source], Source] | None = None
+    ) -> StoredPrograms | None:
+        """Return triggers, views, routines and cascades, as `catalog` does."""
+        with self._second("programs") as second:
+            return placed_programs(second.server, log(second) if log else second, since=since)
+
+    @contextlib.contextmanager
+    def _second(self, purpose: str) -> Iterator[LiveSource]:
         # Another name means another replica server id: with ours the server would end our own dump.
         # A configured id distinguishes two readers of one pipeline, so their second readers must
         # differ too.
         own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
         config = self.config.model_copy(update={"replica_server_id": None})
-        second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/catalog{own}")
+        second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/{purpose}{own}")
         try:
-            return placed_catalog(
-                second.server, log(second) if log else second, captured, since=since
-            )
+            yield second
         finally:
             second.close()
 

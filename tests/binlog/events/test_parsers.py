@@ -335,3 +335,21 @@ def test_unknown_status_variables_and_text_that_cannot_be_decoded() -> None:
     for size in range(len(body) - len(b"SELECT '\xff'")):
         with pytest.raises(DamagedJournalError):
             query.parse(body[:size], journal="j", offset=4)
+
+
+@pytest.mark.parametrize(
+    ("listed", "databases"),
+    [
+        (b"\x02a\0\xc3\xa4\0", frozenset({"a", "ä"})),
+        (b"\x01\0", None),
+        (b"\x02a\0\0", None),
+        (b"\xfe", None),
+        (b"", None),
+    ],
+)
+def test_k29_the_databases_of_a_statement(listed: bytes, databases: frozenset[str] | None) -> None:
+    """MySQL lists those of all tables that the statement opened; MariaDB has no such list."""
+    variables = b"\x0c" + listed if listed else b""
+    body = bytes(11) + len(variables).to_bytes(2, "little") + variables + b"\0DO f()"
+    assert query.parse(body, journal="j", offset=4).databases == databases
+    assert query.parse(body, journal="j", offset=4, is_mariadb=True).databases is None

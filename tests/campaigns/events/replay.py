@@ -3,7 +3,7 @@ for each statement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -33,16 +33,20 @@ def statements(chunk: Chunk) -> list[tuple[int, Query]]:
 
 
 def decisions(
-    chunk: Chunk, captured: Callable[[str, str], bool]
+    chunk: Chunk,
+    captured: Callable[[str, str], bool],
+    reachable: Collection[tuple[str, str]] = (),
 ) -> list[tuple[Query, Decision | CdcError]]:
-    """Each statement, and what the pipeline decides of it for tables that have no target yet."""
+    """Each statement, and what the pipeline decides of it for tables that have no target yet, and
+    those that are `reachable` by their rows."""
     found: list[tuple[Query, Decision | CdcError]] = []
     for row, said in statements(chunk):
         try:
             decision: Decision | CdcError = decide(
                 said.sql, said.database, captured=captured, known=lambda _database, _table: None,
                 is_mariadb=chunk.journal_format.is_mariadb, journal=chunk.journal,
-                offset=int(chunk.events["offset"][row]),
+                offset=int(chunk.events["offset"][row]), databases=said.databases,
+                reachable=reachable,
             )  # fmt: skip
         except CdcError as error:
             decision = error

@@ -1,5 +1,5 @@
-"""Changes that stand in the log as statements: every kind, on both servers, stops by name for a
-captured table only."""
+"""Changes that stand in the log as statements: every kind, on both servers, is an error of each
+captured table that it may have reached, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.errors import CdcError, UnsupportedEventError
+from cdc_pipeline.errors import CdcError, ContentUnknownError
 from tests.campaigns.events.replay import closed_journal, decisions
 from tests.servers import Server
 
@@ -70,23 +70,24 @@ def test_b14_statement_format_changes_of_a_captured_table_stop_with_kind_and_set
         for _, statement, _ in changes:
             cursor.execute(statement.format(file=lines))
     chunk = closed_journal(server)
-    found = decisions(chunk, lambda _, table: table == "t")
+    t, elsewhere = (fresh_database, "t"), ("elsewhere", "z")
+    found = decisions(chunk, lambda _, table: table == "t", [t])
     assert len(found) == len(changes)
     for (kind, statement, told), (said, outcome) in zip(changes, found, strict=True):
         assert said.unknown_variable == -1
-        assert isinstance(outcome, UnsupportedEventError), statement
+        assert isinstance(outcome, ContentUnknownError), statement
         assert f"the journal holds {kind} as a statement" in outcome.what
+        assert ("instead of rows" in outcome.what) is told
         assert outcome.setting == "binlog_format"
         assert "SET GLOBAL binlog_format = 'ROW'" in outcome.next_step
-        assert outcome.table == (f"{fresh_database}.t" if told else None)
+        assert outcome.table == f"{fresh_database}.t"
         assert outcome.journal == chunk.journal
         assert outcome.offset is not None
-    # The same statements where another table is captured: passed over, but for what does not tell
-    # its tables.
-    for (_, statement, told), (_, outcome) in zip(
-        changes, decisions(chunk, lambda _, table: table == "z"), strict=True
+    # The same statements where a table of another database is captured: MySQL's events list theirs.
+    for (_, statement, _), (_, outcome) in zip(
+        changes, decisions(chunk, lambda _, table: table == "z", [elsewhere]), strict=True
     ):
-        assert isinstance(outcome, CdcError) is not told, statement
+        assert isinstance(outcome, CdcError) is (server.flavor == "mariadb"), statement
     if binlog_format == "STATEMENT":
         types = set(chunk.events["event_type"].tolist())
         assert {
@@ -125,4 +126,4 @@ def test_b14_load_data_in_several_blocks_is_one_statement(
     ((said, outcome),) = decisions(chunk, lambda *_: True)
     assert said.sql.startswith("LOAD DATA")
     assert said.database == fresh_database
-    assert isinstance(outcome, UnsupportedEventError)
+    assert isinstance(outcome, ContentUnknownError)

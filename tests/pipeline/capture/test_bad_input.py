@@ -19,7 +19,6 @@ from cdc_pipeline.errors import (
     TruncatedJournalError,
     UnrepresentableValueError,
     UnsupportedDdlError,
-    UnsupportedEventError,
 )
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -40,51 +39,6 @@ def _good_start(server: Server, database: str) -> None:
         "INSERT INTO t VALUES (1, '2026-01-01'), (2, NULL)",
         "INSERT INTO u VALUES (1)",
     )
-
-
-@pytest.mark.parametrize(
-    ("statements", "error"),
-    [
-        (
-            ["SET binlog_format = STATEMENT", "INSERT INTO t VALUES (9, NULL)"],
-            UnsupportedEventError,
-        ),
-    ],
-    ids=lambda value: value[-1].split(" (")[0] if isinstance(value, list) else "",
-)
-def test_stops_by_name_and_keeps_what_came_before(
-    server: Server,
-    fresh_database: str,
-    make_config: MakeConfig,
-    spark: Any,
-    statements: list[str],
-    error: type[CdcError],
-) -> None:
-    config = make_config(live(server), include=[f"{fresh_database}.*"], start=here(server))
-    _good_start(server, fresh_database)
-    connection = server.root_connection(database=fresh_database)
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-    connection.close()
-    cursors = MemoryCursorStore()
-    with pytest.raises(error) as caught:
-        capture(config, cursors=cursors)
-    assert caught.value.next_step
-    assert caught.value.journal
-    assert caught.value.offset
-    lake = config.sink.lake_path
-    assert [row[0] for row in lake_rows(spark, lake, fresh_database, "t", ["id"])] == [1, 2]
-    assert [row[0] for row in lake_rows(spark, lake, fresh_database, "u", ["id"])] == [1]
-    assert cursors.cursor is not None
-    assert (cursors.cursor.journal, cursors.cursor.offset) <= (
-        caught.value.journal,
-        caught.value.offset,
-    )
-    # The next run meets the same wall, and applies nothing twice.
-    with pytest.raises(error):
-        capture(config, cursors=cursors)
-    assert cursors.cursor.batch_number == cursors.history(100)[-1].cursor.batch_number
 
 
 @pytest.mark.mysql

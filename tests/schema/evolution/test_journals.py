@@ -12,7 +12,7 @@ import pytest
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import UnsupportedDdlError, UnsupportedEventError
+from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.schema.evolution.changes import KnownTable, confirm, decide, is_isolated
 from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.schema.target_spec import RecordedSource
@@ -47,6 +47,7 @@ class Lake:
             modes=said.modes,
             journal="binlog.000001",
             offset=said.offset,
+            reachable=[(self.database, table) for table in self.tables],
         )
         for create in decision.creates:
             self.tables[create.table[1]] = KnownTable(
@@ -265,12 +266,12 @@ def test_every_statement_as_it_is_logged_ends_in_its_decision(
 
 def _outcome(lake: Lake, said: Said) -> str:
     """The decision's word; for an error "refused" or "statement", once its parts are checked."""
-    failure: UnsupportedDdlError | UnsupportedEventError
+    failure: UnsupportedDdlError | ContentUnknownError
     try:
         return lake.apply(said)
     except UnsupportedDdlError as error:
         failure, outcome = error, "refused"
-    except UnsupportedEventError as error:
+    except ContentUnknownError as error:
         failure, outcome = error, "statement"
         assert (error.setting, error.table) == ("binlog_format", f"{lake.database}.t")  # noqa: PT017 - not all raise
     assert (failure.journal, failure.offset) == ("binlog.000001", said.offset)

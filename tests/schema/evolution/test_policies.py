@@ -11,7 +11,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
-from cdc_pipeline.errors import UnsupportedDdlError
+from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.create import create_columns
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import (
@@ -83,6 +83,7 @@ def said(
         shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
         features=features,
         place=RowPosition(77, 5, "g:1"),
+        reachable=[("d", "t")],
     )
 
 
@@ -367,18 +368,21 @@ def test_pitfall_8_what_a_copy_may_lose_stops(statements: tuple[str, ...], why: 
 
 
 def test_pitfall_7_an_unreadable_text_stops_only_where_it_may_reach_a_captured_table() -> None:
-    assert said("FROBNICATE other.thing WITH 5", default_database="other").ignored
-    assert said("FROBNICATE thing").ignored
+    assert said("CREATE GIZMO other.thing WITH 5", default_database="other").ignored
+    assert said("ALTER GIZMO thing").ignored
     for text in (
+        "FROBNICATE thing",
+        "CREATE GIZMO x SELECT 1",
+        "CREATE GIZMO x FOR t",
         "FROBNICATE t",
         "FROBNICATE `d`.`t`",
         "FROBNICATE x 'd.t'",
         "FROBNICATE DATABASE d",
-        "DROP TABLE `v",
+        "DROP TABLE `t",
     ):
-        with pytest.raises(UnsupportedDdlError):
+        with pytest.raises(ContentUnknownError):
             said(text)
-    with pytest.raises(UnsupportedDdlError):
+    with pytest.raises(ContentUnknownError):
         said("FROBNICATE d.t", default_database="other")
 
 

@@ -1,0 +1,89 @@
+"""Which captured tables a statement may have changed without row events (K29): the only judge.
+
+Rules:
+- A statement that may carry rows counts as a change of every captured table that it names, and of
+  every other one unless something proves that it left it alone.
+- Proofs are the databases that its event lists (MySQL, which counts those of triggers, views and
+  functions), and the server's triggers, views, routines and foreign keys (`schema/programs.py`).
+- Under ROW both servers log CREATE TABLE ... SELECT without the SELECT. One with a SELECT carries
+  its rows; MySQL lets its query write nothing else.
+- DDL fires no triggers, so a DDL that cannot be classified changes the tables or databases that it
+  names. Anything else that cannot be classified may be anything.
+- What people declare in `accept.statements` counts as proved: tables that have no triggers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
+from cdc_pipeline.schema.evolution.statement_context import StatementContext
+from cdc_pipeline.schema.programs import words
+
+_K = StatementKind
+_DDL_VERBS: Final = ("CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE")
+# What these write is written by routines that they name.
+_WRITES_NOTHING: Final = frozenset({"SELECT", "DO", "VALUES", "TABLE"})
+
+
+def reached(context: StatementContext, statement: Statement) -> tuple[TableName, ...]:
+    """Return the captured tables whose rows a statement may have changed: first those it names."""
+    if statement.kind is _K.UNKNOWN:
+        return _reached_by_unknown(context, statement)
+    if statement.kind is _K.CREATE_TABLE_SELECT:
+        named = () if statement.temporary else _created(context, statement)
+        if not context.is_mariadb:
+            return named
+    elif statement.kind is _K.DML:
+        named = context.touched(statement)
+    else:
+        return ()
+    return named + _through_programs(context, statement, named)
+
+
+def _created(context: StatementContext, statement: Statement) -> tuple[TableName, ...]:
+    """Return the table that CREATE TABLE ... SELECT fills; one that exists is left as it is."""
+    table = context.touched(statement)
+    known = context.known(*table[0]) if table else None
+    exists = statement.if_not_exists and known is not None and not known.source.gone
+    return () if exists else table
+
+
+def _reached_by_unknown(context: StatementContext, statement: Statement) -> tuple[TableName, ...]:
+    text = words(context.sql)
+    others = _listed(context)
+    named = tuple(table for table in others if words(table[1]) <= text or words(table[0]) <= text)
+    if statement.verb.startswith(_DDL_VERBS) and "select" not in text:
+        return named
+    return named + _through_programs(context, statement, named)
+
+
+def _listed(context: StatementContext) -> tuple[TableName, ...]:
+    """Return the captured tables with rows in the lake, in the databases that the event lists."""
+    listed = context.databases
+    folded = None if listed is None else {name.casefold() for name in listed}
+    return tuple(
+        table
+        for table in context.reachable
+        if context.captured(*table) and (folded is None or table[0].casefold() in folded)
+    )
+
+
+def _through_programs(
+    context: StatementContext, statement: Statement, named: tuple[TableName, ...]
+) -> tuple[TableName, ...]:
+    """Return tables that triggers, views, routines or foreign keys may have led a statement to."""
+    others = tuple(table for table in _listed(context) if table not in named)
+    if not others or (
+        statement.tables and all(context.accepted(*table) for table in statement.tables)
+    ):
+        return ()
+    programs = context.programs()
+    if programs is None:
+        return others
+    written = statement.tables if statement.tables else None
+    if statement.kind is _K.DML and statement.verb in _WRITES_NOTHING:
+        written = ()
+    return programs.reached(
+        others, sql=context.sql, written=written, journal=context.journal, offset=context.offset
+    )

@@ -1,0 +1,135 @@
+"""K29: which captured tables a statement may have changed without row events."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.errors import ContentUnknownError
+from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.programs import Disturbance, Program, ProgramKind, StoredPrograms
+
+A, B, KID = ("c", "a"), ("c", "b"), ("c", "kid")
+PROGRAMS = (
+    Program(ProgramKind.TRIGGER, "log", "INSERT INTO `c`.`A` VALUES (NEW.id)"),
+    Program(ProgramKind.TRIGGER, "chained", "INSERT INTO log VALUES (1)"),
+    Program(ProgramKind.TRIGGER, "parent", "kid"),  # a foreign key
+    Program(ProgramKind.VIEW, "over_a", "select `c`.`a`.`id` AS `id` from `c`.`a`"),
+    Program(ProgramKind.VIEW, "over_view", "select 1 from `o`.`over_a`"),
+    Program(ProgramKind.VIEW, "calling", "select `o`.`put b`() AS `x`"),
+    Program(ProgramKind.ROUTINE, "put b", "BEGIN INSERT INTO c.b VALUES (1); RETURN 1; END"),
+    Program(ProgramKind.ROUTINE, "pure", "RETURN 2 * x"),
+    Program(ProgramKind.ROUTINE, "foreign", None),
+    Program(ProgramKind.ROUTINE, "dynamic", "BEGIN PREPARE s FROM @x; EXECUTE s; END"),
+)
+
+
+def reached(
+    sql: str,
+    *,
+    among: Collection[tuple[str, str]] = (A, B, KID),
+    programs: StoredPrograms | None = None,
+    **rest: Any,
+) -> set[str]:
+    """The tables that a statement is an error of, one after the other, as a run suspends them."""
+    found: set[str] = set()
+    while True:
+        try:
+            decide(
+                sql,
+                "o",
+                captured=lambda database, table: database == "c" and table not in found,
+                known=lambda *_: None,
+                is_mariadb=True,
+                journal="b.000002",
+                offset=500,
+                reachable=among,
+                programs=lambda: programs,
+                **rest,
+            )
+        except ContentUnknownError as error:
+            found.add(str(error.table).partition(".")[2])
+        else:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("INSERT INTO plain VALUES (1)", ""),
+        ("INSERT INTO c.b VALUES (1)", "b"),
+        ("INSERT INTO log VALUES (1)", "a"),
+        ("INSERT INTO chained VALUES (1)", "a"),
+        ("DELETE FROM parent", "kid"),
+        ("UPDATE over_a SET id = 2", "a"),
+        ("UPDATE `over_view` SET id = 2", "a"),
+        ("INSERT INTO plain SELECT * FROM over_a", ""),
+        ("INSERT INTO plain SELECT * FROM calling", "b"),
+        ("INSERT INTO plain VALUES (`put b`())", "b"),
+        ("INSERT INTO plain VALUES (PURE(1))", ""),
+        ("INSERT INTO plain VALUES (o.foreign())", "a b kid"),
+        ("SELECT o.`put b`()", "b"),
+        ("SELECT o.pure(1)", ""),
+        ("DO dynamic()", "a b kid"),
+        ("CREATE TABLE x SELECT `put b`() AS y", "b"),
+        ("CREATE TEMPORARY TABLE x SELECT 1", ""),
+        ("CALL anything()", ""),
+        ("CALL other('c', 'a')", "a"),
+        ("REPLACE INTO checksums SELECT COUNT(*) FROM c.a", ""),
+    ],
+)
+def test_k29_f72_programs_prove_what_a_statement_leaves_alone(sql: str, tables: str) -> None:
+    assert reached(sql, programs=StoredPrograms(PROGRAMS)) == set(tables.split())
+
+
+def test_k29_without_a_proof_every_table_may_be_reached() -> None:
+    assert reached("INSERT INTO plain VALUES (1)") == {"a", "b", "kid"}
+    assert reached("CREATE TABLE x SELECT 1") == {"a", "b", "kid"}
+    assert reached("CREATE TABLE x (a INT)") == set()
+
+
+def test_k29_a_statement_reaches_databases_that_its_event_lists() -> None:
+    sql = "INSERT INTO plain VALUES (1)"
+    assert reached(sql, databases=frozenset({"o"})) == set()
+    assert reached(sql, databases=frozenset({"o", "C"})) == {"a", "b", "kid"}
+    assert reached(sql, databases=None) == {"a", "b", "kid"}
+
+
+def test_k29_what_people_declare_to_have_no_triggers_counts_as_proved() -> None:
+    declared = {"accepted": lambda _database, table: table == "plain"}
+    assert reached("INSERT INTO plain VALUES (1)", **declared) == set()
+    assert reached("UPDATE plain JOIN log SET a = 1", **declared) == {"a", "b", "kid"}
+    assert reached("UPDATE plain JOIN c.a SET x = 1", **declared) == {"a", "b", "kid"}
+    assert reached("CALL p()", **declared) == {"a", "b", "kid"}
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "is_proved"),
+    [
+        (Disturbance("b.000002", 499, ""), True),
+        (Disturbance("b.000002", 501, ""), False),
+        (Disturbance("b.000003", 4, "plain"), False),
+        (Disturbance("b.000003", 4, "unrelated"), True),
+    ],
+)
+def test_k29_a_catalog_proves_nothing_of_what_was_changed_since(
+    disturbance: Disturbance, is_proved: bool
+) -> None:
+    programs = StoredPrograms(PROGRAMS, [disturbance])
+    found = reached("INSERT INTO plain VALUES (1)", programs=programs)
+    assert found == (set() if is_proved else {"a", "b", "kid"})
+
+
+def test_k29_mysqls_create_table_select_writes_its_own_table_alone() -> None:
+    sql = "CREATE TABLE c.a SELECT f()"
+    found = []
+    for is_mariadb in (False, True):
+        with pytest.raises(ContentUnknownError) as caught:
+            decide(sql, "o", captured=lambda database, table: (database, table) == A,
+                   known=lambda *_: None, is_mariadb=is_mariadb, reachable=[A, B])  # fmt: skip
+        found.append(caught.value.table)
+    assert found == ["c.a", "c.a"]
+    assert decide(sql, "o", captured=lambda _, table: table == "b", known=lambda *_: None,
+                  reachable=[B]).ignored  # fmt: skip
