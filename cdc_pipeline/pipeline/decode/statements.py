@@ -111,7 +111,7 @@ class StatementRules:
             "features": self._features,
             "place": place or RowPosition(),
             "databases": query.databases,
-            "reachable": targets.followed_tables(),
+            "reachable": targets.followed_tables,
             "accepted": self._accepted.match,
         }
         if schemas is not None:

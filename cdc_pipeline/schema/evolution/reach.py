@@ -64,7 +64,7 @@ def _listed(context: StatementContext) -> tuple[TableName, ...]:
     folded = None if listed is None else {name.casefold() for name in listed}
     return tuple(
         table
-        for table in context.reachable
+        for table in context.reachable()
         if context.captured(*table) and (folded is None or table[0].casefold() in folded)
     )
 

@@ -217,7 +217,7 @@ class StatementOptions(TypedDict, total=False):
     features: Delta features that the lake's tables may have.
     place: of rows that the statement itself removes.
     databases: of all tables that the statement opened, as its event lists them; None for any.
-    reachable: tables whose rows the lake holds or will hold from their first row on.
+    reachable: returns the tables whose rows the lake holds or will hold from their first row on.
     programs: the server's triggers, views, routines and cascades; None if they are not known.
     accepted: whether (database, table) has no triggers and is no view, as people declare.
     """
@@ -232,7 +232,7 @@ class StatementOptions(TypedDict, total=False):
     features: Collection[str]
     place: RowPosition
     databases: frozenset[str] | None
-    reachable: Collection[TableName]
+    reachable: Callable[[], Collection[TableName]]
     programs: Callable[[], StoredPrograms | None]
     accepted: Callable[[str, str], bool]
 
@@ -264,7 +264,7 @@ class StatementContext:
     features: Collection[str] = ALL_FEATURES
     place: RowPosition = RowPosition()
     databases: frozenset[str] | None = None
-    reachable: Collection[TableName] = ()
+    reachable: Callable[[], Collection[TableName]] = lambda: ()
     programs: Callable[[], StoredPrograms | None] = lambda: None
     accepted: Callable[[str, str], bool] = lambda _database, _table: False
 

@@ -112,7 +112,13 @@ class StagedBatch:
     # -- filling it --------------------------------------------------------------------------------
 
     def create(self, target: Target) -> None:
-        """Let the batch create the target's table."""
+        """Let the batch create the target's table. Rows that the batch has of another table of that
+        name are gone with it: a CREATE OR REPLACE TABLE ... SELECT that has row events is part of a
+        transaction, and so of a batch with others."""
+        there = self._targets.get(target.name)
+        if there is not None and there.target.state.app_id != target.state.app_id:
+            self.drop_open(target.name)
+            _discard(self._targets.pop(target.name).part, self._paths.lake)
         self._staged(target).create = True
 
     def change(
@@ -263,10 +269,7 @@ class StagedBatch:
         dropped = {table, *(f"{_QUARANTINE}{source}" for source in (*sources, table))}
         for name, target in self._targets.items():
             if target.open is not None and (table is None or name in dropped):
-                if target.open.writer is not None:
-                    target.open.writer.discard()
-                for file in target.open.closed:
-                    (self._paths.lake / file.path).unlink()
+                _discard(target.open, self._paths.lake)
                 target.open = None
 
     # -- recording it ------------------------------------------------------------------------------
@@ -407,6 +410,14 @@ class StagedBatch:
         if part.writer is not None:
             part.closed.append(part.writer.close(lake=self._paths.lake))
             part.writer = None
+
+
+def _discard(part: StagedPart, lake: Path) -> None:
+    """Remove what a part has staged."""
+    if part.writer is not None:
+        part.writer.discard()
+    for file in part.closed:
+        (lake / file.path).unlink()
 
 
 def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:

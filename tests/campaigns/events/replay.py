@@ -46,7 +46,7 @@ def decisions(
                 said.sql, said.database, captured=captured, known=lambda _database, _table: None,
                 is_mariadb=chunk.journal_format.is_mariadb, journal=chunk.journal,
                 offset=int(chunk.events["offset"][row]), databases=said.databases,
-                reachable=reachable,
+                reachable=lambda: reachable,
             )  # fmt: skip
         except CdcError as error:
             decision = error

@@ -46,7 +46,7 @@ def said(sql: str, *, known: bool = True) -> Decision:
         is_mariadb=True,
         journal="binlog.000007",
         offset=1234,
-        reachable=[("d", "t")] if known else [],
+        reachable=lambda: [("d", "t")] if known else [],
     )
 
 

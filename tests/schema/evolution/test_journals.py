@@ -47,7 +47,7 @@ class Lake:
             modes=said.modes,
             journal="binlog.000001",
             offset=said.offset,
-            reachable=[(self.database, table) for table in self.tables],
+            reachable=lambda: [(self.database, table) for table in self.tables],
         )
         for create in decision.creates:
             self.tables[create.table[1]] = KnownTable(

@@ -83,7 +83,7 @@ def said(
         shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
         features=features,
         place=RowPosition(77, 5, "g:1"),
-        reachable=[("d", "t")],
+        reachable=lambda: [("d", "t")],
     )
 
 

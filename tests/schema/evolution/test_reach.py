@@ -45,7 +45,7 @@ def reached(
                 is_mariadb=True,
                 journal="b.000002",
                 offset=500,
-                reachable=among,
+                reachable=lambda: among,
                 programs=lambda: programs,
                 **rest,
             )
@@ -127,9 +127,15 @@ def test_k29_mysqls_create_table_select_writes_its_own_table_alone() -> None:
     found = []
     for is_mariadb in (False, True):
         with pytest.raises(ContentUnknownError) as caught:
-            decide(sql, "o", captured=lambda database, table: (database, table) == A,
-                   known=lambda *_: None, is_mariadb=is_mariadb, reachable=[A, B])  # fmt: skip
+            decide(
+                sql,
+                "o",
+                captured=lambda *table: table == A,
+                known=lambda *_: None,
+                is_mariadb=is_mariadb,
+                reachable=lambda: [A, B],
+            )
         found.append(caught.value.table)
     assert found == ["c.a", "c.a"]
     assert decide(sql, "o", captured=lambda _, table: table == "b", known=lambda *_: None,
-                  reachable=[B]).ignored  # fmt: skip
+                  reachable=lambda: [B]).ignored  # fmt: skip
