@@ -60,14 +60,23 @@ def size_of(seed: int) -> Size:
     return SHORT if seed % _LONG_ONE_IN else LONG
 
 
-def play(seed: int, folder: Path, *, size: Size, fails_over: bool = True) -> Counter[str]:
-    """Play the history of a seed, with or without failovers; how many runs, crashes, failed runs,
-    cuts that were compared, and steps of threads it had.
+def play(
+    seed: int, folder: Path, *, size: Size, fails_over: bool = True, controls: bool = True
+) -> Counter[str]:
+    """Play the history of a seed, with or without failovers, and XA, savepoints and statements
+    (controls); how many runs, crashes, failed runs, cuts that were compared, and steps of threads
+    it had.
 
     Raises:
         AssertionError: something is not as it must be.
     """
-    history = _History(seed, folder, size, random.Random(seed + 2) if fails_over else None)
+    history = _History(
+        seed,
+        folder,
+        size,
+        random.Random(seed + 2) if fails_over else None,
+        random.Random(seed + 3) if controls else None,
+    )
     history.play()
     return history.counts
 
@@ -92,13 +101,18 @@ def warm_up() -> None:
 
 class _History:
     def __init__(
-        self, seed: int, folder: Path, size: Size, failovers: random.Random | None
+        self,
+        seed: int,
+        folder: Path,
+        size: Size,
+        failovers: random.Random | None,
+        control: random.Random | None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._size = size
         self._chance = chance = random.Random(seed)
         self._failovers = failovers
-        self._world = World(folder / "journals", random.Random(seed + 1))
+        self._world = World(folder / "journals", random.Random(seed + 1), control)
         self._shop = MemoryShop(self._config(folder, chance))
         self._folder = folder
         self._seen: set[int] = set()
@@ -146,6 +160,7 @@ class _History:
             self._run(crash_at=crash_at, transactions=limit)
             self._check_cuts()
         self._faults(False)
+        self._world.end_prepared()
         for _ in range(HEALED_RUNS_MAX):
             self._run(crash_at=None, transactions=None)
             self._check_cuts()
