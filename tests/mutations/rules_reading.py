@@ -267,6 +267,23 @@ READING: Final[tuple[Mutation, ...]] = (
         "pipeline/decode/test_transaction_control.py::"
         "test_k34_f71_where_slices_are_cut_changes_nothing_of_what_is_read",
     ),
+    Mutation(
+        "K34", "histories with XA see an end that two slices share",
+        "pipeline/decode/transaction_control.py",
+        "            undone, _waiting(unit, undone, opened, ending), tuple(ends), opened, ending\n",
+        "            undone, _waiting(unit, undone, opened, ending),\n"
+        "            tuple(ends) if opened is None else (), opened, ending,\n",
+        "campaigns/simulate/test_sample.py::"
+        "test_k2_a_history_of_crashes_and_faults_ends_with_the_databases_rows",
+    ),
+    Mutation(
+        "K8", "a catch-up waits for what was prepared on another server",
+        "pipeline/capture/catch_up.py",
+        "            is_elsewhere = any(xa.epoch != cursor.epoch for xa in cursor.open_xa)\n",
+        "            is_elsewhere = False\n",
+        "campaigns/simulate/test_sample.py::"
+        "test_k4_k8_f113_a_suspended_table_waits_for_what_was_prepared_on_another_server",
+    ),
     # -- K9: store and memory ----------------------------------------------------------------------
     Mutation(
         "K9", "room is counted from what was released", "store/ring.py",

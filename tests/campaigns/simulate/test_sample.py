@@ -17,7 +17,8 @@ from tests.support.memory_shop import MemoryShop
 def test_k2_a_history_of_crashes_and_faults_ends_with_the_databases_rows(
     seed: int, tmp_path: Path
 ) -> None:
-    """K2, K4: each cut is the database at its place, no change is lost, and none is there twice."""
+    """K2, K4, K8, K34: each cut is the database at its place, no change is lost, and none is there
+    twice."""
     assert play(seed, tmp_path, size=size_of(seed))["runs"]
 
 
@@ -31,6 +32,13 @@ def test_k2_what_simulations_found_stays_mended(seed: int, tmp_path: Path) -> No
     """K2: a changelog that a batch left behind, after it had the batch's rows, gets them once; a
     second target of a table that was left behind at its CREATE catches up."""
     play(seed, tmp_path, size=LONG, fails_over=False, controls=False)
+
+
+def test_k4_k8_f113_a_suspended_table_waits_for_what_was_prepared_on_another_server(
+    tmp_path: Path,
+) -> None:
+    """Its catch-up on the replica passed the XA PREPARE there, and its rows never came."""
+    play(540, tmp_path, size=LONG)
 
 
 def test_k7_a_replica_takes_over_and_has_nothing_new_at_first(tmp_path: Path) -> None:
