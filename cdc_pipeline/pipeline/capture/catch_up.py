@@ -10,8 +10,8 @@ Rules:
   own guard drops them. Where each change leaves a record of its own, the table is taken back first
   (`sink/apply/take_back.py`).
 - It ends before the oldest prepared XA transaction that is still open; the changes of that are read
-  when it has ended. If one was prepared in another server's log, its place in this one is not known,
-  and the catch-up waits.
+  when it has ended. If one was prepared in another server's log, its place in this one is not
+  known, and the catch-up waits.
 - Before a row is staged, the table must be as the last cut says, and the log must reach back to its
   position.
 - A failed catch-up leaves the target suspended, with that cause, and the next target is tried. Only
