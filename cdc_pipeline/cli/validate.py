@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,9 +20,10 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.config.plain_schedule import is_plain_cron, is_plain_zone
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.plan.possible import impossible_settings
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config.pipeline_config import PipelineConfig
+    from cdc_pipeline.config.pipeline_config import PipelineConfig, PipelineDocument
 
 
 @click.command("validate")
@@ -60,7 +60,7 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
     try:
         document = read_document(file)
         schedules = document.schedules()
-        document.resolve()
+        mistakes = _impossible(document)
     except ConfigMistakes as error:
         mistakes = error.mistakes
     if not all(_is_plain(path, value) for path, value in schedules.items()):
@@ -76,6 +76,22 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
         except ConfigMistakes as error:
             return error.mistakes
     return mistakes
+
+
+def _impossible(document: PipelineDocument) -> list[Mistake]:
+    """Return the settings that no source could carry out.
+
+    Raises:
+        ConfigMistakes: those that are wrong by themselves.
+    """
+    found = [
+        Mistake(
+            path=str(error.setting),
+            message=f"{error.what}: expected {error.expected}; {error.next_step}",
+        )
+        for error in impossible_settings(document.resolve())
+    ]
+    return document.with_mistakes(found).mistakes if found else []
 
 
 def _is_plain(path: str, value: str) -> bool:
@@ -107,34 +123,32 @@ def _shared(settings: Settings) -> dict[str, list[Mistake]]:
 
 def _shared_targets(configs: Mapping[str, PipelineConfig]) -> dict[str, list[Mistake]]:
     """Return targets that two sources of one lake share, as a mistake of each."""
-    lakes = Counter(str(config.sink.lake_path) for config in configs.values())
-    keepers: dict[tuple[str, str], list[str]] = {}
-    for source, config in configs.items():
-        if lakes[str(config.sink.lake_path)] > 1:
-            for target in _known_targets(config):
-                keepers.setdefault((str(config.sink.lake_path), target), []).append(source)
+    from cdc_pipeline.pipeline.targets.shared import shared_targets
+
+    known = {source: _known_tables(config) for source, config in configs.items()}
     found: dict[str, list[Mistake]] = {}
-    for (lake, target), sources in keepers.items():
-        for source in sources if len(sources) > 1 else ():
-            others = ", ".join(other for other in sources if other != source)
+    for one in shared_targets(configs, known):
+        for source in one.sources:
+            others = ", ".join(other for other in one.sources if other != source)
             message = (
-                f"{target} in {lake} is also a target of {others}: use another lake, another "
-                "`name` in a rule under targets, or tables.exclude"
+                f"{one.tables} in {one.lake} is also a target of {others}: use another lake, "
+                "another `name` in a rule under targets, or tables.exclude"
             )
             found.setdefault(source, []).append(Mistake(path="tables.include", message=message))
     return found
 
 
-def _known_targets(config: PipelineConfig) -> Collection[str]:
-    """Return targets of tables that are named exactly, or in the newest cut of a lake on a disk."""
+def _known_tables(config: PipelineConfig) -> Collection[str]:
+    """Return tables that are named exactly, or in the newest cut of a lake on a disk."""
     from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 
     try:
-        return known_tables(
+        found = known_tables(
             config, newest_cut(config) if isinstance(config.sink.lake_path, Path) else None
         )
     except CdcError:
         return ()  # `plan` and `run` report mistakes in the rules
+    return {name for of_target in found.values() for name in of_target}
 
 
 def _document(settings: Settings, source: str, mistakes: list[Mistake]) -> dict[str, Any]:

@@ -170,14 +170,14 @@ class ChecksConfig(Section):
 class DagsterConfig(AssetSettings):
     """Settings of all assets, of some tables, and of the cursor; and of the runs.
 
-    `fail_on_suspended` fails a run that leaves a table suspended; without it the run succeeds, and
-    the table's check `follows` fails. `observed_tables_max` is the most tables of a source that
-    each run observes, changed or not.
+    `fail_on_suspended` fails a run that leaves a table suspended, after everything else is applied;
+    without it the run succeeds, and the table's check `follows` fails alone. `observed_tables_max`
+    is the most tables of a source that each run observes, changed or not.
     """
 
     rules: tuple[AssetRule, ...] = ()
     cursor: AssetSettings = AssetSettings()
-    fail_on_suspended: bool = False
+    fail_on_suspended: bool = True
     observed_tables_max: int = Field(default=25, ge=0)
     sensor: GrowthSensorConfig = GrowthSensorConfig()
     checks: ChecksConfig = ChecksConfig()

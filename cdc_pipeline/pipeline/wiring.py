@@ -21,6 +21,16 @@ from cdc_pipeline.store.memory import MemoryEventStore
 from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode
 from cdc_pipeline.store.segments.file import FileEventStore
 from cdc_pipeline.store.segments.mixed import MixedEventStore
+from cdc_pipeline.text.table_names import TablePattern, TablePatterns
+
+
+def captured_by(config: PipelineConfig) -> Callable[[str, str], bool]:
+    """Return whether the patterns of a pipeline match a table, by database and name."""
+    included = TablePatterns(map(TablePattern.parse, config.tables.include))
+    excluded = TablePatterns(map(TablePattern.parse, config.tables.exclude))
+    return lambda database, table: (
+        included.match(database, table) and not excluded.match(database, table)
+    )
 
 
 def build_source(config: PipelineConfig) -> Source:
@@ -34,7 +44,7 @@ def build_source(config: PipelineConfig) -> Source:
         )
     from cdc_pipeline.source.live.live import LiveSource
 
-    live = LiveSource(config.source, pipeline_name=config.name)
+    live = LiveSource(config.source, pipeline_name=config.name, captured=captured_by(config))
     if config.source.archive_directory is None:
         return live
     from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive

@@ -203,10 +203,12 @@ class Dagit:
         """See `ask`."""
         return ask(self.url, query, variables)
 
-    def launch(self, *, job: str, step: str, config: Mapping[str, object]) -> str:
-        """Launch `job` with `config` for its step, as the launchpad does, and wait for success. The
-        run's id."""
-        return self._launched(job, {}, {"ops": {step: {"config": dict(config)}}})
+    def launch(
+        self, *, job: str, step: str, config: Mapping[str, object], wanted: str = "SUCCESS"
+    ) -> str:
+        """Launch `job` with `config` for its step, as the launchpad does, and wait for its end,
+        which is to be `wanted`. The run's id."""
+        return self._launched(job, {}, {"ops": {step: {"config": dict(config)}}}, wanted)
 
     def run_job(self, job: str) -> str:
         """Launch `job` as it is, and wait for success. The run's id."""
@@ -225,12 +227,19 @@ class Dagit:
         )
 
     def _launched(
-        self, job: str, selection: Mapping[str, object], run_config: Mapping[str, object]
+        self,
+        job: str,
+        selection: Mapping[str, object],
+        run_config: Mapping[str, object],
+        wanted: str = "SUCCESS",
     ) -> str:
         run_id = launch(self.url, job, run_config, selection)
         deadline = time.monotonic() + RUN_DEADLINE_S
-        while (status := self.graphql(_RUN, {"id": run_id})["runOrError"]["status"]) != "SUCCESS":
-            assert status not in ("FAILURE", "CANCELED"), self.graphql(_FAILURES, {"id": run_id})
+        while (status := self.graphql(_RUN, {"id": run_id})["runOrError"]["status"]) != wanted:
+            assert status not in ("SUCCESS", "FAILURE", "CANCELED"), (
+                status,
+                self.graphql(_FAILURES, {"id": run_id}),
+            )
             assert time.monotonic() < deadline, (
                 f"run {run_id} is {status} after {RUN_DEADLINE_S} s\n{self._log_end()}"
             )

@@ -26,6 +26,7 @@ from tests.browser.dagit import LOCATION, Dagit, copy_project
 pytestmark = pytest.mark.spark
 
 LOST = "products"
+FOLLOWING = ("customers", "order_items", "orders", "stock_movements")
 TRANSACTIONS = 60
 WIDTH, HEIGHT = 1280, 800
 JOB_PAGE = f"/locations/{LOCATION}/jobs/shop_capture"
@@ -46,6 +47,14 @@ query Checks($key: AssetKeyInput!) {
         } }
       } } }
     }
+  }
+}
+"""
+# What the asset graph draws a table's colour from.
+_LATEST = """
+query Latest($keys: [AssetKeyInput!]!) {
+  assetsLatestInfo(assetKeys: $keys) {
+    latestMaterialization { runId } latestRun { id status }
   }
 }
 """
@@ -80,13 +89,16 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
     job.write_text(yaml.safe_dump(shop), encoding="utf-8")
     with Dagit(project) as started:
 
-        def capture(**config: object) -> str:
-            return started.launch(job="shop_capture", step="capture_shop", config=config)
+        def capture(wanted: str, **config: object) -> str:
+            return started.launch(
+                job="shop_capture", step="capture_shop", config=config, wanted=wanted
+            )
 
-        first = capture(bound_transactions=TRANSACTIONS)
+        first = capture("SUCCESS", bound_transactions=TRANSACTIONS)
         shutil.rmtree(project / "lake" / "shop" / LOST)
-        suspending = capture(bound_end_of_log=True)
-        yield Walked(started, first, suspending, capture(), started.run_job("shop_plan"))
+        suspending = capture("FAILURE", bound_end_of_log=True)
+        idle = capture("FAILURE")
+        yield Walked(started, first, suspending, idle, started.run_job("shop_plan"))
 
 
 @pytest.fixture
@@ -138,7 +150,7 @@ def test_the_lineage_is_drawn_from_the_source_to_the_cursor(
 def test_a_suspended_table_fails_its_own_check_and_no_other(
     walked: Walked, page: Page, picture: Picture
 ) -> None:
-    for table in ("customers", "order_items", "orders", "stock_movements"):
+    for table in FOLLOWING:
         assert _follows(walked.dagit, table)["success"], table
     lost = _follows(walked.dagit, LOST)
     assert (lost["success"], lost["severity"]) == (False, "ERROR")
@@ -147,8 +159,28 @@ def test_a_suspended_table_fails_its_own_check_and_no_other(
     expect(page.get_by_text(command).first).to_be_visible()
     expect(page.get_by_text("stands_at").first).to_be_visible()
     picture(page, "check")
+
+
+def test_k35_f88_a_run_that_suspends_a_table_is_red_and_what_follows_stays_green(
+    walked: Walked, page: Page
+) -> None:
+    """Also what nothing changed of: the newest run found nothing."""
     page.goto(f"{walked.dagit.url}/runs/{walked.suspending}")
-    expect(page.get_by_text("Success", exact=True).first).to_be_visible()
+    expect(page.get_by_text("Failure", exact=True).first).to_be_visible()
+    for *path, follows in (
+        *(("shop", "shop", table, True) for table in FOLLOWING),
+        ("shop", "cursor", True),
+        ("shop", "shop", LOST, False),
+    ):
+        found = walked.dagit.graphql(_LATEST, {"keys": [{"path": path}]})["assetsLatestInfo"][0]
+        assert found["latestRun"] == {"id": walked.idle, "status": "FAILURE"}
+        assert (found["latestMaterialization"]["runId"] == walked.idle) is follows, path
+    page.set_viewport_size({"width": 1600, "height": 1000})
+    groups = quote(",".join(f"global@global:{group}" for group in ("shop", "shop_source")))
+    page.goto(f"{walked.dagit.url}/asset-groups?expanded={groups}")
+    failed = page.locator("foreignObject", has_text=re.compile("Failed|failed"))
+    expect(failed).to_have_count(1)
+    expect(failed).to_contain_text(LOST)
 
 
 def test_a_table_page_shows_what_happened_to_it(
@@ -168,9 +200,10 @@ def test_a_table_page_shows_what_happened_to_it(
 
 
 def test_an_idle_run_left_a_sign_on_every_asset(walked: Walked) -> None:
-    keys = [("shop", "cursor")]
-    for table in ("customers", "order_items", "orders", LOST, "stock_movements"):
-        keys += [("shop", "shop", table), ("shop", "source", "shop", table)]
+    """Those that follow have a materialization in place of an observation, since the run failed."""
+    keys = [("shop", "shop", LOST)]
+    for table in (*FOLLOWING, LOST):
+        keys.append(("shop", "source", "shop", table))
     for key in keys:
         found = walked.dagit.graphql(_OBSERVED, {"key": {"path": list(key)}})["assetOrError"]
         newest = found["assetObservations"][0]

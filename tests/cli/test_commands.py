@@ -16,7 +16,13 @@ from rich.console import Console
 
 from cdc_pipeline.cli.app import COMMANDS, cli
 from cdc_pipeline.cli.common.report import ddl_table
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, load_config
+from cdc_pipeline.demo import SHOP_DIRECTORY
+from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.doctor import examine
+from cdc_pipeline.pipeline.plan.planning import plan
+from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import Project
@@ -91,9 +97,10 @@ def test_k16_validate_names_a_target_that_two_sources_keep(project: Project) -> 
     """K16, F7: of one lake; also where one file alone is asked for, and what the newest cut
     knows."""
     write_config(project.jobs, "shop", include=("shop.orders",))
-    write_config(project.jobs, "again", include=("shop.*",))
+    other = write_config(project.jobs, "again", include=("shop.*",))
+    other.write_text(other.read_text().replace("directory: journals", "directory: elsewhere"))
     assert _run("--jobs", project.jobs, "validate").exit_code == 0, (
-        "nobody knows what the pattern finds"
+        "nobody knows what the pattern finds at another server"
     )
     write_cut(project.lake, cut("again", batch=1, tables={"shop.orders": 1}))
     for arguments in ((), ("shop",)):
@@ -101,6 +108,57 @@ def test_k16_validate_names_a_target_that_two_sources_keep(project: Project) -> 
         assert result.exit_code == 2
         assert "shop.orders" in result.stdout
         assert "target of again" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        ("shop.orders", "shop.*", "shop.orders in"),
+        ("shop.*", "shop.*", "what shop.* matches in"),
+        ("shop.o*", "sh?p.*", "what shop.o* matches in"),
+    ],
+)
+def test_k31_f87_validate_names_two_sources_that_capture_one_server_into_one_lake(
+    project: Project, one: str, other: str, named: str
+) -> None:
+    """Before any of them has run: the second one's run would be refused."""
+    write_config(project.jobs, "again", include=(other,))
+    write_config(project.jobs, "shop", include=(one,))
+    result = _run("--jobs", project.jobs, "validate")
+    assert result.exit_code == 2
+    assert named in result.stdout
+    assert "is also a target of again" in result.stdout
+    rule = f"targets:\n  - {{tables: ['{one}'], name: 'mine.{{table}}'}}\n"
+    write_config(project.jobs, "shop", include=(one,), extra=rule)
+    assert _run("--jobs", project.jobs, "validate").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "place", "text"),
+    [
+        ("{time: '2999-01-01T00:00:00Z'}", "start.time", "the start is in the future"),
+        ("{gtid_set: abc}", "start.gtid_set", "the start is not a GTID set"),
+    ],
+)
+def test_k31_f87_a_start_that_no_source_can_have_has_one_answer(
+    project: Project, start: str, place: str, text: str
+) -> None:
+    """A run began at the log's end, saved that as its cursor, and exited with 0."""
+    file = write_config(project.jobs, "shop", extra=f"start: {start}\n")
+    result = _run("--jobs", project.jobs, "validate")
+    assert result.exit_code == 2
+    assert f"{place}: {text}" in result.stdout.replace("\n", " ")
+    shop = load_config(file).model_copy(
+        update={
+            "source": ArchiveSourceConfig(kind="archive", directory=SHOP_DIRECTORY / "journals")
+        }
+    )
+    with pytest.raises(ConfigError, match=text):
+        plan(shop, cursors=MemoryCursorStore())
+    with pytest.raises(ConfigError, match=text):
+        capture(shop, cursors=MemoryCursorStore())
+    found = examine(shop, cursors=MemoryCursorStore(), areas=["state"])
+    assert any(text in finding.what for finding in found.findings if finding.severity == "error")
 
 
 def test_validate_names_a_file_of_metrics_that_two_sources_write(project: Project) -> None:

@@ -133,7 +133,7 @@ def test_k4_each_table_tells_its_own_truth_in_the_run_that_found_it(
 ) -> None:
     capture = FakeCapture([_suspended_cut()])
     run = execute_capture(_loaded(project, capture), instance=instance)
-    assert run.succeeded, "a suspended table paints no other red"
+    assert not run.succeeded
     assert isinstance(run.error, TargetSuspendedError), "the command line is told"
     orders, items = _follows(instance, ORDERS), _follows(instance, ITEMS)
     assert items is not None
@@ -147,7 +147,7 @@ def test_k4_each_table_tells_its_own_truth_in_the_run_that_found_it(
     assert shown["command"] == "cdc-pipeline backfill shop --table shop.orders --rebuild"
 
     again = execute_capture(_loaded(project, capture), instance=instance)
-    assert again.succeeded
+    assert not again.succeeded
     told = instance.all_logs(again.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
     assert len(told) == 1, "a run that finds nothing says again what is suspended, and only that"
 
@@ -164,8 +164,50 @@ def test_k4_a_table_that_follows_again_passes(
     assert orders.passed
 
 
+def _materialized(instance: dg.DagsterInstance, run_id: str) -> set[dg.AssetKey]:
+    records = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    return {
+        entry.dagster_event.asset_key
+        for entry in records
+        if entry.dagster_event is not None and entry.dagster_event.asset_key is not None
+    }
+
+
+def test_k35_f88_a_run_that_leaves_a_table_suspended_fails_and_what_follows_is_green(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    """Also in a run that changes nothing: Dagster calls a selected asset without a materialization
+    of a failed run failed."""
+    job = _loaded(project, FakeCapture([_suspended_cut()])).job
+    for _ in ("suspends", "finds nothing"):
+        result = job.execute_in_process(instance=instance, raise_on_error=False)
+        assert not result.success
+        assert _materialized(instance, result.run_id) == {ITEMS, CURSOR}
+        (failed,) = [event for event in result.all_events if event.is_step_failure]
+        assert "shop.orders is suspended at binlog.000003:500" in str(
+            failed.step_failure_data.user_failure_data
+        )
+
+
+def test_k35_f88_a_run_that_leaves_a_table_suspended_succeeds_if_that_is_set(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    loaded = _loaded(
+        project,
+        FakeCapture([_suspended_cut()]),
+        extra="dagster: {fail_on_suspended: false}\n",
+    )
+    run = execute_capture(loaded, instance=instance)
+    assert run.succeeded
+    assert isinstance(run.error, TargetSuspendedError), "the command line is told"
+    orders = _follows(instance, ORDERS)
+    assert orders is not None
+    assert not orders.passed
+    assert execute_capture(loaded, instance=instance).succeeded
+
+
 @pytest.mark.parametrize("retryable", [False, True])
-def test_k4_a_run_with_suspended_tables_fails_if_that_is_set(
+def test_k35_f88_what_may_pass_by_itself_is_tried_again_before_the_run_fails(
     project: Project, instance: dg.DagsterInstance, *, retryable: bool
 ) -> None:
     made = _suspended_cut()
@@ -177,7 +219,7 @@ def test_k4_a_run_with_suspended_tables_fails_if_that_is_set(
             update={"cursor": made.cursor.model_copy(update={"targets": targets})}
         )
     capture = FakeCapture([made])
-    loaded = _loaded(project, capture, extra="dagster: {fail_on_suspended: true}\n")
+    loaded = _loaded(project, capture)
     run = execute_capture(loaded, instance=instance)
     assert not run.succeeded
     assert len(capture.bounds) == (3 if retryable else 1), "what may pass by itself is tried again"
@@ -215,10 +257,18 @@ def test_the_check_by_itself_reads_the_lake_and_captures_nothing(
             executor=dg.in_process_executor,
         )
         .resolve_job_def("checks")
-        .execute_in_process(instance=instance)
+        .execute_in_process(instance=instance, raise_on_error=False)
     )
+    assert result.success is not materializes
     assert len(capture.bounds) == (2 if materializes else 1)
-    found = {one.asset_key: one.passed for one in result.get_asset_check_evaluations()}
+    told = instance.all_logs(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    found = {
+        entry.dagster_event.asset_check_evaluation_data.asset_key: (
+            entry.dagster_event.asset_check_evaluation_data.passed
+        )
+        for entry in told
+        if entry.dagster_event is not None
+    }
     assert found == {ORDERS: False, ITEMS: True}
 
 

@@ -10,8 +10,10 @@ Rules:
   when the table changes, selected or not; the command line's definitions do not even have them.
 - Every output is optional: the run logs what it published and yields no output, so no event appears
   twice.
-- A run that leaves tables suspended has done everything else: it succeeds, and their checks
-  `follows` fail. With `dagster.fail_on_suspended`, or if it was to catch them up, it fails.
+- A run that leaves tables suspended has done everything else, and then fails, as the command line
+  does (K35): the assets that follow have a materialization of it, and are green. With
+  `dagster: {fail_on_suspended: false}` it succeeds, unless it was to catch them up. Either way the
+  checks `follows` of these tables fail.
 - Only errors that an unchanged retry can overcome (`CdcError.retryable`) are retried, at most
   `_RETRIES_MAX` times.
 - If another process holds the source's lock (captures of a load or a verification), the run waits
@@ -295,10 +297,11 @@ def _run(
         )
         if not isinstance(error, TargetSuspendedError) or isinstance(failure, dg.RetryRequested):
             raise failure from error
+        fails = config.dagster.fail_on_suspended or tables is not None
         cursor = _cursor_now(config, cursors)
         if cursor is not None:
-            recorder.leave_signs(cursor)
-        if config.dagster.fail_on_suspended or tables is not None:
+            recorder.leave_signs(cursor, run_fails=fails)
+        if fails:
             raise failure from error
         context.log.error(str(error))
         return

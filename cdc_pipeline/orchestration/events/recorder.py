@@ -128,9 +128,13 @@ class MaterializationRecorder(RunObserver):
             )
         )
 
-    def leave_signs(self, cursor: CursorState) -> None:
+    def leave_signs(self, cursor: CursorState, *, run_fails: bool = False) -> None:
         """Log what a run leaves at its end: the check of each table that is suspended, that follows
-        again, or that was selected with its checks; and the run's sign on the assets."""
+        again, or that was selected with its checks; and the run's sign on the assets.
+
+        Of a run that fails, Dagster calls each selected asset without a materialization failed: so
+        those that follow get one.
+        """
         before = self._plan.suspended if self._plan is not None else {}
         announced = self._announced_checks()
         for table, target in sorted(cursor.targets.items()):
@@ -141,8 +145,13 @@ class MaterializationRecorder(RunObserver):
             ):
                 self._tell_follows(table, target.suspended)
         sign = sign_of(self._config, cursor, plan=self._plan, planned_at_s=self._planned_at_s)
+        selected = run_fails and self._context.has_assets_def
         for event in events_of(
-            self._config, self._translator, sign, materialized=self._materialized
+            self._config,
+            self._translator,
+            sign,
+            materialized=self._materialized,
+            wanted=self._context.selected_asset_keys if selected else frozenset(),
         ):
             self._context.log_event(event)
 

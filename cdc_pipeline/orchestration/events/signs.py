@@ -7,6 +7,7 @@ Rules:
   that a thousand tables would cost more than everything else in an idle run.
 - Dagster's freshness policies count materializations alone. An asset with a policy has one of each
   run that it follows, in place of the observation, and whatever the number of tables.
+- So has each selected asset of a run that fails since others are suspended.
 - A suspended table is observed where it stands, and never materialized: its policy finds it late.
 """
 
@@ -109,11 +110,13 @@ def events_of(
     sign: Sign,
     *,
     materialized: Container[dg.AssetKey],
+    wanted: Container[dg.AssetKey] = frozenset(),
 ) -> Iterator[Event]:
     """Yield the events that a run leaves at its end.
 
     Args:
         materialized: assets that have a materialization of this run already.
+        wanted: assets that shall have one if they follow, as those with a policy.
     """
     cursor, metadata = sign.cursor, sign.metadata()
     observes_tables = len(cursor.targets) <= config.dagster.observed_tables_max
@@ -122,8 +125,8 @@ def events_of(
     for table, target in sorted(cursor.targets.items()):
         sources.update(target.source_names)
         key, held = translator.table_key(config.name, table), target.suspended
-        has_policy = translator.freshness_policy(config, table) is not None
-        if held is None and has_policy and key not in materialized:
+        counts = key in wanted or translator.freshness_policy(config, table) is not None
+        if held is None and counts and key not in materialized:
             yield dg.AssetMaterialization(
                 key,
                 description=f"unchanged, {described}",
@@ -142,7 +145,8 @@ def events_of(
         key = translator.source_table_key(config.name, source)
         yield dg.AssetObservation(key, description=described, metadata=metadata)
     key = translator.cursor_key(config.name)
-    if translator.freshness_policy(config, None) is None or key in materialized:
+    counts = key in wanted or translator.freshness_policy(config, None) is not None
+    if not counts or key in materialized:
         yield dg.AssetObservation(key, description=described, metadata=metadata)
         return
     # The newest materialization is what the next run reads: it holds the cursor, as it stands.

@@ -147,13 +147,14 @@ def _replica_id(context: Context) -> Iterator[Verdict]:
 
 
 def _replication(context: Context) -> Iterator[Verdict]:
-    """Check a server that is itself a replica."""
+    """Check a server that is itself a replica; what it logs is a matter of `whole_log`."""
+    from cdc_pipeline.source.live.server_checks import is_replica
+
     server, found = context.server, context.variables
     rows = server.replication()
     logs_name = "log_replica_updates" if "log_replica_updates" in found else "log_slave_updates"
     logs = found.get(logs_name, "ON").upper() == "ON"
-    is_replica = bool(rows) or (rows is None and bool(found.get("gtid_slave_pos")))
-    if not is_replica:
+    if not is_replica(server, rows):
         if not logs and (rows is None or context.live_config.standby is not None):
             yield note(
                 f"{logs_name} is OFF: if this server becomes a replica, its log will lack "
@@ -165,14 +166,6 @@ def _replication(context: Context) -> Iterator[Verdict]:
         else:
             yield ok("the server is not a replica")
         return
-    if not logs:
-        yield error(
-            "the server is a replica that does not log what it replicates",
-            expected=f"{logs_name} = ON",
-            got="OFF",
-            mend=f"set {logs_name} = ON in the server's configuration and restart it; or point "
-            "source.host to its source",
-        )
     for row in rows or ():
         yield from _replica_state(row)
 
@@ -213,7 +206,7 @@ def _standby(context: Context) -> Iterator[Verdict]:
     if standby is None:
         return
     from cdc_pipeline.source.live.connection import ServerConnection
-    from cdc_pipeline.source.live.server_checks import setting_findings
+    from cdc_pipeline.source.live.server_checks import log_findings
 
     primary, examined = context.live_config, context.server.config
     if (
@@ -242,7 +235,7 @@ def _standby(context: Context) -> Iterator[Verdict]:
             )  # fmt: skip
         else:
             yield ok(f"the standby {address} answers")
-        for one in setting_findings(other):
+        for one in log_findings(other, context.live.captured_tables):
             yield error(
                 f"standby {address}: {one.what}",
                 expected=f"{one.setting} = {one.expected}",

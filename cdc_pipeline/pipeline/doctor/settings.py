@@ -15,16 +15,17 @@ _ROW_BYTES: Final = 16 << 20
 _WRITE_TIMEOUT_S: Final = 30
 
 
-def _required_settings(context: Context) -> Iterator[Verdict]:
-    from cdc_pipeline.source.live.server_checks import setting_findings
+def _whole_log(context: Context) -> Iterator[Verdict]:
+    from cdc_pipeline.source.live.server_checks import log_findings
 
-    found = setting_findings(context.server)
+    found = log_findings(context.server, context.live.captured_tables)
     for one in found:
-        yield error(
+        verdict = error if one.severity == "error" else warning
+        yield verdict(
             one.what, expected=f"{one.setting} = {one.expected}", got=one.got, mend=one.next_step
         )
     if not found:
-        yield ok("log_bin, binlog_format and binlog_row_value_options have the required values")
+        yield ok("the log is whole: no setting or filter leaves changes out of it")
 
 
 def _row_metadata(context: Context) -> Iterator[Verdict]:
@@ -191,28 +192,6 @@ def _names(context: Context) -> Iterator[Verdict]:
         yield ok(f"lower_case_table_names is {folding}")
 
 
-def _log_filters(context: Context) -> Iterator[Verdict]:
-    row = context.server.log_status()
-    # A statement is filtered by its session's database, so that these lose changes of other
-    # databases as well.
-    for column, option in (
-        ("binlog_do_db", "binlog_do_db"),
-        ("binlog_ignore_db", "binlog_ignore_db"),
-    ):
-        value = str(row.get(column) or "")
-        if value:
-            yield error(
-                f"the server logs only some of its changes ({option}): what it leaves out never "
-                "reaches the lake",
-                expected=f"no {option}",
-                got=value,
-                mend=f"remove {option} from the server's configuration and restart it; choose "
-                "tables with tables.include",
-            )
-            return
-    yield ok("the server logs all changes: no binlog_do_db, no binlog_ignore_db")
-
-
 def set_statement(context: Context, variable: str, value: str) -> str:
     """Return the statement that sets a global variable permanently; PERSIST exists since MySQL
     8.0."""
@@ -226,12 +205,11 @@ def set_statement(context: Context, variable: str, value: str) -> str:
 
 CHECKS: Final = checks(
     "server",
-    required_settings=_required_settings,
+    whole_log=_whole_log,
     row_metadata=_row_metadata,
     advised_settings=_advised_settings,
     GTIDs=_gtids,
     patience=_write_timeout,
     zone_and_modes=_zone_and_modes,
     names=_names,
-    log_filters=_log_filters,
 )

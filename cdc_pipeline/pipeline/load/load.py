@@ -52,6 +52,7 @@ from cdc_pipeline.pipeline.plan.needs_load import (
     suspended_still,
     targets_of,
 )
+from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.report import ReportPosition
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.route_checks import check_recorded
@@ -88,6 +89,8 @@ def load(
         ConfigError: a table that cannot be loaded, or an archive as source.
         LockError: another process is loading a table, or the source's lock is held for too long.
         LoadError: a load cannot be finished; the error says what to do.
+        NothingMatchedError: without `tables`, a pattern that has never matched a table; everything
+            else is done.
         CdcError: everything else; the same call resumes where this one stopped.
     """
     if not isinstance(config.source, LiveSourceConfig):
@@ -177,7 +180,20 @@ class _Loader:
             )
         if self._done.viewless is not None:
             raise self._done.viewless
+        if tables is None:
+            self._check_matched()
         return self._report(tables, began_s, began_cpu_s)
+
+    def _check_matched(self) -> None:
+        """Fail if patterns match nothing, as a run does at its end; everything else is done.
+
+        Raises:
+            NothingMatchedError: see `pipeline/plan/unmatched.py`.
+        """
+        cursor, _ = self._main.state()
+        error = nothing_matched(self._config, self._source.tables(), cursor)
+        if error is not None:
+            raise error
 
     # -- what is to be done ------------------------------------------------------------------------
 

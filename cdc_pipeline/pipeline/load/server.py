@@ -15,6 +15,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.pipeline.load.side import LoadLake, log_is_gone
 from cdc_pipeline.pipeline.plan.starting import choose
+from cdc_pipeline.pipeline.wiring import captured_by
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.types import quoted_table
 from cdc_pipeline.source.live.catalog import read_catalog
@@ -33,7 +34,11 @@ class LoadSource:
         # The name determines the replica server id. It differs from that of the source's own
         # captures, because the server ends the first of two dumps with the same id.
         self.config = chosen.model_copy(update={"replica_server_id": None})
-        self._live = LiveSource(self.config, pipeline_name=f"{config.name}/{role}")
+        self._live = LiveSource(
+            self.config,
+            pipeline_name=f"{config.name}/{role}",
+            captured=captured_by(config),
+        )
         self._wait_s = config.snapshot.lock_wait_s
 
     def __enter__(self) -> LoadSource:

@@ -24,6 +24,7 @@ from cdc_pipeline.pipeline.plan.catalog_columns import check_masked_columns
 from cdc_pipeline.pipeline.plan.feature_plan import with_features
 from cdc_pipeline.pipeline.plan.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.plan.needs_load import needing
+from cdc_pipeline.pipeline.plan.possible import check_start
 from cdc_pipeline.pipeline.plan.preview import planned_targets
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.plan.resolved_run import LOG_END, ResolvedRun
@@ -112,6 +113,8 @@ def resolve(
     captured = _table_names(tables, there, reconciled.cursor, cut)
     check_routes(config, captured, cut)
     check_masked_columns(config, source=source, tables=captured, cut=cut)
+    if reconciled.cursor is None:
+        check_start(config)
     decision = resolve_start(
         cursor=reconciled.cursor,
         start=config.start,

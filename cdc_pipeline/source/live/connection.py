@@ -55,7 +55,11 @@ Row = tuple[Any, ...]
 
 _STATUS_STATEMENTS: Final = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 _REPLICA_STATEMENTS: Final = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
-_REPLICATION_STATEMENTS: Final = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+# MariaDB's other statements tell of one of its connections alone.
+_REPLICATION_STATEMENTS: Final = {
+    "mysql": ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
+    "mariadb": ("SHOW ALL SLAVES STATUS",),
+}
 SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
 # An encrypted journal has a header of this size before its events, which positions do not count.
 _ENCRYPTION_HEADER_BYTES: Final = 512
@@ -412,7 +416,7 @@ class ServerConnection:
         """Return how the server itself replicates from others, a row for each; None if the account
         may not see it."""
         try:
-            return self.first_known(_REPLICATION_STATEMENTS)
+            return self.first_known(_REPLICATION_STATEMENTS[self.flavor])
         except StatementError as error:
             if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
                 return None

@@ -58,6 +58,7 @@ from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
 from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
+from cdc_pipeline.text.table_names import split_table_name
 
 # at once: what the processor's cache holds beside the kernel's copy of it
 _READ_BYTES: Final = 256 << 10
@@ -78,11 +79,19 @@ class LiveSource:
         config: how to reach it.
         pipeline_name: names the capture to the server and decides its replica server id, unless
             configured.
+        captured: whether a table is captured, by database and name; `check` asks it.
     """
 
-    def __init__(self, config: LiveSourceConfig, *, pipeline_name: str) -> None:
+    def __init__(
+        self,
+        config: LiveSourceConfig,
+        *,
+        pipeline_name: str,
+        captured: Callable[[str, str], bool] = lambda _database, _table: True,
+    ) -> None:
         self.config = config
         self.pipeline_name = pipeline_name
+        self._captured = captured
         self.server = ServerConnection(config)
         self.replica = replica_name(config, pipeline_name)
         self._dump: DumpSocket | None = None
@@ -117,13 +126,13 @@ class LiveSource:
             return found
 
     def check(self) -> None:
-        """Check settings, grants, and whether our replica id is free.
+        """Check whether the log is whole, grants, and whether our replica id is free.
 
         Raises:
             ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
         """
         check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
-        check_server(self.server, replica=self.replica)
+        check_server(self.server, self.captured_tables, replica=self.replica)
 
     def journals(self) -> list[JournalInfo]:
         """Return all journals that the server lists, oldest first."""
@@ -159,6 +168,10 @@ class LiveSource:
     def tables(self) -> list[str] | None:
         """Return the base tables that the account can see."""
         return self.server.tables()
+
+    def captured_tables(self) -> list[str]:
+        """Return the captured ones among `tables`."""
+        return [name for name in self.server.tables() if self._captured(*split_table_name(name))]
 
     def catalog(
         self,
@@ -202,7 +215,9 @@ class LiveSource:
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Return warnings: foreign keys whose cascades the server does not log; settings that would
         make captures safer."""
-        return cascade_warnings(self.server, tables) + setting_notes(self.server)
+        return cascade_warnings(self.server, tables) + setting_notes(
+            self.server, self.captured_tables
+        )
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
         """Yield the chunks from `start` up to `end`; see the protocol.

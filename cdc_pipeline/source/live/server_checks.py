@@ -1,7 +1,10 @@
-"""Check whether a server's settings and the account's grants allow a capture. Nothing of the log is
-read before this passes.
+"""Check whether a server's log is whole and the account's grants allow a capture. Nothing of the
+log is read before this passes.
 
 Rules:
+- What decides whether the log is whole is in one list, `log_findings`: each run refuses its errors
+  and notes its warnings, and `cdc-pipeline doctor` shows the same (K31). What leaves changes out of
+  the log that are in the server's tables is an error.
 - All findings are reported in one error: its class is that of the first, its text names each with
   the statement that fixes it.
 - Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or
@@ -14,15 +17,24 @@ Rules:
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from cdc_pipeline.errors import CdcError, MissingGrantError, ServerSettingError, StatementError
 from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import ReplicaName
 from cdc_pipeline.source.live.login import is_this_machine
+from cdc_pipeline.text.table_names import split_table_name
 
+Tables = Callable[[], Sequence[str]]
+_REPLICATION_FILTERS: Final = (
+    "replicate_do_db", "replicate_ignore_db", "replicate_do_table", "replicate_ignore_table",
+    "replicate_wild_do_table", "replicate_wild_ignore_table", "replicate_rewrite_db",
+)  # fmt: skip
 _AFTER: Final = (
     "; then let open sessions reconnect, and start after the events that they have written"
 )
@@ -30,7 +42,7 @@ _AFTER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault of a server or an account."""
+    """One fault of a server or an account; a warning keeps no run from starting."""
 
     error: type[CdcError]
     setting: str
@@ -38,6 +50,7 @@ class Finding:
     expected: str
     got: str
     next_step: str
+    severity: Literal["error", "warning"] = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,8 @@ _RULES: Final = (
           "set log_bin = binlog in the server's configuration and restart it"),
     _Rule("binlog_format", ("ROW",), "the server logs statements instead of row changes",
           "SET GLOBAL binlog_format = 'ROW'" + _AFTER),
+    _Rule("sql_log_bin", ("ON", "1"), "sessions do not log what they change",
+          "SET GLOBAL sql_log_bin = ON" + _AFTER),
     _Rule("binlog_row_value_options", ("",),
           "the server logs JSON changes as differences from documents that its MINIMAL row "
           "images omit",
@@ -67,18 +82,20 @@ _RULES: Final = (
 )  # fmt: skip
 
 
-def check_server(server: ServerConnection, *, replica: ReplicaName) -> None:
-    """Check settings and grants.
+def check_server(server: ServerConnection, tables: Tables, *, replica: ReplicaName) -> None:
+    """Check the log and the grants.
 
     Args:
         server: control connection.
+        tables: the captured tables.
         replica: how the dump will register; clashes are checked elsewhere.
 
     Raises:
         ServerSettingError, MissingGrantError: all findings in one text.
         ServerUnreachableError, SourceError: no connection.
     """
-    findings = [*setting_findings(server), *grant_findings(server, replica)]
+    of_log = [found for found in log_findings(server, tables) if found.severity == "error"]
+    findings = [*of_log, *grant_findings(server, replica)]
     if not findings:
         return
     first = findings[0]
@@ -106,7 +123,23 @@ def check_server(server: ServerConnection, *, replica: ReplicaName) -> None:
     )
 
 
-def setting_findings(server: ServerConnection) -> list[Finding]:
+def log_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
+    """Return all that keeps the log from being whole, or would if this server took over.
+
+    Args:
+        tables: returns the captured tables (``schema.table``).
+
+    Raises:
+        ServerUnreachableError, SourceError: no connection.
+    """
+    found = _variable_findings(server)
+    if any(finding.setting == "log_bin" for finding in found):
+        # The rest says nothing while there is no log.
+        return [finding for finding in found if finding.setting == "log_bin"]
+    return [*found, *_log_filter_findings(server), *_replica_findings(server, tables)]
+
+
+def _variable_findings(server: ServerConnection) -> list[Finding]:
     """Return the variables with values that capture cannot work with."""
     values = server.variables(
         [name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name]
@@ -129,10 +162,148 @@ def setting_findings(server: ServerConnection) -> list[Finding]:
                     rule.statement,
                 )
             )
-    if any(finding.setting == "log_bin" for finding in found):
-        # The other settings say nothing while there is no log.
-        return [finding for finding in found if finding.setting == "log_bin"]
     return found
+
+
+def _log_filter_findings(server: ServerConnection) -> list[Finding]:
+    """Return the options that leave databases out of the log.
+
+    A statement is left out by its session's database, so that each of them loses a TRUNCATE or a
+    DDL of any other database as well.
+    """
+    try:
+        row = server.log_status()
+    except MissingGrantError:
+        return []  # a finding of its own
+    return [
+        Finding(
+            ServerSettingError,
+            option,
+            f"the server logs only some of its changes ({option}): what it leaves out never "
+            "reaches the lake",
+            "an empty value",
+            str(row[option]),
+            f"remove {option} from the server's configuration and restart it; choose tables with "
+            "tables.include, and take a snapshot of those that it left out",
+        )
+        for option in ("binlog_do_db", "binlog_ignore_db")
+        if row.get(option)
+    ]
+
+
+def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
+    """Return what a server that replicates from another one leaves out of its own log."""
+    rows = server.replication()
+    if not is_replica(server, rows):
+        return []
+    followed = (
+        "the server replicates from another one, or did so,"
+        if rows is None
+        else "the server replicates from another one"
+    )
+    values = server.variables(
+        ["log_replica_updates", "log_slave_updates", "slave_run_triggers_for_rbr"]
+    )
+    found = []
+    logs = next(
+        (name for name in ("log_replica_updates", "log_slave_updates") if name in values), ""
+    )
+    if values.get(logs, "ON").upper() != "ON":
+        unseen = (
+            "" if rows is not None
+            else "; if it is no replica any more: GRANT REPLICA MONITOR ON *.* TO "
+            f"{server.account}; so that this can be seen"
+        )  # fmt: skip
+        found.append(
+            Finding(
+                ServerSettingError,
+                logs,
+                f"{followed} and does not log what it replicates: nothing of that reaches the lake",
+                "ON",
+                values[logs],
+                f"set {logs} = ON in the server's configuration and restart it, then take a "
+                f"snapshot; or point source.host to its source{unseen}",
+            )
+        )
+    if values.get("slave_run_triggers_for_rbr", "NO").upper() == "YES":
+        found.append(
+            Finding(
+                ServerSettingError,
+                "slave_run_triggers_for_rbr",
+                f"{followed} and does not log what its triggers do to what it replicates",
+                "NO or LOGGING",
+                "YES",
+                "SET GLOBAL slave_run_triggers_for_rbr = 'LOGGING', and in the server's "
+                "configuration; then take a snapshot of the tables that triggers change",
+            )
+        )
+    return [*found, *_replication_filter_findings(server, rows or [], tables)]
+
+
+def is_replica(server: ServerConnection, rows: Sequence[AnswerRow] | None) -> bool:
+    """Return whether a server is a replica, by `ServerConnection.replication`; for an account that
+    may not see that, whether it is or was one."""
+    if rows is not None:
+        return bool(rows)
+    if server.variables(["gtid_slave_pos"]).get("gtid_slave_pos"):
+        return True
+    running = server.pairs("SHOW GLOBAL STATUS LIKE 'Slaves\\_running'").get("slaves_running", "0")
+    return running != "0"
+
+
+def _replication_filter_findings(
+    server: ServerConnection, rows: Sequence[AnswerRow], tables: Tables
+) -> list[Finding]:
+    """Return the filters with which a replica leaves captured tables out.
+
+    Its own log is as whole as its own tables, so this is an error only where a run may have read
+    the primary before.
+    """
+    found = []
+    for row in rows:
+        for option in _REPLICATION_FILTERS:
+            listed = row.get(option)
+            value = "" if listed is None else str(listed)
+            touched = value and [name for name in tables() if _leaves_out(option, value, name)]
+            if touched:
+                found.append(
+                    Finding(
+                        ServerSettingError,
+                        option,
+                        f"the server replicates only some changes of {', '.join(touched[:5])}"
+                        + (" and others" if len(touched) > 5 else "")
+                        + f" ({option})",
+                        "no filter of captured tables",
+                        value,
+                        f"remove {option} from the replica, or exclude these tables with "
+                        "tables.exclude",
+                        severity="error" if server.config.standby is not None else "warning",
+                    )
+                )
+    return found
+
+
+def _leaves_out(option: str, value: str, name: str) -> bool:
+    """Return whether a filter of a replica may leave changes of the table `name` out."""
+    database, table = split_table_name(name)
+    items = [item.strip() for item in value.split(",")]
+    if option == "replicate_rewrite_db":
+        return database in re.findall(r"[^\s(),>-]+", value)
+    if option.endswith("_db"):
+        hit = database in items
+    elif "_wild_" in option:
+        hit = any(_like(item).fullmatch(f"{database}.{table}") for item in items)
+    else:
+        hit = f"{database}.{table}" in items
+    return hit == ("_ignore_" in option)
+
+
+def _like(pattern: str) -> re.Pattern[str]:
+    """Return the pattern of LIKE as a regular expression."""
+    parts = re.findall(r"\\.|.", pattern)
+    return re.compile(
+        "".join({"%": ".*", "_": "."}.get(part, re.escape(part[-1])) for part in parts)
+    )
 
 
 def metadata_finding(server: ServerConnection) -> Finding | None:
@@ -151,9 +322,14 @@ def metadata_finding(server: ServerConnection) -> Finding | None:
     )
 
 
-def setting_notes(server: ServerConnection) -> tuple[str, ...]:
+def setting_notes(server: ServerConnection, tables: Tables) -> tuple[str, ...]:
     """Return what would make captures of a server safer, but is not required."""
     found = metadata_finding(server)
+    filters = tuple(
+        f"{one.what}: {one.got}; {one.next_step}"
+        for one in log_findings(server, tables)
+        if one.severity == "warning"
+    )
     plain: tuple[str, ...] = ()
     if (
         server.config.tls.mode == "preferred"
@@ -166,8 +342,9 @@ def setting_notes(server: ServerConnection) -> tuple[str, ...]:
             "source.tls.mode to verify",
         )
     if found is None:
-        return plain
+        return (*filters, *plain)
     return (
+        *filters,
         *plain,
         f"{found.setting} is {found.got}: {found.what}; {found.next_step} is recommended, so "
         "that each table map describes its columns",

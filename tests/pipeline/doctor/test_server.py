@@ -46,7 +46,7 @@ WRONG = {
 # Check -> severity and how often.
 EXPECTED = {
     "mysql": {
-        "required settings": ["error", "error"],
+        "whole log": ["error", "error"],
         "row metadata": ["warning"],
         "advised settings": ["warning", "warning", "warning", "note", "note"],
         "GTIDs": ["note"],
@@ -54,7 +54,7 @@ EXPECTED = {
         "expiry": ["error"],
     },
     "mariadb": {
-        "required settings": ["error"],
+        "whole log": ["error"],
         "row metadata": ["warning"],
         "advised settings": ["warning", "warning", "note", "note"],
         "GTIDs": ["note"],
@@ -73,7 +73,7 @@ EXPECTED = {
 )
 def poor(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server of this module's own, whose settings may be spoilt."""
-    with Server(request.param, {"binlog_ignore_db": "unlogged"}) as server:
+    with Server(request.param) as server:
         server.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.orders (id INT PRIMARY KEY)")
         yield server
 
@@ -110,14 +110,6 @@ def test_wrong_settings_are_found_and_their_statements_mend_them(
     assert not troubles(diagnosis(histories, areas=["tables"]), "exact views")
 
 
-def test_a_log_of_a_part_of_the_changes_is_an_error(poor: Server, tmp_path: Path) -> None:
-    found = only(
-        diagnosis(pipeline(live(poor), tmp_path, include=["shop.*"]), areas=["server"]),
-        "log filters",
-    )
-    assert (found.severity, found.got) == ("error", "unlogged")
-
-
 def test_a_replica_that_does_not_follow_is_a_warning(poor: Server, tmp_path: Path) -> None:
     monitor = {"mysql": "REPLICATION CLIENT", "mariadb": "BINLOG MONITOR, SLAVE MONITOR"}[
         poor.flavor
@@ -130,13 +122,11 @@ def test_a_replica_that_does_not_follow_is_a_warning(poor: Server, tmp_path: Pat
     poor.execute(f"CHANGE {new}_HOST = '127.0.0.1', {kind}_PORT = 1, {kind}_USER = 'nobody'")
     try:
         config = pipeline(live(poor, user=user, password=password), tmp_path, include=["shop.*"])
-        follows, *others = sorted(
-            troubles(diagnosis(config, areas=["server"]), "replication"),
-            key=lambda one: one.severity != "warning",
-        )
-        assert follows.got.startswith("SQL: No, IO: No")
+        found = diagnosis(config, areas=["server"])
+        assert only(found, "replication").got.startswith("SQL: No, IO: No")
         # ON in MySQL, OFF in MariaDB, where nobody says otherwise.
-        assert [one.severity for one in others] == ([] if poor.flavor == "mysql" else ["error"])
+        unlogged = [one.severity for one in troubles(found, "whole log")]
+        assert unlogged == ([] if poor.flavor == "mysql" else ["error"])
     finally:
         poor.execute("RESET REPLICA ALL" if poor.flavor == "mysql" else "RESET SLAVE ALL")
 

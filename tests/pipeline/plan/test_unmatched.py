@@ -110,6 +110,33 @@ def test_k22_a_run_of_a_server_fails_on_a_table_that_the_account_does_not_see(
     assert capture(right, cursors=MemoryCursorStore()).outcome == "nothing_new"
 
 
+def test_k31_f86_a_snapshot_that_finds_no_table_fails_as_a_run_does(
+    server: Server, fresh_database: str, tmp_path: Path
+) -> None:
+    """F86: it said that no table needs a snapshot, and exited with 0."""
+    server.execute(f"CREATE TABLE `{fresh_database}`.orders (id INT PRIMARY KEY)")
+    made = config(
+        source=live(server),
+        start="latest",
+        tables={"include": [f"{fresh_database}.oders"]},
+        sink={"lake_path": tmp_path},
+    )
+    with pytest.raises(NothingMatchedError) as caught:
+        load(made, cursors=MemoryCursorStore())
+    assert f"{fresh_database}.orders" in str(caught.value.got)
+    server.create_replication_user("blind", grants=("REPLICATION SLAVE", "REPLICATION CLIENT"))
+    section = {**live(server), "user": "blind"}
+    unseen = config(
+        source=section,
+        start="latest",
+        tables={"include": [f"{fresh_database}.orders"]},
+        sink={"lake_path": tmp_path / "unseen"},
+    )
+    with pytest.raises(NothingMatchedError, match=f"matched {fresh_database}.orders"):
+        load(unseen, cursors=MemoryCursorStore())
+    assert "GRANT SELECT" in str(caught.value.next_step)
+
+
 def owned(lake: Path, table: str, source: str) -> None:
     """A Delta table of another source."""
     import pyarrow as pa
