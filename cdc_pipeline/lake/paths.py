@@ -130,6 +130,10 @@ class LakePaths:
         return self.state / "dump_errors.json"
 
     @property
+    def first_start(self) -> Path:
+        return self.state / "start.json"
+
+    @property
     def quarantine(self) -> Path:
         return self.state / "quarantine"
 

@@ -11,6 +11,7 @@ from typing import TypedDict
 
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.dump_errors import DumpErrorFile
+from cdc_pipeline.lake.first_start import FirstStartFile
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.position.cursor import StoredCursor
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
@@ -131,6 +132,11 @@ def build_lake_cursors(
 def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
     """Return the file that counts failed dumps."""
     return DumpErrorFile(LakePaths(config.sink.lake_path.absolute(), config.name).dump_errors)
+
+
+def build_first_start(config: PipelineConfig) -> FirstStartFile:
+    """Return the file with the start of the first run."""
+    return FirstStartFile(LakePaths(config.sink.lake_path.absolute(), config.name).first_start)
 
 
 def slice_events_max(config: PipelineConfig) -> int:

@@ -16,12 +16,14 @@ from rich.console import Console
 
 from cdc_pipeline.cli.app import COMMANDS, cli
 from cdc_pipeline.cli.common.report import ddl_table
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, load_config
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.doctor import examine
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.planning import plan
+from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from tests.support.fake_capture import cut, write_config, write_cut
@@ -159,6 +161,39 @@ def test_k31_f87_a_start_that_no_source_can_have_has_one_answer(
         capture(shop, cursors=MemoryCursorStore())
     found = examine(shop, cursors=MemoryCursorStore(), areas=["state"])
     assert any(text in finding.what for finding in found.findings if finding.severity == "error")
+
+
+def test_k31_f87_a_start_that_is_changed_after_the_first_run_is_told(project: Project) -> None:
+    """It was ignored without a word: the cursor wins."""
+    extra = "start: latest\n"
+    file = write_config(project.jobs, "shop", include=("none.t",), extra=extra)
+    journals = {"source": {"kind": "archive", "directory": str(SHOP_DIRECTORY / "journals")},
+                "tables": {"include": ["none.t"], "allow_empty": True}}  # fmt: skip
+
+    def configured(start: Any) -> PipelineConfig:
+        found = load_config(file).model_dump(mode="json") | journals | {"start": start}
+        return PipelineConfig.model_validate(found)
+
+    cursors = MemoryCursorStore()
+    capture(configured("latest"), cursors=cursors)
+    assert plan(configured("latest"), cursors=cursors).warnings == ()
+    (warning,) = plan(configured("earliest"), cursors=cursors).warnings
+    assert warning.startswith("start was changed after the first run")
+    assert "cdc-pipeline cursor set shop" in warning
+    seen = TellingObserver()
+    capture(configured("earliest"), cursors=cursors, observer=seen)
+    assert seen.warnings == [warning]
+    assert plan(configured("latest"), cursors=cursors).warnings == ()
+
+
+class TellingObserver(RunObserver):
+    """Keeps what a run warns of."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def planned(self, plan: CapturePlan) -> None:
+        self.warnings += plan.warnings
 
 
 def test_validate_names_a_file_of_metrics_that_two_sources_write(project: Project) -> None:

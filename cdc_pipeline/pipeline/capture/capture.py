@@ -48,7 +48,12 @@ from cdc_pipeline.pipeline.report import CaptureReport, ParallelReport
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.telemetry import watched
-from cdc_pipeline.pipeline.wiring import build_dump_errors, build_sink, build_source
+from cdc_pipeline.pipeline.wiring import (
+    build_dump_errors,
+    build_first_start,
+    build_sink,
+    build_source,
+)
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import (
@@ -193,6 +198,8 @@ def _plan(
     )
     if resolved.decision is not None and resolved.decision.resets_dump_errors:
         dump_errors.write(DumpErrors())
+    if state.cursor is None:
+        build_first_start(context.config).write(context.config.start)
     context.observer.planned(resolved.plan)
     return resolved
 

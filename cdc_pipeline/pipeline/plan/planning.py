@@ -18,6 +18,7 @@ from cdc_pipeline.config.pipeline_config import (
     PositionConfig,
 )
 from cdc_pipeline.errors import PositionError
+from cdc_pipeline.lake.first_start import changed_start
 from cdc_pipeline.lake.loads import loads_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.pipeline.plan.catalog_columns import check_masked_columns
@@ -34,7 +35,12 @@ from cdc_pipeline.pipeline.plan.unmatched import unmatched
 from cdc_pipeline.pipeline.report import CapturePlan, needed_position, quarantined
 from cdc_pipeline.pipeline.targets.route_checks import check_routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.pipeline.wiring import build_dump_errors, build_sink, build_source
+from cdc_pipeline.pipeline.wiring import (
+    build_dump_errors,
+    build_first_start,
+    build_sink,
+    build_source,
+)
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
@@ -115,6 +121,10 @@ def resolve(
     check_masked_columns(config, source=source, tables=captured, cut=cut)
     if reconciled.cursor is None:
         check_start(config)
+        unused: tuple[str, ...] = ()
+    else:
+        kept = build_first_start(config).read()
+        unused = changed_start(kept, config.start, pipeline_name=config.name)
     decision = resolve_start(
         cursor=reconciled.cursor,
         start=config.start,
@@ -172,7 +182,7 @@ def resolve(
             if begun or config.start == "latest"
             else {},
             snapshots=tuple(loads_of(config, cut)),
-            warnings=source.warnings(captured),
+            warnings=unused + source.warnings(captured),
         ),
         start=start,
         end=end,
