@@ -165,25 +165,28 @@ def test_k31_f87_a_start_that_no_source_can_have_has_one_answer(
 
 def test_k31_f87_a_start_that_is_changed_after_the_first_run_is_told(project: Project) -> None:
     """It was ignored without a word: the cursor wins."""
-    extra = "start: latest\n"
-    file = write_config(project.jobs, "shop", include=("none.t",), extra=extra)
-    journals = {"source": {"kind": "archive", "directory": str(SHOP_DIRECTORY / "journals")},
-                "tables": {"include": ["none.t"], "allow_empty": True}}  # fmt: skip
 
     def configured(start: Any) -> PipelineConfig:
-        found = load_config(file).model_dump(mode="json") | journals | {"start": start}
-        return PipelineConfig.model_validate(found)
+        return PipelineConfig.model_validate(
+            {
+                "name": "shop",
+                "source": {"kind": "archive", "directory": SHOP_DIRECTORY / "journals"},
+                "tables": {"include": ["none.t"], "allow_empty": True},
+                "sink": {"lake_path": project.lake},
+                "start": start,
+            }
+        )
 
-    cursors = MemoryCursorStore()
-    capture(configured("latest"), cursors=cursors)
-    assert plan(configured("latest"), cursors=cursors).warnings == ()
-    (warning,) = plan(configured("earliest"), cursors=cursors).warnings
+    cursors, other = MemoryCursorStore(), {"journal": "binlog.000001", "offset": 4}
+    capture(configured("earliest"), cursors=cursors)
+    assert plan(configured("earliest"), cursors=cursors).warnings == ()
+    (warning,) = plan(configured(other), cursors=cursors).warnings
     assert warning.startswith("start was changed after the first run")
     assert "cdc-pipeline cursor set shop" in warning
     seen = TellingObserver()
-    capture(configured("earliest"), cursors=cursors, observer=seen)
+    capture(configured(other), cursors=cursors, observer=seen)
     assert seen.warnings == [warning]
-    assert plan(configured("latest"), cursors=cursors).warnings == ()
+    assert plan(configured("earliest"), cursors=cursors).warnings == ()
 
 
 class TellingObserver(RunObserver):
