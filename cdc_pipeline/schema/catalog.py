@@ -18,7 +18,7 @@ from typing import Any, Final
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.schema.ddl.options import server_charset
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
-from cdc_pipeline.schema.ddl.types import in_charset, read_type
+from cdc_pipeline.schema.ddl.types import are_known, in_charset, read_type
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 
 _MODES: Final = SqlModes(ansi_quotes=False)
@@ -98,7 +98,8 @@ def _generated(row: Mapping[str, Any], columns: list[Column]) -> GeneratedColumn
 
 
 def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
-    """Return a column of information_schema.COLUMNS; None if its type is unknown."""
+    """Return a column of information_schema.COLUMNS; None if its type is unknown, or a label is no
+    text."""
     tokens = TokenReader(
         _COMMENT_AT_END.sub("", str(row["column_type"])), modes=_MODES, is_mariadb=is_mariadb
     )
@@ -106,9 +107,16 @@ def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
     if declared is None or not tokens.at_end():
         return None
     charset = server_charset(str(row["character_set_name"] or "binary"))
-    column = replace(declared.column, charset="")
+    column = in_charset(
+        replace(declared.column, charset=""),
+        charset,
+        is_char=declared.is_char,
+        is_mariadb=is_mariadb,
+    )
+    if not are_known(column.labels):
+        return None
     return replace(
-        in_charset(column, charset, is_char=declared.is_char, is_mariadb=is_mariadb),
+        column,
         name=str(row["column_name"]),
         nullable=str(row["is_nullable"]).upper() == "YES",
         visible="INVISIBLE" not in str(row["extra"] or "").upper().split(),

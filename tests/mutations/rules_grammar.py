@@ -11,6 +11,7 @@ from tests.mutations.runner import Mutation
 
 _WHOLE: Final = "schema/history/test_read_whole.py::"
 _ALTER: Final = "schema/ddl/test_alter.py::"
+_TEXTS: Final = "pipeline/capture/test_ddl_texts.py::"
 _POLICIES: Final = "schema/evolution/test_policies.py::"
 
 GRAMMAR: Final[tuple[Mutation, ...]] = (
@@ -69,6 +70,16 @@ GRAMMAR: Final[tuple[Mutation, ...]] = (
         "K33", "a table that has its name again was not renamed", "schema/evolution/table_changes.py",
         "for new, old in came_from.items() if new != old}", "for new, old in came_from.items()}",
         _POLICIES + "test_k33_f82_a_table_that_has_its_name_again_keeps_its_rows",
+    ),
+    Mutation(
+        "K33", "a column that a mode needs itself suspends its table", "pipeline/targets/keys.py",
+        "    check_reserved(rule.mode, columns, source=source)\n", "",
+        _TEXTS + "test_k33_f82_what_is_wrong_with_one_table_suspends_it_with_its_reason",
+    ),
+    Mutation(
+        "K33", "a key of a column that may be NULL is none", "schema/evolution/alterations.py",
+        "        if known.by_key and may_be_null and not self._context.is_mariadb:\n", "        if False:\n",
+        _POLICIES + "test_k33_f82_a_unique_index_over_a_column_that_may_be_null_is_no_key",
     ),
     Mutation(
         "K33", "CREATE OR REPLACE DATABASE drops what it replaces", "schema/ddl/statement.py",

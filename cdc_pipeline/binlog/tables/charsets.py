@@ -115,6 +115,16 @@ def known_charsets() -> list[str]:
     return sorted({name for name in stored if not name.startswith("mariadb_")} | set(_MODES))
 
 
+def decode_label(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
+    """Decode a label of ENUM or SET. Those of a binary column were typed by a client: nearly always
+    in UTF-8.
+
+    Raises:
+        UnrepresentableValueError, SchemaError: as `decode_text`.
+    """
+    return decode_text(raw, "utf8mb4" if charset == "binary" else charset, is_mariadb=is_mariadb)
+
+
 def decode_text(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
     """Decode one value, for labels and other small texts; columns use the kernels.
 

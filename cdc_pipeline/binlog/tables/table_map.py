@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from cdc_pipeline.binlog.column_types import FIXED_WIDTHS_BYTES, KIND_BY_CODE
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.binlog.tables.charsets import decode_text
+from cdc_pipeline.binlog.tables.charsets import decode_label
 from cdc_pipeline.binlog.tables.collations import (
     BINARY_COLLATION,
     CHARACTER_BYTES_MAX,
@@ -35,6 +35,7 @@ from cdc_pipeline.errors import (
     MetadataMissingError,
     SchemaError,
     UnknownColumnTypeError,
+    UnrepresentableValueError,
 )
 from cdc_pipeline.text import table_names
 
@@ -270,7 +271,9 @@ class _ColumnBuilder:
             return self._text(name, code, meta, nullable=nullable, visible=visible)
         if code in _LABELLED:
             charset = self._charset(name, next(self._label_charsets, None))
-            labels = tuple(self._label(raw, charset) for raw in next(self._labels[_W(code)], ()))
+            labels = tuple(
+                self._label(name, raw, charset) for raw in next(self._labels[_W(code)], ())
+            )
             kind = KIND_BY_CODE[code]
             return Column(
                 name, kind, code, meta, nullable, charset=charset, labels=labels, visible=visible
@@ -323,12 +326,16 @@ class _ColumnBuilder:
             visible=visible,
         )
 
-    def _label(self, raw: bytes, charset: str) -> str:
-        # Labels of a binary column were typed by a client: nearly always UTF-8; others are an
-        # error.
-        return decode_text(
-            raw, "utf8mb4" if charset == "binary" else charset, is_mariadb=self._is_mariadb
-        )
+    def _label(self, column: str, raw: bytes, charset: str) -> str:
+        try:
+            return decode_label(raw, charset, is_mariadb=self._is_mariadb)
+        except UnrepresentableValueError:
+            raise SchemaError(
+                f"a label of column {column!r} is no text",
+                expected=f"text in {'UTF-8' if charset == 'binary' else charset}",
+                got=f"{len(raw)} bytes that are none",
+                next_step="change the label at the source, or exclude the table from the capture",
+            ) from None
 
     @staticmethod
     def _charset(column: str, collation: int | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import ConfigError, KeylessTableError
+from cdc_pipeline.errors import ConfigError, SchemaError
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.pipeline.report import PlannedTarget
 from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY, check_recorded, identity_of
@@ -74,7 +74,7 @@ def _with_key(
     columns, key = known[source]
     try:
         found = identity_of(rule, source=source, columns=tuple(columns), source_key=key)
-    except KeylessTableError as error:
+    except SchemaError as error:
         return target.model_copy(update={"reason": error.what})
     except ConfigError:
         return target  # which the run reports

@@ -15,12 +15,13 @@ Rules, in this order:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.config.modes import MODES, Mode, is_keyless_mirror
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.errors import ConfigError, SchemaError
 from cdc_pipeline.schema.types import keyless
 
 SOURCE_KEY: Final = "the source's key: primary, or else unique and never NULL"
@@ -50,8 +51,8 @@ def identity_of(
         source_key: the columns of the key that it names, () for none.
 
     Raises:
-        ConfigError: the rule names columns that are not there, or the table has a column that
-            belongs to the mode.
+        ConfigError: the rule names columns that are not there.
+        SchemaError: as `check_reserved`.
         KeylessTableError: the table has no key and the rule says stop.
     """
     for setting, named in (("key", rule.key), ("track", rule.track)):
@@ -65,14 +66,7 @@ def identity_of(
                 next_step="correct the rule, or give the table its own rule",
             )
     spec = MODES[rule.mode]
-    taken = [name for name in columns if name.lower() in spec.reserved_columns]
-    if taken:
-        raise ConfigError(
-            f"column {taken[0]} of {source} has a name that is reserved in a {spec.label}",
-            table=source,
-            setting="targets.mode",
-            next_step="choose another mode for this table",
-        )
+    check_reserved(rule.mode, columns, source=source)
     if not spec.has_key:
         return Identity(rule.mode, (), f"a {spec.label} needs no key")
     if rule.key:
@@ -90,6 +84,24 @@ def identity_of(
         (),
         f"the table has no key to identify the rows of a {rule.mode}, so every change is kept",
     )
+
+
+def check_reserved(mode: Mode, columns: Iterable[str], *, source: str) -> None:
+    """Check that no column of a source table has a name that belongs to its target's mode.
+
+    Raises:
+        SchemaError: one has.
+    """
+    spec = MODES[mode]
+    taken = [name for name in columns if name.lower() in spec.reserved_columns]
+    if taken:
+        raise SchemaError(
+            f"column `{taken[0]}` has a name that is reserved in a {spec.label}",
+            table=source,
+            setting="targets.mode",
+            next_step="rename the column at the source, choose another mode for this table, or add "
+            "the table to tables.exclude",
+        )
 
 
 def check_recorded(

@@ -33,7 +33,7 @@ from cdc_pipeline.errors import ContentUnknownError, SchemaError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.targets.carrying import heir
 from cdc_pipeline.pipeline.targets.following import FollowedTargets
-from cdc_pipeline.pipeline.targets.keys import identity_of
+from cdc_pipeline.pipeline.targets.keys import check_reserved, identity_of
 from cdc_pipeline.pipeline.targets.masks import Masks
 from cdc_pipeline.pipeline.targets.route_checks import check_recorded, join_shard
 from cdc_pipeline.pipeline.targets.routes import Route
@@ -344,6 +344,7 @@ class Targets(FollowedTargets):
             if isinstance(step, AddColumn | WidenColumn)
         ]
         self._allowed.check_types(added, table=source)
+        check_reserved(target.spec.mode, (name for name, _ in added), source=source)
         for name in (source, new_source):
             self._confirmed.pop((target.name, name), None)
         if change.empties:

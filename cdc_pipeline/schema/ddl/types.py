@@ -320,12 +320,12 @@ def _text(label: str, charset: str, *, is_mariadb: bool) -> str:
     if not _is_bytes(label):
         return label
     # With numba, which few statements need.
-    from cdc_pipeline.binlog.tables.charsets import decode_text
+    from cdc_pipeline.binlog.tables.charsets import decode_label
 
     try:
         raw = bytes(ord(character) - _BYTE for character in label)
         raw = bytes(-len(raw) % _UNITS_BYTES.get(charset, 1)) + raw
-        return decode_text(raw, charset, is_mariadb=is_mariadb).rstrip(" ")
+        return decode_label(raw, charset, is_mariadb=is_mariadb).rstrip(" ")
     except (SchemaError, UnrepresentableValueError):
         return label
 

@@ -355,6 +355,18 @@ class _Alter:
             for name in known.source.key
             if name not in reading.dropped
         ]
+        may_be_null = [
+            name
+            for name in known.source.key
+            if name in reading.changed and reading.changed[name].nullable
+        ]
+        if known.by_key and may_be_null and not self._context.is_mariadb:
+            # MySQL refuses NULL in a primary key; MariaDB leaves it out in silence.
+            raise Refused(
+                f"`{may_be_null[0]}` may be NULL, so that the unique index that stood in for a "
+                "primary key is no key any more",
+                "take a new snapshot of the table",
+            )
         if not known.by_key or (reading.key is None and len(new_key) == len(known.source.key)):
             return
         policy = self._use("change_key")

@@ -393,10 +393,15 @@ def confirm(recorded: tuple[TargetColumn, ...], key: tuple[str, ...], schema: Ta
         for name in expected
         if name in actual and actual[name] != expected[name]
     ]
-    if key != schema.key_names:
-        differences.append(
-            f"the key is ({', '.join(key)}) in the lake and "
-            f"({', '.join(schema.key_names)}) in the map"
+    if key != schema.key_names and not differences:
+        raise SchemaError(
+            "the source's rows have another key: its primary key was changed without a statement "
+            "in the log, or the unique index that stood in for one was dropped, replaced, or got a "
+            "column that may be NULL",
+            table=schema.full_name,
+            expected=_described(expected, key),
+            got=_described(actual, schema.key_names),
+            next_step=RELOAD,
         )
     if differences:
         raise SchemaError(

@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE, ordinals, transactions
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import CdcError, ConfigError, KeylessTableError, StagingError
+from cdc_pipeline.errors import CdcError, KeylessTableError, SchemaError, StagingError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.pipeline.plan.preview import planned_targets, with_keys
 from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY, Identity, identity_of
@@ -57,7 +57,7 @@ def test_the_rule_then_the_source_then_keyless(
         ({"keyless": "stop"}, KeylessTableError),
         ({"key": ["nowhere"]}, CdcError),
         ({"mode": "history", "track": ["nowhere"]}, CdcError),
-        ({"mode": "history", "key": ["a"]}, ConfigError),  # the table has a column __start_at
+        ({"mode": "history", "key": ["a"]}, SchemaError),  # the table has a column __start_at
     ],
 )
 def test_what_cannot_be_is_refused_by_name(rule: dict[str, Any], error: type[CdcError]) -> None:

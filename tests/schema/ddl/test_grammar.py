@@ -169,7 +169,7 @@ class Grammar:
 
 # CONVERT TO binary makes VARCHAR and CHAR of a known table VARBINARY and BINARY, which it does not
 # tell apart; 0xe9 is no label in utf8mb4 and no text in binary.
-_UNCERTAIN = re.compile(r"CONVERT TO \S+\s*SET BINARY|CONVERT TO CHARSET BINARY|0xe9")
+_UNCERTAIN = re.compile(r"CONVERT TO CHAR[^,]*BINARY|0xe9", re.IGNORECASE)
 
 
 def _compared(columns: list[Column]) -> list[Column]:

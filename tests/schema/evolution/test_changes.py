@@ -248,7 +248,7 @@ def test_k13_a_table_map_confirms_whatever_the_order_of_columns() -> None:
             ("a",),
             "`a` is bigint in the lake and int",
         ),
-        (KNOWN.source.columns, ("b",), "the key is (b) in the lake and (a)"),
+        (KNOWN.source.columns, ("b",), "another key"),
     ],
 )
 def test_k13_a_contradiction_stops_with_both_versions(

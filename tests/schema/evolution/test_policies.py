@@ -64,6 +64,7 @@ def said(
     catalog: TableSchema | None = None,
     default_database: str = "d",
     offset: int = 1234,
+    is_mariadb: bool = True,
     **policy: Any,
 ) -> Decision:
     """`t` and `v` are captured; only `t` has a target."""
@@ -73,7 +74,7 @@ def said(
         captured=lambda database, table: database == "d" and table in ("t", "v"),
         known=lambda database, table: known if (database, table) == ("d", "t") else None,
         targets_in=lambda database: ["t"] if database == "d" and known is not None else [],
-        is_mariadb=True,
+        is_mariadb=is_mariadb,
         modes=SqlModes(strict=strict, trims_char=True),
         journal="binlog.000007",
         offset=offset,
@@ -470,3 +471,12 @@ def test_k33_a_database_that_is_created_in_the_place_of_another_is_dropped_first
     (change,) = decision.changes
     assert change.known.source.gone
     assert [step.kind for step in change.steps] == ["remove_rows"]
+
+
+def test_k33_f82_a_unique_index_over_a_column_that_may_be_null_is_no_key() -> None:
+    """MySQL refuses NULL in a primary key; MariaDB leaves it out in silence."""
+    modify = "ALTER TABLE t MODIFY id INT NULL"
+    with pytest.raises(UnsupportedDdlError, match="no key any more"):
+        said(modify, is_mariadb=False)
+    assert said(modify, is_mariadb=True).ddl.decision == "recorded"
+    assert said("ALTER TABLE t MODIFY id INT", is_mariadb=False).ddl.decision == "recorded"
