@@ -11,15 +11,18 @@ import pymysql
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Column
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.schema.catalog import column_of
 from cdc_pipeline.schema.ddl.alter import alter_actions
 from cdc_pipeline.schema.ddl.options import server_charset
 from cdc_pipeline.schema.ddl.sql_modes import SQL_MODES
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.backfill import backfill
+from cdc_pipeline.schema.evolution.changes import KnownTable, TableState, decide
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
-from cdc_pipeline.schema.types import delta_type
+from cdc_pipeline.schema.target_spec import RecordedSource
+from cdc_pipeline.schema.types import delta_type, target_columns
 from tests.schema.ddl.generated_statements import Generated, Maker
 from tests.schema.ddl.test_servers_agree import read_value, selected
 from tests.servers import Server
@@ -112,9 +115,49 @@ class Grammar:
             return False
         return True
 
-    def fill(self, table: str) -> None:
-        self._cursor.execute(f"INSERT INTO {table} VALUES (1)")
+    def fill(self, table: str, values: str = "1") -> None:
+        self._cursor.execute(f"INSERT INTO {table} VALUES ({values})")
         self._connection.commit()
+
+    def row(self, table: str) -> dict[str, str]:
+        """The one row, each value as the text that the lake would have of it."""
+        cursor: Any = self._connection.cursor(pymysql.cursors.DictCursor)
+        cursor.execute(f"SELECT * FROM {table}")
+        (row,) = cursor.fetchall()
+        return {name: str(value) for name, value in row.items()}
+
+    def kept(self, alter: str, table: str) -> set[str]:
+        """Columns that an ALTER TABLE is decided to leave as they are; none if it is refused, or
+        only a look at all rows could tell."""
+        version = self.history.at("g", table, LogPosition(1, 1, self._offset))
+        assert version is not None
+        assert version.schema is not None
+        state = TableState(
+            version.schema, version.charset, self.read_charset("g"), version.generated
+        )
+        target = KnownTable(
+            RecordedSource(columns=target_columns(state.schema), key=state.schema.key_names),
+            name=f"g.{table}",
+        )
+        try:
+            decision = decide(
+                alter,
+                "g",
+                captured=lambda _database, _table: True,
+                known=lambda _database, name: target if name == table else None,
+                is_mariadb=self.is_mariadb,
+                modes=self.modes,
+                before=lambda _database, name: state if name == table else None,
+            )
+        except CdcError:
+            return set()
+        if not decision.changes:
+            return set(state.schema.column_names)
+        (change,) = decision.changes
+        if any(step.kind in ("check_rows", "fill_columns") for step in change.steps):
+            return set()
+        after = {column.name for column in change.known.source.columns}
+        return after & set(state.schema.column_names)
 
     def data_type(self, table: str) -> str:
         (found,) = self._names(
@@ -215,6 +258,44 @@ def test_k33_what_is_read_of_a_statement_is_what_the_server_has(
             grammar.run("USE g")
     assert not wrong, f"{len(wrong)} of {taken}:\n" + "\n".join(wrong[:40])
     assert taken > count // 4
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, 60), pytest.param(3, 3000, marks=pytest.mark.whole)]
+)
+def test_k33_values_that_a_decision_keeps_are_those_that_the_server_keeps(
+    request: pytest.FixtureRequest, flavor: str, seed: int, count: int
+) -> None:
+    """Generated ALTER TABLE outside of strict mode, over a row whose texts few charsets have."""
+    wrong: list[str] = []
+    kept = 0
+    with Grammar(request.getfixturevalue(f"{flavor}_server")) as grammar:
+        for sql in (
+            "CREATE DATABASE g CHARACTER SET latin2",
+            "USE g",
+            "CREATE TABLE o (id INT PRIMARY KEY)",
+        ):
+            assert grammar.run(sql)
+        for one in Maker(seed).statements(count):
+            if not one.statements[-1].startswith("ALTER TABLE"):
+                continue
+            base, alter = one.statements
+            assert grammar.run(base)
+            grammar.fill(one.name, "1, 'жz ', 'é', 300")
+            before = grammar.row(one.name)
+            columns = grammar.kept(alter, one.name)
+            if not grammar.run(alter):
+                continue
+            after = grammar.row(one.name)
+            kept += len(columns)
+            wrong += [
+                f"{alter}: {column} {before[column]!r}, not {after[column]!r}"
+                for column in sorted(columns)
+                if after[column] != before[column]
+            ]
+    assert not wrong, f"{len(wrong)} of {kept}:\n" + "\n".join(wrong[:40])
+    assert kept > count // 4
 
 
 @pytest.mark.parametrize("flavor", FLAVORS)
