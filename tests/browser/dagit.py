@@ -204,11 +204,19 @@ class Dagit:
         return ask(self.url, query, variables)
 
     def launch(
-        self, *, job: str, step: str, config: Mapping[str, object], wanted: str = "SUCCESS"
+        self,
+        *,
+        job: str,
+        step: str,
+        config: Mapping[str, object],
+        selection: Sequence[tuple[str, ...]] = (),
+        wanted: str = "SUCCESS",
     ) -> str:
         """Launch `job` with `config` for its step, as the launchpad does, and wait for its end,
-        which is to be `wanted`. The run's id."""
-        return self._launched(job, {}, {"ops": {step: {"config": dict(config)}}}, wanted)
+        which is to be `wanted`; with a `selection` for these assets alone. The run's id."""
+        chosen = {"assetSelection": [{"path": list(key)} for key in selection]}
+        run_config = {"ops": {step: {"config": dict(config)}}}
+        return self._launched(job, chosen if selection else {}, run_config, wanted)
 
     def run_job(self, job: str) -> str:
         """Launch `job` as it is, and wait for success. The run's id."""

@@ -97,7 +97,14 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walked]:
         first = capture("SUCCESS", bound_transactions=TRANSACTIONS)
         shutil.rmtree(project / "lake" / "shop" / LOST)
         suspending = capture("FAILURE", bound_end_of_log=True)
-        idle = capture("FAILURE")
+        # As the schedule does.
+        idle = started.launch(
+            job="shop_capture",
+            step="capture_shop",
+            config={},
+            selection=[("shop", "cursor")],
+            wanted="FAILURE",
+        )
         yield Walked(started, first, suspending, idle, started.run_job("shop_plan"))
 
 
@@ -164,17 +171,16 @@ def test_a_suspended_table_fails_its_own_check_and_no_other(
 def test_k35_f88_a_run_that_suspends_a_table_is_red_and_what_follows_stays_green(
     walked: Walked, page: Page
 ) -> None:
-    """Also what nothing changed of: the newest run found nothing."""
     page.goto(f"{walked.dagit.url}/runs/{walked.suspending}")
     expect(page.get_by_text("Failure", exact=True).first).to_be_visible()
-    for *path, follows in (
-        *(("shop", "shop", table, True) for table in FOLLOWING),
-        ("shop", "cursor", True),
-        ("shop", "shop", LOST, False),
+    for *path, run, follows in (
+        *(("shop", "shop", table, walked.suspending, True) for table in FOLLOWING),
+        ("shop", "cursor", walked.idle, True),
+        ("shop", "shop", LOST, walked.suspending, False),
     ):
         found = walked.dagit.graphql(_LATEST, {"keys": [{"path": path}]})["assetsLatestInfo"][0]
-        assert found["latestRun"] == {"id": walked.idle, "status": "FAILURE"}
-        assert (found["latestMaterialization"]["runId"] == walked.idle) is follows, path
+        assert found["latestRun"] == {"id": run, "status": "FAILURE"}
+        assert (found["latestMaterialization"]["runId"] == run) is follows, path
     page.set_viewport_size({"width": 1600, "height": 1000})
     groups = quote(",".join(f"global@global:{group}" for group in ("shop", "shop_source")))
     page.goto(f"{walked.dagit.url}/asset-groups?expanded={groups}")
@@ -200,10 +206,10 @@ def test_a_table_page_shows_what_happened_to_it(
 
 
 def test_an_idle_run_left_a_sign_on_every_asset(walked: Walked) -> None:
-    """Those that follow have a materialization in place of an observation, since the run failed."""
-    keys = [("shop", "shop", LOST)]
+    """The cursor, which the run selects, has a materialization."""
+    keys = []
     for table in (*FOLLOWING, LOST):
-        keys.append(("shop", "source", "shop", table))
+        keys += [("shop", "shop", table), ("shop", "source", "shop", table)]
     for key in keys:
         found = walked.dagit.graphql(_OBSERVED, {"key": {"path": list(key)}})["assetOrError"]
         newest = found["assetObservations"][0]

@@ -183,6 +183,8 @@ def test_k35_f88_a_run_that_leaves_a_table_suspended_fails_and_what_follows_is_g
         result = job.execute_in_process(instance=instance, raise_on_error=False)
         assert not result.success
         assert _materialized(instance, result.run_id) == {ITEMS, CURSOR}
+        told = instance.all_logs(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        assert len(told) == 2, "Dagster shows results of the newest materialization"
         (failed,) = [event for event in result.all_events if event.is_step_failure]
         assert "shop.orders is suspended at binlog.000003:500" in str(
             failed.step_failure_data.user_failure_data

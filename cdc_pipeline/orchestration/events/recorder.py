@@ -135,25 +135,24 @@ class MaterializationRecorder(RunObserver):
         Of a run that fails, Dagster calls each selected asset without a materialization failed: so
         those that follow get one.
         """
+        sign = sign_of(self._config, cursor, plan=self._plan, planned_at_s=self._planned_at_s)
+        selected = run_fails and self._context.has_assets_def
+        wanted = self._context.selected_asset_keys if selected else frozenset()
+        for event in events_of(
+            self._config, self._translator, sign, materialized=self._materialized, wanted=wanted
+        ):
+            self._context.log_event(event)
+        # After the materializations, to which Dagster attributes the results.
         before = self._plan.suspended if self._plan is not None else {}
         announced = self._announced_checks()
         for table, target in sorted(cursor.targets.items()):
             if (
                 target.suspended is not None
                 or table in before
+                or self._translator.table_key(self._config.name, table) in wanted
                 or (announced and follows_key(self._config, self._translator, table) in announced)
             ):
                 self._tell_follows(table, target.suspended)
-        sign = sign_of(self._config, cursor, plan=self._plan, planned_at_s=self._planned_at_s)
-        selected = run_fails and self._context.has_assets_def
-        for event in events_of(
-            self._config,
-            self._translator,
-            sign,
-            materialized=self._materialized,
-            wanted=self._context.selected_asset_keys if selected else frozenset(),
-        ):
-            self._context.log_event(event)
 
     def _announced_checks(self) -> Set[dg.AssetCheckKey]:
         """Return the checks that Dagster expects of this run."""

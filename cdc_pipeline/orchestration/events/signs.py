@@ -153,7 +153,8 @@ def events_of(
     yield dg.AssetMaterialization(
         key,
         description=f"batch {cursor.batch_number}, unchanged, {described}",
-        metadata=metadata
+        metadata=translator.cursor_event_metadata(cursor, None, {})
+        | metadata
         | {"batch_number": dg.MetadataValue.text(str(cursor.batch_number))}
         | cursor_entry(cursor, at_cut=newest_cut(config)),
     )
