@@ -160,7 +160,12 @@ def test_alerts_are_sent_for_failed_runs_and_failed_checks(
             error.retryable = False
             raise error
 
-    write_config(project.jobs, "shop", include=("shop.orders", "shop.items"))
+    write_config(
+        project.jobs,
+        "shop",
+        include=("shop.orders", "shop.items"),
+        extra="dagster: {fail_on_suspended: false}\n",
+    )
     capture = FakeCapture([made], before=fails_at_second)
     job = build_definitions(project.jobs, capture=capture).resolve_job_def("shop_capture")
     done = job.execute_in_process(instance=instance)

@@ -51,8 +51,7 @@ def build_alerts(send: Callable[[Alert], object], *, name: str = "cdc_alerts") -
     @dg.run_status_sensor(
         name=f"{name}_checks",
         run_status=dg.DagsterRunStatus.SUCCESS,
-        description="Tells of each asset check that failed in a run that succeeded, such as "
-        "`follows` of a suspended table.",
+        description="Tells of each asset check that failed in a run that succeeded, such as `lag`.",
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def failed_checks(context: dg.RunStatusSensorContext) -> None:
