@@ -18,8 +18,9 @@ from typing import Any, Final
 from tests.campaigns.cut_anywhere.player import ALL, Player, Story, measured
 from tests.campaigns.frame import Campaign, Case, Play
 
+# Not `spill`: what is raised there breaks the store's own accounts, which a real kill would not.
 _KILLS: Final = (
-    "put", "spill", "staging", "parking", "before_record", "after_record", "between_merges",
+    "put", "staging", "parking", "before_record", "after_record", "between_merges",
     "before_cut", "before_cursor", "before_ack",
 )  # fmt: skip
 _KINDS: Final = ("memory", "file", "mixed")
