@@ -163,6 +163,9 @@ _STATEMENTS = (
     "statement-format changes carry no rows: SET GLOBAL binlog_format = 'ROW' and start after them"
 )
 
+# Only the server has the key of a file's events, and its dump has them in plain.
+ENCRYPTED_STEP: Final = "read the journal from the running server, which decrypts what it sends"
+
 STOP_REASONS: Final[dict[EventType, str]] = {
     _T.UNKNOWN: "the journal is damaged or was written by an unknown program",
     _T.START_V3: "journals of servers before MySQL 5.0 cannot be read",
@@ -183,9 +186,7 @@ STOP_REASONS: Final[dict[EventType, str]] = {
         "start "
         "after the incident"
     ),
-    _T.MARIADB_START_ENCRYPTION: (
-        "an encrypted journal: read it from the running server, which sends it unencrypted"
-    ),
+    _T.MARIADB_START_ENCRYPTION: ENCRYPTED_STEP,  # in a file; a dump is not encrypted
     _T.MARIADB_PARTIAL_ROW_DATA: "a fragmented rows event (MariaDB 12.3 and newer): SET "
     "GLOBAL binlog_row_event_fragment_threshold above the "
     "largest row, and start after these events",

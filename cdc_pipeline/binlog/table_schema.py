@@ -9,7 +9,7 @@ Rules:
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from cdc_pipeline.binlog.column_types import Column as Column
@@ -23,14 +23,20 @@ class TableSchema:
 
     Attributes:
         database, table: names at the source.
-        columns: in the order of the row images.
+        columns: the table's own, in the order of the row images.
         primary_key: indexes into `columns`, in key order; () if the table has no primary key.
+        hidden: columns that the server adds behind them in the row images
+            (`tables/server_columns.py`).
+        row_end: the column, among `columns` or `hidden`, that says until when a row was current;
+            "" without system versioning.
     """
 
     database: str
     table: str
     columns: tuple[Column, ...]
     primary_key: tuple[int, ...] = ()
+    hidden: tuple[Column, ...] = ()
+    row_end: str = ""
 
     @property
     def full_name(self) -> str:
@@ -45,6 +51,13 @@ class TableSchema:
     def key_names(self) -> tuple[str, ...]:
         return tuple(self.columns[index].name for index in self.primary_key)
 
+    @cached_property
+    def logged(self) -> TableSchema:
+        """The table as its row images are: the server's columns among its own, and every row."""
+        if not self.hidden and not self.row_end:
+            return self
+        return replace(self, columns=(*self.columns, *self.hidden), hidden=(), row_end="")
+
     def to_json(self) -> str:
         """Return the schema as JSON text; `from_json` is its inverse."""
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -55,15 +68,25 @@ class TableSchema:
         TypeError or ValueError for any other text.
         """
         plain = json.loads(text)
-        columns = tuple(
-            Column(**{**column, "kind": Kind(column["kind"]), "labels": tuple(column["labels"])})
-            for column in plain["columns"]
+        columns, hidden = (
+            tuple(
+                Column(
+                    **{**column, "kind": Kind(column["kind"]), "labels": tuple(column["labels"])}
+                )
+                for column in listed
+            )
+            for listed in (plain["columns"], plain.get("hidden", ()))
         )
-        return cls(plain["database"], plain["table"], columns, tuple(plain["primary_key"]))
+        key = tuple(plain["primary_key"])
+        return cls(
+            plain["database"], plain["table"], columns, key, hidden, plain.get("row_end", "")
+        )
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.database, self.table, self.columns, self.primary_key))
+        return hash(
+            (self.database, self.table, self.columns, self.primary_key, self.hidden, self.row_end)
+        )

@@ -3,6 +3,8 @@
 Rules:
 - Plain rows in, plain values out; the source reads them.
 - A table with a column of unknown type is left out: only its table maps can describe it.
+- What the server adds to a table's columns has marks of its own: the table's type, the expressions
+  of period columns, the type of an index.
 
 Source: MySQL 9.7 manual, 28.3 (COLUMNS, STATISTICS, TABLES, SCHEMATA); MariaDB 10.11 marks its old
 temporal format with a comment behind COLUMN_TYPE.
@@ -16,11 +18,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
+from cdc_pipeline.binlog.tables.server_columns import with_server_columns
 from cdc_pipeline.schema.ddl.options import server_charset
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.ddl.types import are_known, in_charset, read_type
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 
+SYSTEM_VERSIONED: Final = "SYSTEM VERSIONED"
+TABLE_TYPES: Final = ("BASE TABLE", SYSTEM_VERSIONED)  # of what has rows of its own
 _MODES: Final = SqlModes(ansi_quotes=False)
 _COMMENT_AT_END: Final = re.compile(r"\s*/\*[^']*\*/\s*$")
 
@@ -44,7 +49,7 @@ def catalog(
     *,
     columns: Iterable[Mapping[str, Any]],
     keys: Iterable[Mapping[str, Any]],
-    charsets: Mapping[tuple[str, str], str],
+    tables: Iterable[Mapping[str, Any]],
     databases: Mapping[str, str],
     is_mariadb: bool,
 ) -> Catalog:
@@ -52,8 +57,8 @@ def catalog(
 
     Args:
         columns: of information_schema.COLUMNS, by table in the order of ORDINAL_POSITION.
-        keys: of information_schema.STATISTICS, of primary keys, in the order of SEQ_IN_INDEX.
-        charsets: default charset of each table.
+        keys: of information_schema.STATISTICS, of unique keys, in the order of SEQ_IN_INDEX.
+        tables: of information_schema.TABLES.
         databases: default charset of each database.
     """
     found: dict[tuple[str, str], list[Column | None]] = {}
@@ -64,22 +69,49 @@ def catalog(
         if _is_generated(row):
             computed.setdefault(table, []).append(row)
     keyed: dict[tuple[str, str], list[str]] = {}
+    hashed: dict[tuple[str, str], set[str]] = {}
     for row in keys:
-        keyed.setdefault((str(row["table_schema"]), str(row["table_name"])), []).append(
-            str(row["column_name"])
-        )
-    tables, generated = {}, {}
-    for table, listed in found.items():
+        table = str(row["table_schema"]), str(row["table_name"])
+        if str(row["index_name"]) == "PRIMARY":
+            keyed.setdefault(table, []).append(str(row["column_name"]))
+        elif str(row["index_type"]).upper() == "HASH":
+            hashed.setdefault(table, set()).add(str(row["index_name"]))
+    found_tables, generated = {}, {}
+    for facts in tables:
+        table = str(facts["table_schema"]), str(facts["table_name"])
+        listed = found.get(table, [])
         known = [column for column in listed if column is not None]
         names = [column.name for column in known]
         key = keyed.get(table, [])
-        if len(known) == len(listed) and all(name in names for name in key):
-            schema = TableSchema(*table, tuple(known), tuple(names.index(name) for name in key))
-            tables[table] = schema, server_charset(charsets.get(table, ""))
-            generated[table] = tuple(_generated(row, known) for row in computed.get(table, ()))
+        if not known or len(known) < len(listed) or any(name not in names for name in key):
+            continue
+        schema = with_server_columns(
+            TableSchema(*table, tuple(known), tuple(names.index(name) for name in key)),
+            is_versioned=str(facts["table_type"]).upper() == SYSTEM_VERSIONED,
+            row_end=next(
+                (row for row in computed.get(table, ()) if _period(row) == "ROW END"), {}
+            ).get("column_name", ""),
+            # an index of these engines is a hash itself
+            hash_keys=0
+            if str(facts["engine"]).upper() in ("MEMORY", "HEAP")
+            else len(hashed.get(table, ())),
+        )
+        charset = str(facts["collation"] or "").split("_", 1)[0]
+        found_tables[table] = schema, server_charset(charset)
+        generated[table] = tuple(
+            _generated(row, known) for row in computed.get(table, ()) if not _period(row)
+        )
     return Catalog(
-        tables, {name: server_charset(charset) for name, charset in databases.items()}, generated
+        found_tables,
+        {name: server_charset(charset) for name, charset in databases.items()},
+        generated,
     )
+
+
+def _period(row: Mapping[str, Any]) -> str:
+    """Return ``ROW START`` or ``ROW END`` of a period column of system versioning; else ""."""
+    expression = str(row["expression"] or "").upper()
+    return expression if expression in ("ROW START", "ROW END") else ""
 
 
 def _is_generated(row: Mapping[str, Any]) -> bool:

@@ -5,7 +5,8 @@ Rules:
   content, the exact bytes of a table map without its table id, outlives it, so that a repeated map
   is not parsed again.
 - A transaction that continues in later slices keeps its maps.
-- Of the map of a table that is not captured, only the name is parsed.
+- Of the map of a table that is not captured, only the name is parsed. A sequence, which MariaDB
+  logs as a table, is never captured.
 - A map that does not describe all of its columns is completed from the schema history at its log
   position, because the same content may mean another schema after a DDL. (A slice never spans a DDL
   of a captured table.)
@@ -84,6 +85,8 @@ class TableMaps:
         schemas: completes maps that do not describe everything (row metadata below FULL; MariaDB's
             UUID, INET4, INET6).
     """
+
+    _leaves_out_sequences = True
 
     def __init__(
         self, captured: Callable[[str, str], bool], *, schemas: KnownSchemas | None = None
@@ -217,6 +220,16 @@ class TableMaps:
                 )
             if needs_schema:
                 known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
+            if (
+                self._leaves_out_sequences
+                and needs_schema
+                and known_schema is None
+                and is_mariadb
+                and table_map.may_be_sequence(body, table_id_bytes=id_bytes)
+            ):
+                known = _KnownMap(key, name.database, name.table, None, True, known_schema)
+                self._known[cache_key] = known
+                return known
             try:
                 schema = table_map.parse(
                     body,

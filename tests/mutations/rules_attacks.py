@@ -792,9 +792,78 @@ _STATEMENT_OBJECTS: Final[tuple[Mutation, ...]] = (
         "schema/ddl/test_classify.py::test_k32_f81_what_is_no_base_table_is_known_after_any_options",
     ),
 )
+_MARKS: Final = "binlog/tables/test_server_columns.py::"
+_SERVERS: Final = "pipeline/capture/test_server_columns.py::"
+_SERVER_COLUMNS: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K32",
+        "how a file is kept does not stop a dump",
+        "binlog/framing/framing.py",
+        "                if self.dump and status == Status.STOP_TYPE and",
+        "                if False and",
+        "campaigns/events/test_event_types.py::test_k32_f77_a_dump_is_in_plain_behind_start_encryption",
+    ),
+    Mutation(
+        "K32",
+        "the column of a hash key is the server's",
+        "binlog/tables/server_columns.py",
+        "        while own > 1 and _may_be_hash(columns[own - 1], own_names):\n",
+        "        while False:\n",
+        _MARKS + "test_k32_f79_the_column_of_a_hash_key_is_no_column_of_the_table",
+    ),
+    Mutation(
+        "K32",
+        "a column that the table is known to have is its own",
+        "binlog/tables/server_columns.py",
+        "        and column.name.lower() not in own_names\n",
+        "",
+        _MARKS + "test_k32_f79_a_column_that_the_table_is_known_to_have_is_its_own",
+    ),
+    Mutation(
+        "K32",
+        "the end of a period leaves every key",
+        "binlog/tables/server_columns.py",
+        "        if index < len(columns) and columns[index].name.lower() != row_end.lower()\n",
+        "        if index < len(columns)\n",
+        _MARKS + "test_k32_f80_a_declared_period_is_the_tables_own_and_leaves_the_key",
+    ),
+    Mutation(
+        "K32",
+        "nothing is guessed of columns that look like a period",
+        "binlog/tables/server_columns.py",
+        "    if is_known or key:  #",
+        "    if True:  #",
+        _MARKS + "test_k32_f80_the_servers_period_is_marked_by_the_key_or_by_what_is_known",
+    ),
+    Mutation(
+        "K32",
+        "earlier versions are no rows",
+        "binlog/rows/current_rows.py",
+        "_of_current_rows(logged, schema.row_end) if schema.row_end else logged",
+        "logged",
+        _MARKS + "test_k32_f80_current_rows_are_the_rows_of_the_table",
+    ),
+    Mutation(
+        "K32",
+        "a sequence is no table",
+        "transaction/table_maps.py",
+        "    _leaves_out_sequences = True\n",
+        "    _leaves_out_sequences = False\n",
+        _SERVERS + "test_k32_f79_f80_from_the_log_and_then_a_snapshot",
+    ),
+    Mutation(
+        "K32",
+        "the catalog shows which keys are hashes",
+        "schema/catalog.py",
+        """        elif str(row["index_type"]).upper() == "HASH":\n""",
+        "        elif False:\n",
+        _SERVERS + "test_k32_f79_f80_from_a_snapshot_and_then_the_log",
+    ),
+)
 
 ATTACKS: Final = (
     *(*_K20, *_K21, *_K22, *_K23, *_K24, *_K25, *_K26, *_K27, *_K28),
     *_K29,
     *_STATEMENT_OBJECTS,
+    *_SERVER_COLUMNS,
 )

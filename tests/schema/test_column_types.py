@@ -234,11 +234,12 @@ FILES_OF_A_TYPE = (
 # Files that name types, because these have a rule of their own there.
 RULES_OF_ONE_TYPE = {
     "binlog/column_types.py", "binlog/rows/columns_invalid.py", "binlog/rows/result_columns.py",
-    "binlog/rows/text_jsonl.py", "binlog/tables/table_map.py",
+    "binlog/rows/text_jsonl.py", "binlog/tables/server_columns.py", "binlog/tables/table_map.py",
     "binlog/tables/table_map_completion.py",
     "pipeline/decode/schemas.py", "pipeline/inspect/bare_table_maps.py",
     "pipeline/inspect/table_map_bare.py",
-    "pipeline/targets/shape.py", "schema/ddl/types.py", "schema/evolution/alterations.py",
+    "pipeline/targets/shape.py", "schema/ddl/create.py", "schema/ddl/types.py",
+    "schema/evolution/alterations.py",
     "schema/evolution/backfill.py", "schema/evolution/value_changes.py", "schema/generated.py",
     "sink/modes/rescue.py",
 }  # fmt: skip

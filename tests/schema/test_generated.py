@@ -172,7 +172,9 @@ def test_k23_the_catalogs_expressions_are_read_by_their_words() -> None:
             ("h", "int", "STORED GENERATED", "`A`/2"),
         )
     ]  # fmt: skip
-    found = catalog(columns=rows, keys=(), charsets={}, databases={}, is_mariadb=False)
+    table = {"table_schema": "d", "table_name": "t", "table_type": "BASE TABLE",
+             "engine": "InnoDB", "collation": "utf8mb4_bin"}  # fmt: skip
+    found = catalog(columns=rows, keys=(), tables=[table], databases={}, is_mariadb=False)
     assert found.generated == {
         ("d", "t"): (
             GeneratedColumn("g", ("a", "c d"), True),

@@ -241,6 +241,30 @@ def _cached_server(flavor: Flavor) -> Installation:
     return Installation(flavor, version, command, tree, f"fetched packages in {folder}")
 
 
+def mariadb_plugins() -> Path:
+    """The folder of the fetched MariaDB's plugins, such as ``file_key_management.so``; fetched once
+    from the package of its version that has them.
+
+    Raises:
+        RuntimeSetupError: the server is one of the machine's, or the package cannot be fetched.
+    """
+    found = find_installation("mariadb")
+    if found.tree is None:
+        raise RuntimeSetupError("the plugins of a server of the machine are unknown")
+
+    def fill(unfinished: Path) -> dict[str, object]:
+        tree, work = unfinished / "tree", unfinished / "apt"
+        versions = fetch_tree(
+            ["mariadb-server"], suite=_RECIPES["mariadb"].suite, tree=tree, work=work
+        )
+        (tree / "usr/lib/mysql/plugin").rename(unfinished / "plugin")
+        for folder in (tree, work):
+            shutil.rmtree(folder)
+        return {"packages": versions}
+
+    return fill_once(cache_folder() / "mariadb-plugins", fill) / "plugin"
+
+
 def _machine_server(flavor: Flavor, program: str) -> Installation | str:
     version = _version(flavor, [program])
     if isinstance(version, str):

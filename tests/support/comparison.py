@@ -54,6 +54,11 @@ def lake_rows(
     return sorted((tuple(_plain(value, "") for value in row.values()) for row in rows), key=repr)
 
 
+def lake_value(value: Any) -> Any:
+    """A value of the lake in the form that `server_rows` gives."""
+    return _plain(value, "")
+
+
 def _plain(value: Any, column_type: str) -> Any:
     if isinstance(value, bytes) and column_type == "bit(1)":
         return value == b"\x01"

@@ -93,6 +93,11 @@ class _Mirror:
     def key_of(self, row: Row) -> Any:
         return tuple(exact(row[name]) for name in self.target.spec.key)
 
+    def staged_key(self, staged: Row) -> Any:
+        """The key of a staged row, which is there whatever its image has: that of a deletion is
+        none."""
+        return tuple(exact(staged[f"c{self.names.index(name)}"]) for name in self.target.spec.key)
+
     def values(self, staged: Row, old: Row | None) -> Row:
         """The target's columns after a staged row: what its image lacks is as it was. A key is
         staged in any case; of a deletion it may be all that is."""
@@ -108,14 +113,10 @@ class _Mirror:
         """The row that a staged one changes: under its own key, or under the key that it left."""
         if staged["_op"] == ARRIVE:
             return self.left.get(staged["_seq"] - 1)
-        return (
-            None
-            if staged["_op"] == INSERT
-            else self.there.get(self.key_of(self.values(staged, None)))
-        )
+        return None if staged["_op"] == INSERT else self.there.get(self.staged_key(staged))
 
     def take(self, staged: Row) -> None:
-        key = self.key_of(self.values(staged, None))
+        key = self.staged_key(staged)
         now = self.there.get(key)
         if now is not None and now[SEQ_COLUMN] >= staged["_seq"]:
             return

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, JournalFormat
 from cdc_pipeline.binlog.event_types import (
+    ENCRYPTED_STEP,
     FLAG_ARTIFICIAL,
     HEADER_BYTES,
     IN_TRANSACTIONS,
@@ -86,6 +87,23 @@ class _ArtificialEvent(NamedTuple):
 def parse_header(data: bytes | memoryview | NDArray[np.uint8], at: int = 0) -> EventHeader:
     """Parse the header at index `at`."""
     return EventHeader(*struct.unpack_from("<IBIIIH", memoryview(data), at))  # type: ignore[arg-type]
+
+
+def _says_how_it_is_kept(event: NDArray[np.uint8]) -> bool:
+    """Return whether an event only says how the server keeps its file: its dump is in plain."""
+    return bool(event[4] == EventType.MARIADB_START_ENCRYPTION)
+
+
+def encrypted_journal(journal: str, offset: int, *, expected: str, got: str) -> BinlogError:
+    """Return the error for a file whose events only its server can decrypt."""
+    return BinlogError(
+        "the journal is encrypted, with a key that only its server has",
+        journal=journal,
+        offset=offset,
+        expected=expected,
+        got=got,
+        next_step=ENCRYPTED_STEP,
+    )
 
 
 class EventFramer:
@@ -186,6 +204,11 @@ class EventFramer:
                 continue
             at = position + self._prefix_bytes
             try:
+                if self.dump and status == Status.STOP_TYPE and _says_how_it_is_kept(data[at:]):
+                    header = parse_header(data, at)
+                    self._skip_to(header.log_position)
+                    position, end_offset = at + header.event_length, self.offset
+                    continue
                 if status != Status.MARK:
                     raise self._error(Status(status), data, at)
                 header = parse_header(data, at)
@@ -391,6 +414,10 @@ class EventFramer:
                 got=f"{name}, {header.event_length} bytes, flags {header.flags:#06x}",
                 next_step="start after this event if it cannot change a captured table, and "
                 "please report its type",
+            )
+        if status is Status.STOP_TYPE and _says_how_it_is_kept(data[position:]):
+            return encrypted_journal(
+                self.journal, self.offset, expected="events in plain", got=f"a {name} event"
             )
         if status is Status.STOP_TYPE:
             return UnsupportedEventError(

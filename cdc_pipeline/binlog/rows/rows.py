@@ -6,6 +6,8 @@ Rules:
 - Every value is proved to be inside its event before it is read. Otherwise decoding stops with an
   error that names journal, offset, table and column, and the call returns nothing.
 - The schema decides; of the event only the column count is used, which must agree.
+- What is returned are the table's own columns, and of a system-versioned table the changes of its
+  current rows (`current_rows`); `schema.logged` describes the images themselves.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType, event_name
 from cdc_pipeline.binlog.kernels import partial_rows, row_events, walk
 from cdc_pipeline.binlog.native.scratch import Scratch
 from cdc_pipeline.binlog.rows.columns import Block, build_columns
+from cdc_pipeline.binlog.rows.current_rows import own_changes
 from cdc_pipeline.binlog.rows.partial_rows import plain_bodies
 from cdc_pipeline.binlog.seq import check_ranges, epoch_and_journal, journal_number
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
@@ -106,7 +109,7 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         epoch: numbering epoch of the source (K1: order spans servers).
 
     Returns:
-        One row per change. `event_row` counts through all pieces.
+        One row per change of a row that the table has now. `event_row` counts through all pieces.
 
     Raises:
         SchemaError: an event's column count differs from the schema's.
@@ -118,7 +121,7 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         meant.
     """
     try:
-        return _decode(pieces, schema, epoch)
+        return own_changes(_decode(pieces, schema.logged, epoch), schema)
     except CdcError as error:
         if error.offset is None and any(len(piece.rows) for piece in pieces):
             first = next(piece for piece in pieces if len(piece.rows))

@@ -25,6 +25,7 @@ from cdc_pipeline.binlog.tables.collations import (
     CHARACTER_BYTES_MAX,
     CHARSET_BY_COLLATION,
 )
+from cdc_pipeline.binlog.tables.server_columns import may_add, split
 from cdc_pipeline.binlog.tables.table_map_completion import START_AFTER, Listed, completed, finished
 from cdc_pipeline.binlog.tables.table_map_metadata import ColumnCounts, Reader, TableMapMetadata
 from cdc_pipeline.binlog.tables.table_map_metadata import parse as parse_metadata
@@ -41,6 +42,17 @@ from cdc_pipeline.text import table_names
 
 _W = WireType
 _LABELLED: Final = frozenset({_W.ENUM, _W.SET})
+
+_SEQUENCE: Final = {
+    "next_not_cached_value": _W.LONGLONG,
+    "minimum_value": _W.LONGLONG,
+    "maximum_value": _W.LONGLONG,
+    "start_value": _W.LONGLONG,
+    "increment": _W.LONGLONG,
+    "cache_size": _W.LONGLONG,
+    "cycle_option": _W.TINY,
+    "cycle_count": _W.LONGLONG,
+}
 
 COLUMNS_MAX: Final = 4096  # of both servers
 _STORED_BEFORE: Final = START_AFTER
@@ -123,27 +135,50 @@ def needs_schema(
 ) -> bool:
     """Return whether a table map needs the schema history to describe all of its columns.
 
-    True without column names, and on MariaDB with a column that may be UUID, INET4 or INET6, or is
-    in the old temporal format. False if the event cannot be read: `parse` raises the reason.
+    True without column names, and on MariaDB with a column that may be UUID, INET4 or INET6, that
+    the server may have added, or in the old temporal format, and for what may be a sequence. False
+    if the event cannot be read: `parse` raises the reason.
     """
     raw = bytes(body)
     try:
-        wires, _, counts, reader = _columns_of(
+        wires, nulls, counts, reader = _columns_of(
             raw, table_name(raw, table_id_bytes=table_id_bytes).end, is_mariadb
         )
         metadata = parse_metadata(raw[reader.at :], counts)
-    except (ValueError, CdcError):
+        if counts.all and metadata.names is None:
+            return True
+        if not is_mariadb:
+            return False
+        if may_add(_columns(wires, nulls, metadata, is_mariadb)):
+            return True
+    except (ValueError, StopIteration, CdcError):
         return False
-    if counts.all and metadata.names is None:
+    if may_be_sequence(raw, table_id_bytes=table_id_bytes):
         return True
-    if not is_mariadb:
-        return False
     texts = [wire for wire in wires if _lists_charset(wire.wire_type, is_mariadb)]
     return any(wire.wire_type in OLD_TEMPORAL for wire in wires) or any(
         wire.wire_type == _W.STRING
         and wire.meta in FIXED_WIDTHS_BYTES
         and charset == BINARY_COLLATION
         for wire, charset in zip(texts, metadata.charsets or (), strict=False)
+    )
+
+
+def may_be_sequence(body: bytes | memoryview, *, table_id_bytes: int = 6) -> bool:
+    """Return whether a table map of MariaDB may be one of a sequence, which is logged as a table
+    of one row: it is, unless the table is known."""
+    raw = bytes(body)
+    try:
+        wires, nulls, counts, reader = _columns_of(
+            raw, table_name(raw, table_id_bytes=table_id_bytes).end, True
+        )
+        metadata = parse_metadata(raw[reader.at :], counts)
+    except (ValueError, CdcError):
+        return False
+    return (
+        tuple(wire.wire_type for wire in wires) == tuple(_SEQUENCE.values())
+        and not any(nulls)
+        and (metadata.names is None or metadata.names == [name.encode() for name in _SEQUENCE])
     )
 
 
@@ -178,14 +213,24 @@ def _parse(raw: bytes, name: TableName, is_mariadb: bool, known: TableSchema | N
     if known is not None and not is_full:
         metadata = completed(metadata, _listed(wires, is_mariadb), count=counts.all, known=known)
     _require_full(metadata, counts)
+    columns = _columns(wires, nulls, metadata, is_mariadb)
+    key = tuple(metadata.primary_key)
+    schema = (
+        split(name.database, name.table, columns, key, known=known, has_names=is_full)
+        if is_mariadb
+        else TableSchema(name.database, name.table, columns, key)
+    )
+    return schema if known is None else finished(schema, known=known, is_full=is_full)
+
+
+def _columns(
+    wires: list[_Wire], nulls: bytes, metadata: TableMapMetadata, is_mariadb: bool
+) -> tuple[Column, ...]:
     builder = _ColumnBuilder(metadata, is_mariadb)
-    columns = tuple(
+    return tuple(
         builder.column(index, wire, nullable=bool(nulls[index // 8] >> index % 8 & 1))
         for index, wire in enumerate(wires)
     )
-    if known is not None:
-        columns = finished(columns, known=known, is_full=is_full)
-    return TableSchema(name.database, name.table, columns, tuple(metadata.primary_key))
 
 
 def _lists_charset(code: int, is_mariadb: bool) -> bool:

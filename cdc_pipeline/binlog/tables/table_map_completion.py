@@ -19,6 +19,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.collations import BINARY_COLLATION, CHARSET_BY_COLLATION
+from cdc_pipeline.binlog.tables.server_columns import logged_columns
 from cdc_pipeline.binlog.tables.table_map_metadata import TableMapMetadata
 from cdc_pipeline.binlog.wire_types import OLD_TEMPORAL
 from cdc_pipeline.errors import MetadataMissingError, SchemaError
@@ -52,12 +53,12 @@ def completed(
         SchemaError: the number of columns differs from the known schema's.
         MetadataMissingError: the charset of a text column is unknown.
     """
-    columns = known.columns
-    if len(columns) != count:
+    columns = logged_columns(known, count)
+    if columns is None:
         raise contradiction(
             known,
             f"{count} columns",
-            f"{len(columns)} columns are known, the table map has {count}",
+            f"{len(known.logged.columns)} columns are known, the table map has {count}",
         )
     charsets = metadata.charsets
     if charsets is None:
@@ -78,8 +79,8 @@ def completed(
     )
 
 
-def finished(columns: Sequence[Column], *, known: TableSchema, is_full: bool) -> tuple[Column, ...]:
-    """Return the columns of a table map, completed from the known schema.
+def finished(schema: TableSchema, *, known: TableSchema, is_full: bool) -> TableSchema:
+    """Return the schema of a table map, completed from the known one.
 
     Args:
         is_full: whether the event has names itself; then it is right if both differ.
@@ -87,15 +88,25 @@ def finished(columns: Sequence[Column], *, known: TableSchema, is_full: bool) ->
     Raises:
         SchemaError: (not `is_full`) a column has another type than the known one.
     """
-    if is_full and [column.name for column in columns] != list(known.column_names):
-        return tuple(columns)
-    pairs = list(zip(columns, known.columns, strict=True))
+    if is_full and schema.column_names != known.column_names:
+        return schema
     if not is_full:
-        for column, known_column in pairs:
+        for column, known_column in zip(schema.logged.columns, known.logged.columns, strict=False):
             difference = _difference(column, known_column)
             if difference:
-                raise contradiction(known, _listing(columns), difference)
-    return tuple(_finished(column, known_column, is_full=is_full) for column, known_column in pairs)
+                raise contradiction(known, _listing(schema.logged.columns), difference)
+    own, hidden = (
+        tuple(
+            _finished(column, known_column, is_full=is_full)
+            for column, known_column in zip(columns, known_columns, strict=False)
+        )
+        for columns, known_columns in (
+            (schema.columns, known.columns),
+            # of a map with names, `server_columns.split` has described them
+            (schema.hidden, schema.hidden if is_full else known.hidden),
+        )
+    )
+    return replace(schema, columns=own, hidden=hidden)
 
 
 def contradiction(known: TableSchema, got: str, difference: str) -> SchemaError:

@@ -284,6 +284,8 @@ def _by_transaction(
     decoded: DecodedRows, parts: Sequence[RowsSelection]
 ) -> Iterator[tuple[TransactionKey, DecodedTable]]:
     """Yield the changes of each transaction."""
+    if not len(decoded):
+        return
     offsets = np.concatenate([part.chunk.events["tx_offset"][part.rows] for part in parts])
     numbers = np.concatenate([np.full(len(part.rows), at) for at, part in enumerate(parts)])
     transaction, part_of = offsets[decoded.event_row], numbers[decoded.event_row]

@@ -14,6 +14,7 @@ from cdc_pipeline.pipeline.doctor.context import Context, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.schema.catalog import SYSTEM_VERSIONED
 from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, LocksUnseenError
 from cdc_pipeline.text.table_names import split_table_name
@@ -58,11 +59,7 @@ def _not_tables(context: Context) -> Iterator[Verdict]:
         )
     sequences = [table.name for table in context.tables if table.kind == "SEQUENCE"]
     if sequences:
-        yield warning(
-            "sequences log inserts of a table without a key",
-            got=listed(sequences),
-            mend=f"tables: {{exclude: [{_quoted(sequences)}]}}",
-        )
+        yield note("sequences are not captured: they are no tables", got=listed(sequences))
 
 
 def _columns(context: Context) -> Iterator[Verdict]:
@@ -233,14 +230,13 @@ def _partitions(context: Context) -> Iterator[Verdict]:
 
 
 def _versioned(context: Context) -> Iterator[Verdict]:
-    names = [table.name for table in context.tables if table.kind == "SYSTEM VERSIONED"]
+    names = [table.name for table in context.tables if table.kind == SYSTEM_VERSIONED]
     if names:
-        yield warning(
-            "system-versioned tables log their old versions as rows: the lake has them too, "
-            "with row_end in the key; a statement that adds or removes versioning suspends "
-            "its table",
+        yield note(
+            "of system-versioned tables the lake has the current rows, as SELECT returns them; "
+            "earlier versions stay on the server",
             got=listed(names),
-            mend=f"read WHERE row_end > now(); or tables: {{exclude: [{_quoted(names)}]}}",
+            mend="targets with mode: history keep earlier versions in the lake",
         )
 
 

@@ -61,7 +61,10 @@ class BareTables:
 
 
 class BareTableMaps(TableMaps):
-    """Resolver as `TableMaps`; it fills in and notes what a table map lacks."""
+    """Resolver as `TableMaps`; it fills in and notes what a table map lacks, and shows
+    sequences as they are logged."""
+
+    _leaves_out_sequences = False
 
     def __init__(
         self,

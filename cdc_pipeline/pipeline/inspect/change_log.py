@@ -266,7 +266,8 @@ class ChangeLog:
             if group.schema is not None and not without_rows:
                 rows = group.rows[rows_wanted[group.rows - piece.first]]
                 if len(rows):
-                    tables.append(TableRows(group.schema, rows))
+                    # as logged: the server's columns and earlier versions of rows, too
+                    tables.append(TableRows(group.schema.logged, rows))
         annotations = None
         if self._annotations is not None:
             annotations = self._annotations.read(piece.chunk, piece.first, piece.stop)

@@ -67,13 +67,15 @@ def parse_bare(
         added += _field(table_map_metadata.DEFAULT_CHARSET, _number(_collation(unknown_charset)))
     if not present & _LABEL_CHARSETS:
         added += _field(table_map_metadata.LABEL_DEFAULT_CHARSET, _number(_collation("utf8mb4")))
+    name = table_map.table_name(raw, table_id_bytes=table_id_bytes)
     schema = table_map.parse(
         raw + added,
         journal=journal,
         offset=offset,
         is_mariadb=is_mariadb,
         table_id_bytes=table_id_bytes,
-    )
+        known=TableSchema(name.database, name.table, ()),  # whose a column is does not matter here
+    ).logged
     unlabelled = [
         column for column in schema.columns if column.type.has_labels and not column.labels
     ]

@@ -163,7 +163,7 @@ class LoadBegin:
                 table=missing[0],
                 next_step="leave these tables out (tables.exclude), or GRANT SELECT on them",
             )
-        return {name: self._source.with_key(found[name]) for name in sorted(names)}
+        return {name: found[name] for name in sorted(names)}
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
         """Return source tables with a target that a change applied twice would corrupt."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
@@ -17,7 +16,6 @@ from cdc_pipeline.pipeline.load.side import LoadLake, log_is_gone
 from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.pipeline.wiring import captured_by
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.types import quoted_table
 from cdc_pipeline.source.live.catalog import read_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.live import LiveSource
@@ -76,38 +74,9 @@ class LoadSource:
             found = read_catalog(
                 self.server, lambda database, table: table_name(database, table) in names
             )
-            return {schema.full_name: self.with_key(schema) for schema, _ in found.tables.values()}
+            return {schema.full_name: schema for schema, _ in found.tables.values()}
         except StatementError as error:
             raise self.server.unexpected(error) from None
-
-    def with_key(self, schema: TableSchema) -> TableSchema:
-        """Return the schema with the key that the log names if there is no primary key.
-
-        That is the first unique one, in the server's order, whose columns are whole and never
-        NULL.
-        """
-        if schema.primary_key:
-            return schema
-        try:
-            rows = self.server.rows(f"SHOW INDEX FROM {quoted_table(schema.full_name)}")
-        except StatementError as error:
-            raise self.server.unexpected(error) from None
-        parts: dict[str, list[int] | None] = {}
-        for row in rows:
-            name, column = row.text("key_name"), row.get("column_name")
-            usable = (
-                not row.number("non_unique")
-                and column in schema.column_names
-                and row.get("sub_part") is None
-                and not schema.columns[schema.column_names.index(str(column))].nullable
-            )
-            known = parts.setdefault(name, [])
-            if not usable:
-                parts[name] = None
-            elif known is not None:
-                known.append(schema.column_names.index(str(column)))
-        key = next((columns for columns in parts.values() if columns), None)
-        return schema if key is None else replace(schema, primary_key=tuple(key))
 
     def sizes(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
         """Return the catalog's estimates: rows of tables, and bytes of an average row."""

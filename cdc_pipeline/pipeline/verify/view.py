@@ -184,7 +184,7 @@ class ProvenView:
             raise DisturbedError(
                 "the source does not have this table, or does not show it", table=self._source_table
             )
-        return source.with_key(told[0])
+        return told[0]
 
 
 @contextmanager

@@ -201,8 +201,10 @@ def added_key(tokens: TokenReader) -> Action | None:
     start = tokens.peek().start
     kind, name = _A.CONSTRAINT, ""
     key: tuple[str, ...] = ()
-    if tokens.at("PERIOD", "FOR"):
-        return None
+    if tokens.take("PERIOD", "FOR"):
+        if tokens.name() is None or not tokens.skip_group():
+            return None
+        return Action(_A.VERSIONING, _text(tokens, start))
     if tokens.take("CONSTRAINT") and not tokens.at_any("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
         tokens.take("IF", "NOT", "EXISTS")
         tokens.name()

@@ -64,6 +64,8 @@ class ColumnDefinition:
         default: DEFAULT's kind; `literal` is its constant.
         expression: of a generated column, as it is written.
         stored: of a generated column: its values are stored, not computed by the reader.
+        period: "START" or "END" of system versioning's period; "" for other columns.
+        versioned: WITH SYSTEM VERSIONING is written, which gives it to the table.
         after: column that it is placed after; "" if `first` or nothing is written.
     """
 
@@ -80,6 +82,8 @@ class ColumnDefinition:
     generated: bool = False
     expression: str = field(default="", repr=False)
     stored: bool = False
+    period: str = ""
+    versioned: bool = False
     auto_increment: bool = False
     primary_key: bool = False
     unique: bool = False
@@ -171,8 +175,10 @@ def _not(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition 
 def _generated(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
     if not (tokens.take("GENERATED", "ALWAYS", "AS") or tokens.take("AS")):
         return None
-    if tokens.take("ROW", "START") or tokens.take("ROW", "END"):
-        return replace(definition, generated=True, stored=True)
+    if tokens.take("ROW"):
+        period = tokens.take_any("START", "END")
+        of_period = replace(definition, generated=True, stored=True, period=period, nullable=False)
+        return of_period if period else None
     start = tokens.peek().start
     if not tokens.skip_group():
         return None
@@ -371,6 +377,6 @@ _ATTRIBUTES: Final[dict[str, _Read]] = {
     "SECONDARY_ENGINE_ATTRIBUTE": _skips(take_option),
     "COMPRESSED": _skips(take_compressed),
     "WITHOUT": _sets("WITHOUT SYSTEM VERSIONING"),
-    "WITH": _sets("WITH SYSTEM VERSIONING"),
+    "WITH": _sets("WITH SYSTEM VERSIONING", versioned=True),
 }
 _FOLLOWING: Final = frozenset(_ATTRIBUTES) | {",", ")", "PARTITION", "REMOVE"}

@@ -9,14 +9,22 @@ Source: MySQL 9.7 manual, 15.1.24 (CREATE TABLE); MariaDB 10.11, CREATE TABLE.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl.alter import ActionKind, added_key, at_key_part
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
 from cdc_pipeline.schema.ddl.ddl import classify_tokens
 from cdc_pipeline.schema.ddl.options import NamedCharset, take_option
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
+
+# What every engine's index holds of a key: InnoDB's with the old row formats.
+_INDEX_BYTES_MIN: Final = 767
+_CHARACTER_BYTES_MAX: Final = 4
+_UNBOUNDED: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,9 @@ class CreatedTable:
         primary_key: column names as they are written in the columns' own definitions; () without a
             primary key.
         charset: the table's own default charset.
+        is_versioned: whether it has system versioning.
+        row_end: the column that it declares as the end of the period; "" without one.
+        hash_keys: how many UNIQUE keys MariaDB may keep by a hash.
         omits_options: the server wrote the text in a mode in which it leaves the table's charset
             out, so that not even the database's is certain where none is named.
     """
@@ -35,6 +46,9 @@ class CreatedTable:
     primary_key: tuple[str, ...]
     charset: NamedCharset
     omits_options: bool
+    is_versioned: bool = False
+    row_end: str = ""
+    hash_keys: int = 0
 
 
 def create_columns(
@@ -54,6 +68,7 @@ def create_columns(
     opens = tokens.next()
     columns: list[ColumnDefinition] = []
     key: tuple[str, ...] = ()
+    unique: list[str] = []
     while True:
         if at_key_part(tokens):
             added = added_key(tokens)
@@ -61,6 +76,8 @@ def create_columns(
                 return None
             if added.kind is ActionKind.ADD_PRIMARY_KEY:
                 key = added.key
+            elif added.kind is ActionKind.UNIQUE_INDEX:
+                unique.append(added.text)
         else:
             column = column_definition(tokens)
             if column is None or column.first or column.after:
@@ -72,29 +89,99 @@ def create_columns(
             break
         if not tokens.take(","):
             return None
-    charset = _table_charset(tokens)
-    if charset is None or modes.unknown_bits:
+    options = _table_options(tokens)
+    if options is None or modes.unknown_bits:
         return None
+    charset, is_versioned = options
     columns = [column.in_charset(charset.name, is_mariadb=is_mariadb) for column in columns]
     by_folded_name = {column.name.lower(): column.name for column in columns}
     is_ambiguous = len(by_folded_name) < len(columns)
     if not columns or is_ambiguous or any(name.lower() not in by_folded_name for name in key):
         return None
-    primary_key = tuple(by_folded_name[name.lower()] for name in key)
-    omits_options = modes.omits_options and sql.startswith("\n  ", opens.end)
-    return CreatedTable(tuple(columns), primary_key, charset, omits_options)
+    row_end = next((column.name for column in columns if column.period == "END"), "")
+    # The server appends the end of the period to every key itself.
+    own_key = [name.lower() for name in key if name.lower() != row_end.lower()]
+    return CreatedTable(
+        tuple(columns),
+        tuple(by_folded_name[name] for name in own_key),
+        charset,
+        modes.omits_options and sql.startswith("\n  ", opens.end),
+        is_versioned or any(column.versioned for column in columns),
+        row_end,
+        hash_key_count(
+            {column.name: column.column for column in columns},
+            own=[column.name for column in columns if column.unique],
+            texts=unique,
+            modes=modes,
+        )
+        if is_mariadb
+        else 0,
+    )
 
 
-def _table_charset(tokens: TokenReader) -> NamedCharset | None:
-    """Return what the table's options name; None if one of them cannot be read, or adds columns
-    (system versioning)."""
-    charset = NamedCharset()
+def hash_key_count(
+    columns: Mapping[str, Column], *, own: Iterable[str], texts: Iterable[str], modes: SqlModes
+) -> int:
+    """Return how many UNIQUE keys MariaDB may keep by a hash: USING HASH, or over more bytes than
+    some engine's index holds.
+
+    Args:
+        columns: by name.
+        own: columns that are a key by themselves.
+        texts: definitions of the other keys.
+    """
+    bytes_max = {name.lower(): _bytes_max(column) for name, column in columns.items()}
+    sizes = [bytes_max[name.lower()] for name in own]
+    return sum(size > _INDEX_BYTES_MIN for size in sizes) + sum(
+        _may_be_hash(text, bytes_max, modes=modes) for text in texts
+    )
+
+
+def _may_be_hash(text: str, bytes_max: Mapping[str, int], *, modes: SqlModes) -> bool:
+    tokens = TokenReader(text, modes=modes, is_mariadb=True)
+    is_hash = False
+    while not tokens.at_end() and not tokens.at("("):
+        is_hash |= tokens.at("USING", "HASH") or tokens.at("TYPE", "HASH")
+        tokens.next()
+    tokens.take("(")
+    size_bytes = 0
+    while (name := tokens.name()) is not None:
+        prefix = tokens.peek(1).text if tokens.at("(") else ""
+        tokens.skip_group()
+        size_bytes += (
+            _CHARACTER_BYTES_MAX * int(prefix)
+            if prefix.isdecimal()
+            else bytes_max.get(name.lower(), 0)
+        )
+        tokens.take_any("ASC", "DESC")
+        if not tokens.take(","):
+            break
+    while not tokens.at_end():
+        is_hash |= tokens.at("USING", "HASH")
+        tokens.next()
+    return is_hash or size_bytes > _INDEX_BYTES_MIN
+
+
+def _bytes_max(column: Column) -> int:
+    if column.kind not in (Kind.TEXT, Kind.BINARY):
+        return 0
+    length = column.char_length_max or column.pad_bytes
+    return length * _CHARACTER_BYTES_MAX if length else _UNBOUNDED
+
+
+def _table_options(tokens: TokenReader) -> tuple[NamedCharset, bool] | None:
+    """Return the charset that the table's options name, and whether they give it system versioning;
+    None if one of them cannot be read."""
+    charset, is_versioned = NamedCharset(), False
     while not tokens.at_end() and not tokens.at("PARTITION", "BY"):
         tokens.take(",")
         if tokens.take("START", "TRANSACTION"):  # MySQL: rows of its SELECT follow
+            continue
+        if tokens.take("WITH", "SYSTEM", "VERSIONING"):
+            is_versioned = True
             continue
         option = take_option(tokens)
         if option is None:
             return None
         charset = charset.then(option.charset or NamedCharset())
-    return charset
+    return charset, is_versioned

@@ -61,13 +61,13 @@ _RECORDED: Final[dict[ActionKind, str]] = {
     _A.COLUMN_DEFAULT: "defaults of future rows",
     _A.COLUMN_VISIBILITY: "visibility of columns",
     _A.PARTITION: "partitions, with every row kept",
+    _A.VERSIONING: "periods and earlier versions of rows",
 }
 _REFUSED: Final[dict[ActionKind, str]] = {
     _A.TABLESPACE: (
         "importing or discarding a tablespace replaces all rows of a captured table "
         "without row events"
     ),
-    _A.VERSIONING: "system versioning adds or removes columns of a captured table",
 }
 _ENGINES_WITHOUT_ROWS: Final = frozenset({"BLACKHOLE", "MEMORY", "HEAP"})
 _COLUMN_ACTIONS: Final = frozenset(

@@ -22,9 +22,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
+from cdc_pipeline.binlog.tables import server_columns
+from cdc_pipeline.binlog.tables.server_columns import with_server_columns
 from cdc_pipeline.schema.ddl.alter import Action, ActionKind, alter_actions
 from cdc_pipeline.schema.ddl.columns import ColumnDefinition
-from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.create import create_columns, hash_key_count
 from cdc_pipeline.schema.ddl.ddl import classify, classify_tokens
 from cdc_pipeline.schema.ddl.options import NamedCharset, database_charset
 from cdc_pipeline.schema.ddl.published import without_literals
@@ -157,6 +159,8 @@ class _Applied:
             self._alter()
         elif kind is _K.RENAME_TABLE:
             self._rename(statement.renames)
+        elif kind is _K.CREATE_INDEX and self._logged.is_mariadb:
+            self._create_index()
         elif kind is _K.DROP_INDEX and statement.index.upper() == "PRIMARY":
             before = self._before(statement.tables[0])
             if before is not None and before.schema is not None:
@@ -164,6 +168,26 @@ class _Applied:
                 self._set(
                     statement.tables[0], schema, charset=before.charset, generated=before.generated
                 )
+
+    def _create_index(self) -> None:
+        table = self._statement.tables[0]
+        before = self._before(table)
+        logged = self._logged
+        tokens = TokenReader(logged.sql, modes=logged.modes, is_mariadb=True)
+        is_unique = False
+        while not is_unique and not tokens.at_any("INDEX", "(") and not tokens.at_end():
+            is_unique = tokens.next().key == "UNIQUE"
+        if before is None or before.schema is None or not is_unique:
+            return
+        added = hash_key_count(
+            {column.name: column for column in before.schema.columns},
+            own=(),
+            texts=[self._logged.sql],
+            modes=self._logged.modes,
+        )
+        if added:
+            schema = _kept_by_server(before.schema, before.schema, hash_keys=added)
+            self._set(table, schema, charset=before.charset, generated=before.generated)
 
     # -- versions ----------------------------------------------------------------------------------
 
@@ -290,12 +314,13 @@ class _Applied:
             )
             return
         generated = generated_columns(created.columns, columns)
-        self._set(
-            table,
+        schema = with_server_columns(
             _schema(table, columns, created.primary_key),
-            charset=charset,
-            generated=generated,
+            is_versioned=created.is_versioned,
+            row_end=created.row_end,
+            hash_keys=created.hash_keys,
         )
+        self._set(table, schema, charset=charset, generated=generated)
 
     # -- RENAME, ALTER -----------------------------------------------------------------------------
 
@@ -410,7 +435,7 @@ def altered(
     for action in actions:  # after DROP PRIMARY KEY, wherever it is written
         if action.kind is _A.ADD_PRIMARY_KEY:
             key = list(action.key)
-        elif action.kind not in _KEEPS_COLUMNS | _READ:  # system versioning, and unknown actions
+        elif action.kind not in _KEEPS_COLUMNS | _READ:  # unknown actions
             text = without_literals(
                 action.text, modes=logged.modes, is_mariadb=logged.is_mariadb, max_chars=200
             )
@@ -455,6 +480,8 @@ def altered(
                 f"the charset of {column.name} lacks characters of its labels, or is unknown"
             )
     schema = _schema((before.database, before.table), columns, tuple(key))
+    if logged.is_mariadb:
+        schema = _altered_by_server(before, schema, actions, [*changed.values(), *placed], logged)
     if known.generated is None:
         return AlteredTable(schema, charset, None)
     replaced = dropped | changed.keys()
@@ -473,7 +500,56 @@ def generated_columns(
     return tuple(
         generated_column(one.name, one.expression, columns, is_stored=one.stored)
         for one in definitions
-        if one.generated
+        if one.generated and not one.period
+    )
+
+
+def _altered_by_server(
+    before: TableSchema,
+    schema: TableSchema,
+    actions: tuple[Action, ...],
+    definitions: Collection[ColumnDefinition],
+    logged: LoggedStatement,
+) -> TableSchema:
+    """Return the table after an ALTER TABLE with what the server adds to its columns `schema`."""
+    is_versioned = bool(before.row_end)
+    for action in actions:
+        words = action.text.upper().split()
+        if action.kind is _A.VERSIONING and words[1:] == ["SYSTEM", "VERSIONING"]:
+            is_versioned = words[0] == "ADD"
+    added_keys = hash_key_count(
+        {column.name: column for column in schema.columns},
+        own=[one.name for one in definitions],  # one that is longer now may have a key already
+        texts=[action.text for action in actions if action.kind is _A.UNIQUE_INDEX],
+        modes=logged.modes,
+    )
+    return _kept_by_server(
+        before,
+        schema,
+        is_versioned=is_versioned,
+        row_end=next((one.name for one in definitions if one.period == "END"), ""),
+        hash_keys=added_keys,
+    )
+
+
+def _kept_by_server(
+    before: TableSchema,
+    schema: TableSchema,
+    *,
+    is_versioned: bool | None = None,
+    row_end: str = "",
+    hash_keys: int,
+) -> TableSchema:
+    """Return `schema` with the server's columns of `before`, and so many more for hash keys."""
+    declared = "" if server_columns.is_implicitly_versioned(before) else before.row_end
+    row_end = row_end or (declared if declared in schema.column_names else "")
+    if is_versioned is None:
+        is_versioned = bool(before.row_end)
+    return with_server_columns(
+        schema,
+        is_versioned=is_versioned,
+        row_end=row_end,
+        hash_keys=server_columns.hash_key_count(before) + hash_keys,
     )
 
 
@@ -488,6 +564,7 @@ _READ: Final = frozenset(
         _A.DROP_PRIMARY_KEY,
         _A.OPTION,
         _A.CONVERT_CHARSET,
+        _A.VERSIONING,
     }
 )
 

@@ -20,10 +20,21 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, JournalFormat
-from cdc_pipeline.binlog.event_types import ENCRYPTED_MAGIC, HEADER_BYTES, MAGIC, EventType
+from cdc_pipeline.binlog.event_types import (
+    ENCRYPTED_MAGIC,
+    HEADER_BYTES,
+    MAGIC,
+    EventType,
+    event_name,
+)
 from cdc_pipeline.binlog.events import format_description, gtid
 from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX
-from cdc_pipeline.binlog.framing.framing import EventFramer, EventHeader, parse_header
+from cdc_pipeline.binlog.framing.framing import (
+    EventFramer,
+    EventHeader,
+    encrypted_journal,
+    parse_header,
+)
 from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX, walk_lengths
 from cdc_pipeline.binlog.native.byte_buffer import DEFAULT_CHUNK_BYTES, ByteBuffer
 from cdc_pipeline.binlog.seq import journal_number
@@ -133,14 +144,7 @@ def check_magic(magic: bytes, journal: str) -> None:
     if magic == MAGIC:
         return
     if magic == ENCRYPTED_MAGIC:
-        raise BinlogError(
-            "the journal is encrypted",
-            journal=journal,
-            offset=0,
-            expected=f"magic number {MAGIC.hex()}",
-            got=magic.hex(),
-            next_step="read it from the running server, which sends it decrypted",
-        )
+        raise encrypted_journal(journal, 0, expected=f"magic number {MAGIC.hex()}", got=magic.hex())
     kind = TruncatedJournalError if len(magic) < len(MAGIC) else DamagedJournalError
     raise kind(
         "the file is not a journal",
@@ -233,6 +237,10 @@ def read_head(file: Path) -> JournalHead:
                 break
             handle.seek(offset)
             header, event = _read_event(handle, file.name, offset)
+            if header.event_type == EventType.MARIADB_START_ENCRYPTION:
+                raise encrypted_journal(
+                    file.name, offset, expected="events in plain", got=event_name(start[4])
+                )
             if header.event_type in _SETS:
                 body = event[HEADER_BYTES : len(event) - journal_format.checksum_bytes]
                 previous_set = gtid.previous_set(

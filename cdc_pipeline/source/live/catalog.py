@@ -19,12 +19,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, Role
 from cdc_pipeline.binlog.events.query import parse_query
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.binlog.tables.server_columns import own_key
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
@@ -32,7 +35,7 @@ from cdc_pipeline.schema.catalog import Catalog, catalog
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.history.apply_ddl import TOUCHING
-from cdc_pipeline.schema.types import quoted_name
+from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
@@ -48,8 +51,8 @@ _ALL: Final = ("", "")  # of statements that may concern any table
 def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool]) -> Catalog:
     """Return the columns, keys and charsets of the captured tables that the account can see, as
     they are now."""
-    names = list(map(split_table_name, server.tables()))
-    databases = sorted({database for database, table in names if captured(database, table)})
+    names = {name for name in map(split_table_name, server.tables()) if captured(*name)}
+    databases = sorted({database for database, _ in names})
     if not databases:
         return Catalog()
     marks = ", ".join(["%s"] * len(databases))
@@ -58,22 +61,23 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         return [
             row
             for row in server.rows(sql, databases)
-            if captured(row.text("table_schema"), row.text("table_name"))
+            if (row.text("table_schema"), row.text("table_name")) in names
         ]
 
     columns = [
         row
         for row in column_rows(server, databases)
-        if captured(row.text("table_schema"), row.text("table_name"))
+        if (row.text("table_schema"), row.text("table_name")) in names
     ]
     keys = rows(
-        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name "  # noqa: S608
-        "FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA IN "
+        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, INDEX_NAME AS index_name, "  # noqa: S608
+        "COLUMN_NAME AS column_name, INDEX_TYPE AS index_type "
+        "FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA IN "
         f"({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX"
     )
     tables = rows(
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, "  # noqa: S608
-        "TABLE_COLLATION AS collation "
+        "TABLE_TYPE AS table_type, ENGINE AS engine, TABLE_COLLATION AS collation "
         f"FROM information_schema.TABLES WHERE TABLE_SCHEMA IN ({marks})"
     )
     schemata = server.rows(
@@ -81,18 +85,41 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         f"FROM information_schema.SCHEMATA WHERE SCHEMA_NAME IN ({marks})",
         databases,
     )
-    return catalog(
+    found = catalog(
         columns=columns,
         keys=keys,
-        charsets={
-            (row.text("table_schema"), row.text("table_name")): row.optional_text(
-                "collation"
-            ).split("_", 1)[0]
-            for row in tables
-        },
+        tables=tables,
         databases={row.text("name"): row.text("charset") for row in schemata},
         is_mariadb=server.flavor == "mariadb",
     )
+    for table, (schema, charset) in found.tables.items():
+        if not schema.primary_key:
+            found.tables[table] = _with_unique_key(server, schema), charset
+    return found
+
+
+def _with_unique_key(server: ServerConnection, schema: TableSchema) -> TableSchema:
+    """Return a table without a primary key with the key that the log names instead: the first
+    unique one, in the server's order, whose columns are whole and never NULL."""
+    with contextlib.suppress(StatementError):  # gone meanwhile
+        rows = server.rows(f"SHOW INDEX FROM {quoted_table(schema.full_name)}")
+        parts: dict[str, list[int] | None] = {}
+        for row in rows:
+            name, column = row.text("key_name"), row.get("column_name")
+            is_usable = (
+                not row.number("non_unique")
+                and column in schema.column_names
+                and row.get("sub_part") is None
+                and not schema.columns[schema.column_names.index(str(column))].nullable
+            )
+            known = parts.setdefault(name, [])
+            if not is_usable:
+                parts[name] = None
+            elif known is not None:
+                known.append(schema.column_names.index(str(column)))
+        key = next((columns for columns in parts.values() if columns), ())
+        return replace(schema, primary_key=own_key(schema.columns, key, schema.row_end))
+    return schema
 
 
 def column_rows(server: ServerConnection, databases: Sequence[str]) -> Sequence[AnswerRow]:

@@ -37,6 +37,7 @@ from cdc_pipeline.errors import (
     StatementError,
 )
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.schema.catalog import TABLE_TYPES
 from cdc_pipeline.source.live import server_errors, session
 from cdc_pipeline.source.live.answers import (
     AnswerRow,
@@ -394,9 +395,9 @@ class ServerConnection:
         rows = self.rows(
             "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name "  # noqa: S608  (constants)
             "FROM information_schema.TABLES "
-            "WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN "
-            f"({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME",
-            SYSTEM_SCHEMAS,
+            f"WHERE TABLE_TYPE IN (%s, %s) AND TABLE_SCHEMA NOT IN ({marks}) "
+            "ORDER BY TABLE_SCHEMA, TABLE_NAME",
+            (*TABLE_TYPES, *SYSTEM_SCHEMAS),
         )
         return [table_name(row.text("table_schema"), row.text("table_name")) for row in rows]
 

@@ -317,6 +317,7 @@ class _Stream:
         )
         self._must_check_journal = not by_gtid
         self._next = (start.journal, start.offset)
+        self._last_type = -1  # of the event before it
         # The last place that was passed, and how much of an event had arrived there.
         self._furthest = ((0, 0), 0)
         self._still_s = 0.0  # of receiving and framing, since then
@@ -522,6 +523,7 @@ class _Stream:
         if used_bytes != following - first + PREFIX_BYTES * len(chunk.events):
             return False  # something was skipped or made up, or events were unpacked
         self._next = journal, following
+        self._last_type = int(chunk.events["event_type"][-1])
         return True
 
     def _check_contiguous(self, chunk: Chunk) -> None:
@@ -530,10 +532,10 @@ class _Stream:
         first = 4 if chunk.journal != journal else expected
         ends = np.concatenate([[first], chunk.events["next_offset"][:-1]])
         gaps = np.flatnonzero((chunk.events["offset"] != ends) & (chunk.events["parent"] < 0))
-        # The event after a format description says how an encrypted journal of MariaDB is read; it
-        # is not sent.
+        # The event after a format description may say how MariaDB keeps the file; it is no row.
         types = chunk.events["event_type"]
-        gaps = gaps[(gaps == 0) | (types[gaps - 1] != EventType.FORMAT_DESCRIPTION)]
+        types_before = np.concatenate([[self._last_type], types[:-1]])
+        gaps = gaps[types_before[gaps] != EventType.FORMAT_DESCRIPTION]
         if self._by_gtid:
             gaps = gaps[np.isin(types[gaps], _IN_TRANSACTIONS)]
         if len(gaps):
@@ -548,6 +550,7 @@ class _Stream:
                 "copy of its file",
             )
         self._next = (chunk.journal, int(chunk.events["next_offset"][-1]))
+        self._last_type = int(types[-1])
 
     def _end_early(self, ended: PacketEnd) -> CdcError:
         """Return the error for a server that stopped before the end."""

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column
-from cdc_pipeline.schema.catalog import column_of
+from cdc_pipeline.schema.catalog import TABLE_TYPES, column_of
 from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.catalog import column_rows
 from cdc_pipeline.source.live.connection import SYSTEM_SCHEMAS, ServerConnection
 from cdc_pipeline.text.table_names import table_name
-
-_WITH_ROWS: Final = ("BASE TABLE", "SYSTEM VERSIONED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ class TableFacts:
     @property
     def has_rows(self) -> bool:
         """Whether it is a table."""
-        return self.kind in _WITH_ROWS
+        return self.kind in TABLE_TYPES
 
 
 def read_table_facts(

@@ -25,6 +25,7 @@ from cdc_pipeline.pipeline.capture.summary import RunSummary, whole_interval
 from cdc_pipeline.pipeline.inspect.inspect import inspect
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.archive.archive import read_journal
+from cdc_pipeline.source.archive.files import read_head
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.campaigns.events.replay import closed_journal
 from tests.servers import Server
@@ -156,9 +157,31 @@ def test_b18_encrypted_journals_are_refused_by_name(tmp_path: Path) -> None:
     mariadb = tmp_path / "binlog.000002"
     mariadb.write_bytes(bytes(builder.data) + b"what follows is noise")
     chunks = []
-    with pytest.raises(UnsupportedEventError, match="START_ENCRYPTION") as stopped:
+    with pytest.raises(BinlogError, match="encrypted") as stopped:
         chunks.extend(read_journal(mariadb))
+    assert "START_ENCRYPTION" in str(stopped.value.got)
     assert "running server" in stopped.value.next_step
+    with pytest.raises(BinlogError, match="encrypted"):
+        read_head(mariadb)
+
+
+def test_k32_f77_a_dump_is_in_plain_behind_start_encryption() -> None:
+    """It moves the dump forward, or (in a dump from the middle of a journal) tells no position."""
+    body = b"\x01" + struct.pack("<I", 1) + bytes(12)
+    for position, after in ((None, 40), (0, 0)):
+        builder = _builder()
+        start = len(builder.data)
+        builder.event(164, body, flags=FLAG_IGNORABLE, log_position=position)
+        end = start + after
+        rest = JournalBuilder(data=bytearray(), base=end)
+        rest.event(16, bytes(8))
+        framer = EventFramer(NAME, dump=True)
+        data = bytes(builder.data[4:]) + bytes(rest.data)
+        chunk, consumed = framer.feed(np.frombuffer(data, np.uint8))
+        assert chunk is not None
+        assert consumed == len(data)
+        assert chunk.events["event_type"].tolist() == [15, 16]
+        assert chunk.events["offset"].tolist() == [4, start + after]
 
 
 def _heartbeat_v2(name: bytes, position: int) -> bytes:

@@ -156,8 +156,8 @@ def test_an_action_tells_its_parts() -> None:
 def test_create_columns_gives_none_where_the_text_does_not_tell() -> None:
     for sql in (
         "CREATE TABLE t (a GIZMO)",
-        "CREATE TABLE t (a INT) WITH SYSTEM VERSIONING",
-        "CREATE TABLE t (a INT, s TIMESTAMP(6) AS ROW START, PERIOD FOR SYSTEM_TIME (s, e))",
+        "CREATE TABLE t (a INT, s TIMESTAMP(6) AS ROW NUMBER)",
+        "CREATE TABLE t (a INT, PERIOD FOR SYSTEM_TIME)",
         "CREATE TABLE t (a INT, PRIMARY KEY (b))",
         "CREATE TABLE t (a INT, PRIMARY KEY ((a + 1)))",
         "CREATE TABLE t LIKE u",
