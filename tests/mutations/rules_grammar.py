@@ -43,7 +43,7 @@ GRAMMAR: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K33", "a mode that is in no table leaves DDL uncertain", "schema/ddl/create.py",
-        "    if charset is None or modes.unknown_bits:\n", "    if charset is None:\n",
+        "    if options is None or modes.unknown_bits:\n", "    if options is None:\n",
         _WHOLE + "test_k33_ddl_under_a_mode_that_is_in_no_table_is_not_certain",
     ),
     Mutation(
