@@ -774,6 +774,22 @@ def _created(""",
         "    return True",
         "pipeline/capture/test_statement_rows.py::test_k29_an_account_that_sees_no_triggers_proves_nothing",
     ),
+    Mutation(
+        "K22",
+        "a table that is created again replaces what the batch has of it",
+        "sink/staging/staging.py",
+        "            _discard(self._targets.pop(target.name).part, self._paths.lake)\n",
+        "            pass\n",
+        "pipeline/capture/test_statement_rows.py::test_k22_f114_a_table_that_is_created_again_with_its_rows_replaces_what_the_batch_has",
+    ),
+    Mutation(
+        "K22",
+        "a statement among rows empties no target",
+        "pipeline/capture/interpret.py",
+        "        if change.empties:\n",
+        "        if False:\n",
+        "pipeline/capture/test_statement_rows.py::test_k22_f114_a_table_that_is_created_again_with_its_rows_replaces_what_the_batch_has",
+    ),
 )
 
 # -- K32: what the server adds is the server's -----------------------------------------------------

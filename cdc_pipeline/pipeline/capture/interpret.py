@@ -28,7 +28,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.seq import seq_of_place
-from cdc_pipeline.errors import CdcError, UnsupportedDdlError
+from cdc_pipeline.errors import CdcError, ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspend, suspension_for
@@ -235,6 +235,8 @@ class Interpreter:
             ).tolist():
                 query, decision = self._decision(piece, row)
                 check_not_parked(decision, parking=self._stretch.parking, targets=self._targets)
+                if piece.kind is not SliceKind.STATEMENT:
+                    _check_not_emptied(decision)
                 suspensions += self._learn(piece, row, query, decision)
                 logged.append(DecidedStatement(piece, row, decision))
         return logged, tuple(suspensions)
@@ -296,6 +298,25 @@ class Interpreter:
             for target in found:
                 check_rows(target, rows)
             return targets.with_rescued(found, rows)
+
+
+def _check_not_emptied(decision: Decision) -> None:
+    """Check that a statement among rows empties no target: that needs a batch of its own.
+
+    Raises:
+        ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table again of
+            which only these rows tell the columns or the key.
+    """
+    for change in decision.changes:
+        if change.empties:
+            raise ContentUnknownError(
+                "a table without a primary key is created again, in the transaction of its rows",
+                table=table_name(*change.table),
+                journal=decision.ddl.journal,
+                offset=decision.ddl.offset,
+                got=decision.ddl.sql,
+                next_step="give the table a primary key in its CREATE TABLE",
+            )
 
 
 def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets) -> None:

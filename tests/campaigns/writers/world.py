@@ -12,6 +12,7 @@ import pymysql
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, TargetSuspendedError
+from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import Suspension
 from tests.servers import Server
 from tests.support.memory_shop import MemoryShop
@@ -96,7 +97,6 @@ class World:
                 }
             )
         )
-        self.warnings: tuple[str, ...] = ()
 
     def close(self) -> None:
         self.server.execute_all(
@@ -130,10 +130,31 @@ class World:
                     refused.append(f"{sql}: {error}")
         return refused
 
+    def write_by_event(self, binlog_format: str, statements: Iterable[str]) -> None:
+        """Statements that end in the creation of the event `once`, which runs at once, in a session
+        of the server's own."""
+        before = self.server.variable("binlog_format")
+        self.server.execute(f"SET GLOBAL binlog_format = {binlog_format}")
+        try:
+            self.write(binlog_format, statements)
+            while self.server.query(
+                "SELECT 1 FROM information_schema.EVENTS WHERE EVENT_SCHEMA = %s AND "
+                "LAST_EXECUTED IS NULL",
+                (self.names["o"],),
+            ):
+                self.server.query("SELECT SLEEP(0.05)")
+            while self.server.query(
+                "SELECT 1 FROM information_schema.PROCESSLIST WHERE DB = %s", (self.names["o"],)
+            ):
+                self.server.query("SELECT SLEEP(0.05)")
+            self.write("ROW", ["DROP EVENT {o}.once"])
+        finally:
+            self.server.execute(f"SET GLOBAL binlog_format = {before}")
+
     def capture(self) -> CdcError | None:
         """A run to the end of the log; the error with which it ended."""
         try:
-            self.warnings = self.shop.run().plan.warnings
+            self.shop.run()
         except TargetSuspendedError as error:
             return error
         return None
@@ -145,6 +166,19 @@ class World:
         return {
             name.removeprefix(prefix): held
             for name, held in self.shop.cursors.cursor.suspended.items()
+        }
+
+    def warned(self) -> set[str]:
+        """The captured tables of which a plan warns that the server does not log their cascades."""
+        source = build_source(self.shop.config)
+        try:
+            said = source.warnings([f"{self.names['c']}.{table}" for table in self.tables()])
+        finally:
+            source.close()
+        return {
+            table
+            for table in self.tables()
+            if any(f"{self.names['c']}.{table} " in warning for warning in said)
         }
 
     def tables(self) -> list[str]:
