@@ -42,6 +42,7 @@ State after a kill at each fault point, and how the next run continues:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -235,6 +236,21 @@ class XaParking:
             for parked in self._open.values():
                 self._make_durable(parked)
         return tuple(parked.entry for parked in self._open.values())
+
+    def begin_of(self, xid: str) -> Position:
+        """Return the first event of a prepared transaction."""
+        entry = self._open[xid].entry
+        return Position(entry.prepared_journal, entry.prepared_offset)
+
+    def rows_of(self, xid: str) -> dict[str, int]:
+        """Return how many rows of a prepared transaction wait, by source table."""
+        rows: Counter[str] = Counter()
+        parked = self._open[xid]
+        for file in parked.entry.files:
+            rows[file.table] += file.rows
+        for schema, spool in parked.spools.items():
+            rows[schema.full_name] += spool.rows
+        return dict(rows)
 
     # -- ending ------------------------------------------------------------------------------------
 

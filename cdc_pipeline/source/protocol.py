@@ -127,6 +127,10 @@ class Source(Protocol):
         while `chunks` runs.
         """
 
+    def prepared_xids(self) -> frozenset[str] | None:
+        """Return the canonical xids of the prepared XA transactions; None if the source cannot
+        tell."""
+
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Return changes of `tables` (captured, ``schema.table``) that the log does not show, and
         settings that would help: a sentence each; mostly nothing."""

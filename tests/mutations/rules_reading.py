@@ -284,6 +284,12 @@ READING: Final[tuple[Mutation, ...]] = (
         "campaigns/simulate/test_sample.py::"
         "test_k4_k8_f113_a_suspended_table_waits_for_what_was_prepared_on_another_server",
     ),
+    Mutation(
+        "K34", "a transaction whose end is lost fails the run", "pipeline/capture/capture.py",
+        "        if lost is not None:\n", "        if False:\n",
+        "pipeline/capture/test_boundaries.py::"
+        "test_k22_k34_f71_a_lake_whose_xa_transaction_lost_its_end_says_so_and_both_ways_out_work",
+    ),
     # -- K9: store and memory ----------------------------------------------------------------------
     Mutation(
         "K9", "room is counted from what was released", "store/ring.py",

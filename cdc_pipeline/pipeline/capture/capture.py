@@ -30,6 +30,7 @@ from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.pipeline.capture.catch_up import catch_up, catch_up_selected
 from cdc_pipeline.pipeline.capture.commit import Committer, cursor_state
 from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.lost_xa import drop_lost
 from cdc_pipeline.pipeline.capture.resume import resume
 from cdc_pipeline.pipeline.capture.segments.division import Parallel, division
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, LogSection, open_stretch
@@ -95,6 +96,7 @@ def capture(
         LockError: another capture of this source is running.
         TargetSuspendedError: some tables (of `tables`) are suspended; everything else is done.
         NothingMatchedError: patterns of tables have never matched one; everything else is done.
+        TransactionError: the end of a prepared XA transaction is lost; everything else is done.
         CdcError: everything else; the error says what to do; what came before it is merged and
             acked to the last whole transaction.
     """
@@ -149,6 +151,9 @@ def _capture(
             return catch_up_selected(context, state, tables, server=server, started=started)
         with closing(build_source(server.config)) as source:
             bound, in_parallel = bound or config.bound, None
+            source.check()
+            open_before = () if state.cursor is None else state.cursor.open_xa
+            listed = source.prepared_xids() if open_before else None  # before the end is fixed
             resolved = _plan(
                 context, state, bound, source=source, server=server, dump_errors=dump_errors
             )
@@ -164,10 +169,15 @@ def _capture(
                 )
             else:
                 state = _hold_start(context, state, resolved, source=source)
+        lost = None
+        if listed is not None and _is_read_to_its_end(state, resolved):
+            state, lost = drop_lost(context, state, before=open_before, listed=listed)
         state = catch_up(context, state, state.suspended_before, server=server)
         report = report_of(context, state, resolved, read=dumped.latest(), started=started)
         report = report.model_copy(update={"parallel": in_parallel})
         check_suspended(state.cursor)
+        if lost is not None:
+            raise lost
         _check_matched(config, state, resolved)
         return report
 
@@ -185,7 +195,6 @@ def _plan(
     dump_errors: DumpErrorStore,
 ) -> ResolvedRun:
     """Fix start and end before anything is read."""
-    source.check()
     resolved = resolve(
         context.config,
         source=source,
@@ -335,12 +344,17 @@ def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRu
     Raises:
         NothingMatchedError: the log was read to its end, and patterns have never matched a table.
     """
-    if (
-        resolved.log_end is None
-        or resolved.end.order < resolved.log_end.order
-        or state.read.limit_reached
-    ):
+    if not _is_read_to_its_end(state, resolved):
         return
     error = nothing_matched(config, resolved.known, state.cursor)
     if error is not None:
         raise error
+
+
+def _is_read_to_its_end(state: RunState, resolved: ResolvedRun) -> bool:
+    """Return whether the log was read to the end that it had when the run was planned."""
+    return (
+        resolved.log_end is not None
+        and resolved.end.order >= resolved.log_end.order
+        and not state.read.limit_reached
+    )

@@ -85,7 +85,9 @@ class Drain:
                 targets, captured=stretch.captured, epoch=stretch.epoch, schemas=stretch.schemas
             ),
             xa=XaPlanner(
-                stretch, accepted=[canonical_xid(text) for text in config.accept.unknown_xa]
+                stretch,
+                accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
+                source=config.name,
             ),
         )
         self._xa = XaStaging(stretch)

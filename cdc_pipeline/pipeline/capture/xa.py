@@ -19,8 +19,7 @@ Rules:
   read again, so that no files per commit are needed.
 - XA COMMIT of an unknown xid stops the run, unless `accept.unknown_xa` names it; then a note is
   recorded. XA ROLLBACK of an unknown xid is harmless. Both are counted. If an xid is prepared while
-  it is open, its earlier end is missing in the log (sql_log_bin = 0). Whether those rows count
-  cannot be known, and the same setting accepts it.
+  it is open, its earlier end is lost (`lost_xa.py`), and the same setting accepts it.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ from typing import Final, assert_never
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import CdcError, TransactionError, UnknownXaError
+from cdc_pipeline.errors import CdcError, UnknownXaError
 from cdc_pipeline.lake.prepared import Effect
 from cdc_pipeline.lake.records import Note
+from cdc_pipeline.pipeline.capture.lost_xa import lost_end
 from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.decode.decoding import DecodedTable
 from cdc_pipeline.pipeline.decode.transaction_control import (
@@ -44,6 +44,7 @@ from cdc_pipeline.pipeline.decode.transaction_control import (
     XaPart,
 )
 from cdc_pipeline.pipeline.targets.row_images import check_rows
+from cdc_pipeline.position.position import Position
 
 _GATHERED_BYTES_MAX: Final = 8 << 20
 
@@ -93,13 +94,15 @@ class XaPlanner:
 
     Args:
         accepted: canonical xids of XA COMMITs that may be unknown.
+        source: the pipeline's name.
     """
 
-    def __init__(self, stretch: Stretch, *, accepted: Collection[str]) -> None:
+    def __init__(self, stretch: Stretch, *, accepted: Collection[str], source: str) -> None:
         self._stretch = stretch
         self._parking = stretch.parking
         self._targets = stretch.targets
         self._accepted = frozenset(accepted)
+        self._source = source
 
     def plan(
         self,
@@ -133,12 +136,18 @@ class XaPlanner:
                     ended.add(item.xid)
                     continue
                 if item.xid in waiting or is_parked:
-                    self._check_again(item)
                     if is_parked:
+                        begin, held = (
+                            self._parking.begin_of(item.xid),
+                            self._parking.rows_of(item.xid),
+                        )
+                        self._check_again(item.xid, begin, held)
                         steps.append(_Forget(item))
                         ended.add(item.xid)
                     else:
-                        steps[waiting[item.xid]] = _Forget(item)
+                        at = waiting[item.xid]
+                        self._check_again(item.xid, *_waiting(steps[at]))
+                        steps[at] = _Forget(item)
                 tables = rows.get(item.key, ())
                 self._check(tables)
                 if item.ending is Ending.PREPARED:
@@ -192,18 +201,10 @@ class XaPlanner:
             )
         return _PassOver(end)
 
-    def _check_again(self, part: XaPart) -> None:
-        if part.xid not in self._accepted:
-            raise TransactionError(
-                f"the XA transaction {part.xid} is prepared while one with the same xid is open",
-                setting="accept.unknown_xa",
-                expected="XA COMMIT or XA ROLLBACK of the one before it",
-                got="another XA PREPARE: the log lacks the end of the first one (sql_log_bin = 0)",
-                next_step="take new snapshots of the tables that the first one changed, and list "
-                "this xid in "
-                "accept.unknown_xa: the rows of the first one are then dropped, "
-                "which is recorded",
-            )
+    def _check_again(self, xid: str, begin: Position, rows: Mapping[str, int]) -> None:
+        if xid not in self._accepted:
+            found = "another XA PREPARE of it follows"
+            raise lost_end(xid, begin, rows, source=self._source, found=found)
 
     def _confirm(
         self, schemas: Sequence[TableSchema], end: XaEnd | XaPart, *, was_parked: bool = False
@@ -221,6 +222,13 @@ class XaPlanner:
             except CdcError as error:
                 error.table = error.table or schema.full_name
                 raise
+
+
+def _waiting(step: XaStep) -> tuple[Position, dict[str, int]]:
+    """Return the begin, and rows by table, of a transaction that is to be parked."""
+    assert isinstance(step, _Add)
+    begin = Position(step.part.journal, step.part.tx_offset)
+    return begin, {table.rows.schema.full_name: len(table.rows) for table in step.tables}
 
 
 class XaStaging:

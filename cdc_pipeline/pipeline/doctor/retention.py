@@ -257,8 +257,18 @@ def _archive(context: Context) -> Iterator[Verdict]:
 def _open_xa(context: Context) -> Iterator[Verdict]:
     cursor = context.cursor
     old = []
-    for xa in cursor.open_xa if cursor is not None else ():
-        if xa.prepared_at_us >= 0 and context.now_s - xa.prepared_at_us / 1e6 > _XA_OLD_S:
+    waiting = () if cursor is None else cursor.open_xa
+    listed = context.source.prepared_xids() if waiting else None
+    for xa in waiting:
+        if listed is not None and xa.xid not in listed:
+            yield warning(
+                f"the server no longer has the XA transaction {xa.xid}, whose {xa.rows} rows wait: "
+                "its end lies behind the cursor, or is lost",
+                got=f"{xa.prepared_journal}:{xa.prepared_offset}",
+                mend=f"cdc-pipeline run {context.config.name}; if its end is lost, the run says "
+                "how to go on",
+            )
+        elif xa.prepared_at_us >= 0 and context.now_s - xa.prepared_at_us / 1e6 > _XA_OLD_S:
             old.append(xa)
     for xa in old:
         yield warning(
@@ -266,7 +276,13 @@ def _open_xa(context: Context) -> Iterator[Verdict]:
             f"{duration(context.now_s - xa.prepared_at_us / 1e6)}: its {xa.rows} rows wait, "
             "and it holds locks at the server",
             got=f"{xa.prepared_journal}:{xa.prepared_offset}",
-            mend=f"XA COMMIT {xa.xid}; or XA ROLLBACK {xa.xid};",
+            mend=f"XA COMMIT {xa.xid}; or XA ROLLBACK {xa.xid};"
+            + (
+                ""
+                if listed is not None
+                else " If the server does not have it, its end is lost: with XA_RECOVER_ADMIN "
+                "(MySQL) the next run says how to go on."
+            ),
         )
     if cursor is not None and not old:
         yield ok(

@@ -163,6 +163,9 @@ class ArchiveSource:
     def programs(self, *, since: Position) -> None:
         """Return None: an archive does not know triggers, views and routines."""
 
+    def prepared_xids(self) -> None:
+        """Return None: an archive does not know what has happened since."""
+
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
         """Return no warnings: an archive has none."""
         return ()

@@ -190,6 +190,10 @@ class ArchiveThenLive:
     def _over(self, live: Source) -> ArchiveThenLive:
         return ArchiveThenLive(live, self.directory, unpacked_bytes_max=self._unpacked_bytes_max)
 
+    def prepared_xids(self) -> frozenset[str] | None:
+        """Return what the live source says."""
+        return self.live.prepared_xids()
+
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Return what the server returns."""
         return self.live.warnings(tables)

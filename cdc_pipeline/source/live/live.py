@@ -54,6 +54,7 @@ from cdc_pipeline.source.live.cascades import cascade_warnings
 from cdc_pipeline.source.live.catalog import placed_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
+from cdc_pipeline.source.live.prepared import prepared_xids
 from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
@@ -211,6 +212,10 @@ class LiveSource:
             yield second
         finally:
             second.close()
+
+    def prepared_xids(self) -> frozenset[str] | None:
+        """Return what the server lists; None if the account may not ask."""
+        return prepared_xids(self.server)
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Return warnings: foreign keys whose cascades the server does not log; settings that would

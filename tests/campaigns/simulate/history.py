@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, UnknownXaError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN
@@ -214,11 +214,15 @@ class _History:
         return cut is not None and bool(cut.cursor.suspended)
 
     def _waits_for_a_load(self) -> bool:
-        """Whether a table was left before the first transaction, and a replica took over: an empty
-        set of GTIDs does not say where that is."""
+        """Whether a replica took over, and a table was left before the first transaction, since an
+        empty set of GTIDs does not say where that is; or after that while an XA transaction was
+        open, whose XA PREPARE has no known place in the replica's log."""
         cut = last_cut(self._shop.paths)
         held = () if cut is None else cut.cursor.suspended.values()
-        return any(one.needs_reload and not one.gtid_set for one in held)
+        return any(
+            one.needs_reload and (not one.gtid_set or one.error == UnknownXaError.__name__)
+            for one in held
+        )
 
     def _check_cuts(self) -> None:
         cut = last_cut(self._shop.paths)

@@ -6,15 +6,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
+from cdc_pipeline.errors import TransactionError
 from cdc_pipeline.pipeline.capture import interpret, xa
 from cdc_pipeline.pipeline.decode import transaction_control
+from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
 from tests.support.captures import here, live
@@ -178,6 +181,81 @@ def test_k34_f71_every_one_of_many_small_xa_transactions_counts(
     assert report.cursor.open_xa == ()
     expected = server_rows(server, fresh_database, "n", COLUMNS)
     assert _rows(shop, f"{fresh_database}.n") == expected
+
+
+def _left_open(
+    server: Server, database: str, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> MemoryShop:
+    """A lake in which a program that drops ends has left an XA transaction open."""
+    shop = MemoryShop(config)
+    shop.take_place(monkeypatch)
+    shop.run()
+    for xid, row in (("'lost'", 70), ("'empty'", 71)):
+        table = "t" if xid == "'lost'" else "other.y"
+        XaSession(server, database, xid).run(f"INSERT INTO {table} VALUES ({row}, 1)").prepare()
+    shop.run()
+    read = transaction_control.ControlReader.read
+
+    def without_ends(*arguments: Any) -> transaction_control.TransactionControl:
+        return replace(read(*arguments), xa_ends=())
+
+    for xid in ("'lost'", "'empty'"):
+        with server.root_connection() as connection, connection.cursor() as cursor:
+            cursor.execute(f"XA COMMIT {xid}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transaction_control.ControlReader, "read", without_ends)
+        with pytest.raises(TransactionError):
+            shop.run()
+    assert shop.cursors.cursor is not None
+    assert [xa.xid for xa in shop.cursors.cursor.open_xa] == ["X'6c6f7374',X'',1"]
+    return shop
+
+
+def test_k22_k34_f71_a_lake_whose_xa_transaction_lost_its_end_says_so_and_both_ways_out_work(
+    server: Server,
+    fresh_database: str,
+    make_config: Callable[..., PipelineConfig],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, start = live(server), here(server)
+    _tables(server, fresh_database)
+    server.execute("CREATE TABLE IF NOT EXISTS other.y (id INT PRIMARY KEY, v INT)")
+    if server.flavor == "mysql":
+        server.execute(f"GRANT XA_RECOVER_ADMIN ON *.* TO `{source['user']}`@'%'")
+    table = f"{fresh_database}.t"
+    config = make_config(source, include=[f"{fresh_database}.*"], start=start)
+    shop = _left_open(server, fresh_database, config, monkeypatch)
+    (lost,) = shop.cursors.cursor.open_xa  # type: ignore[union-attr]
+    expected = server_rows(server, fresh_database, "t", COLUMNS)
+    with pytest.raises(TransactionError, match="still open in the lake") as caught:
+        shop.run()
+    error = caught.value
+    place = f"{lost.prepared_journal}:{lost.prepared_offset}"
+    assert (error.table, error.journal, error.offset) == (
+        table, lost.prepared_journal, lost.prepared_offset,
+    )  # fmt: skip
+    assert f"cursor set bank --from {place}" in str(error.next_step)
+    assert f"snapshot bank --table {table}" in str(error.next_step)
+    assert _rows(shop, table) != expected
+
+    # The log is gone, or has no end of it: the rows are dropped, and a load is possible again.
+    before = shop.cursors.cursor
+    accept = config.accept.model_copy(update={"unknown_xa": ("'lost'",)})
+    shop.config = config.model_copy(update={"accept": accept})
+    assert [note.kind for note in shop.run().notes] == ["accepted_unknown_xa"]
+    assert shop.cursors.cursor is not None
+    assert shop.cursors.cursor.open_xa == ()
+    assert shop.run().notes == ()
+
+    # The log is there: it is read again.
+    shop.config, shop.cursors.cursor = config, before
+    there = PositionConfig(journal=lost.prepared_journal, offset=lost.prepared_offset)
+    change = plan_set(config, cursors=shop.cursors, to=there, who="a test")
+    apply_set(config, cursors=shop.cursors, change=change)
+    shop.run()
+    assert _rows(shop, table) == expected
+    assert shop.cursors.cursor is not None
+    assert shop.cursors.cursor.open_xa == ()
 
 
 def test_k34_f71_there_is_one_way_to_read_a_transaction() -> None:

@@ -121,11 +121,14 @@ def test_old_xa_transactions_are_told(mysql_server: Server, tmp_path: Path) -> N
         xid="X'61',X'',1", prepared_journal=journal, prepared_offset=4, prepared_at_us=1
     )
     cursor = cursor_at(mysql_server, journal, offset, open_xa=(open_xa,))
-    found = only(
-        diagnosis(pipeline(live(mysql_server), tmp_path), cursor=cursor, areas=AREAS), "open XA"
-    )
+    config = pipeline(live(mysql_server), tmp_path)
+    found = only(diagnosis(config, cursor=cursor, areas=AREAS), "open XA")
     assert found.severity == "warning"
     assert "XA COMMIT X'61',X'',1;" in found.mend
+    mysql_server.execute("GRANT XA_RECOVER_ADMIN ON *.* TO cdc@'%'")
+    gone = only(diagnosis(config, cursor=cursor, areas=AREAS), "open XA")
+    assert "no longer has the XA transaction X'61',X'',1" in gone.what
+    assert gone.mend.startswith("cdc-pipeline run ")
 
 
 @pytest.mark.mysql
