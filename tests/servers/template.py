@@ -96,12 +96,9 @@ def _fill_mariadb(installation: Installation, data: Path) -> None:
         "SET @auth_root_socket = NULL, @skip_auth_anonymous = 1, sql_log_bin = 0;",
         "USE mysql;",
     ]
-    for name in (
-        "mysql_system_tables.sql",
-        "mysql_performance_tables.sql",
-        "mysql_system_tables_data.sql",
-    ):
-        parts.append((share / name).read_text(encoding="utf-8"))
+    for name in ("system_tables", "performance_tables", "system_tables_data"):
+        (script,) = share.glob(f"m*_{name}.sql")  # mysql_, since 11.0 mariadb_
+        parts.append(script.read_text(encoding="utf-8"))
     parts.append(_MARIADB_ACCOUNTS)
     options = [
         "--bootstrap",
@@ -115,8 +112,8 @@ def _fill_mariadb(installation: Installation, data: Path) -> None:
 
 
 def _mariadb_share(installation: Installation) -> Path:
-    if installation.tree is not None:
-        return installation.tree / "usr/share/mysql"
+    if installation.share is not None:
+        return installation.share
     prefix = Path(installation.command[0]).resolve().parent.parent
     for folder in (
         prefix / "share/mysql",
@@ -124,7 +121,7 @@ def _mariadb_share(installation: Installation) -> Path:
         prefix / "share",
         Path("/usr/share/mysql"),
     ):
-        if (folder / "mysql_system_tables.sql").is_file():
+        if any(folder.glob("m*_system_tables.sql")):
             return folder
     raise RuntimeSetupError(
         "the SQL scripts of this MariaDB server are not beside it",

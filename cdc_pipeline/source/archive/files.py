@@ -45,9 +45,12 @@ from cdc_pipeline.errors import (
     PositionError,
     SourceError,
     TruncatedJournalError,
+    UnsupportedEventError,
 )
 
 _NAME: Final = re.compile(r"(?P<base>.+)\.\d{6,}")
+# As MariaDB 12.3 names the files of `binlog_storage_engine=innodb`.
+_INNODB_NAME: Final = re.compile(r".+-\d{6,}\.ibb")
 _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 _FIRST_BYTES: Final = 64 << 10
 _HEAD_TYPES: Final = (
@@ -81,10 +84,11 @@ def journal_names(directory: Path) -> list[str]:
 
     Raises:
         SourceError: not a readable directory, or it holds journals of more than one log.
+        UnsupportedEventError: it holds a log that MariaDB 12.3 or later keeps inside InnoDB.
     """
     try:
         with os.scandir(directory) as entries:  # says what a file is without asking for each
-            names = [entry.name for entry in entries if is_journal(entry.name) and entry.is_file()]
+            found = [entry.name for entry in entries if entry.is_file()]
     except OSError as error:
         raise SourceError(
             "the archive directory cannot be read",
@@ -94,6 +98,9 @@ def journal_names(directory: Path) -> list[str]:
             next_step="set source.directory to the directory that holds the journals; a relative "
             "path begins at the folder of the YAML file",
         ) from None
+    for name in sorted(found):
+        _check_name(name)
+    names = list(filter(is_journal, found))
     bases = sorted({name.rpartition(".")[0] for name in names})
     if len(bases) > 1:
         raise SourceError(
@@ -104,6 +111,19 @@ def journal_names(directory: Path) -> list[str]:
             next_step="keep the journals of each log in a directory of their own",
         )
     return sorted(names, key=journal_number)
+
+
+def _check_name(name: str) -> None:
+    if _INNODB_NAME.fullmatch(name):
+        raise UnsupportedEventError(
+            "the log is kept inside InnoDB (binlog_storage_engine), in files that are no journals",
+            journal=name,
+            expected="journals, such as binlog.000001",
+            got=name,
+            next_step="let MariaDB write journals again: remove binlog_storage_engine from its "
+            "configuration, restart it, and take new snapshots; older journals can be read from a "
+            "directory of their own",
+        )
 
 
 def is_journal(name: str) -> bool:
@@ -117,7 +137,9 @@ def _open_journal(file: Path) -> BinaryIO:
     Raises:
         JournalMissingError: not there, or not readable.
         DamagedJournalError, TruncatedJournalError: it does not begin like a journal.
+        UnsupportedEventError: MariaDB keeps its log inside InnoDB.
     """
+    _check_name(file.name)
     try:
         handle = file.open("rb", buffering=0)
     except OSError as error:

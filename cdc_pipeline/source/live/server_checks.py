@@ -71,6 +71,10 @@ class _Rule:
 _RULES: Final = (
     _Rule("log_bin", ("ON", "1"), "the server writes no binary log",
           "set log_bin = binlog in the server's configuration and restart it"),
+    _Rule("binlog_storage_engine", ("",),
+          "the server keeps its log inside InnoDB, in a form that is not read (MariaDB 12.3)",
+          "remove binlog_storage_engine from the server's configuration, restart it, and take new "
+          "snapshots: it writes another log from then on"),
     _Rule("binlog_format", ("ROW",), "the server logs statements instead of row changes",
           "SET GLOBAL binlog_format = 'ROW'" + _AFTER),
     _Rule("sql_log_bin", ("ON", "1"), "sessions do not log what they change",

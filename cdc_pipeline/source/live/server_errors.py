@@ -102,7 +102,7 @@ _STREAM_CAUSES: Final = (
         "another reader with the same server id has connected to the server",
         "give this pipeline its own source.replica_server_id; run only one capture of a "
         "pipeline at a time",
-        ("same server_uuid/server_id",),
+        ("same server_uuid/server_id", "same server_id"),  # since MariaDB 11 without a uuid
     ),
     _Cause(
         DamagedJournalError,
