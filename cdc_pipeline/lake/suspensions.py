@@ -93,11 +93,14 @@ def sentence(table: str, suspended: Suspension) -> str:
     return f"{table} is suspended at {suspended.position}: {suspended.what}"
 
 
+def new_snapshot(source: str, table: str) -> str:
+    """Return the command that fills a table anew, whatever has become of it."""
+    return f"`cdc-pipeline snapshot {source} --table {quote(table)}`"
+
+
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """Describe what a person can do, on one line."""
-    reload = (
-        f"to take a new snapshot of it: `cdc-pipeline snapshot {source} --table {quote(table)}`"
-    )
+    reload = f"to take a new snapshot of it: {new_snapshot(source, table)}"
     reload += (
         f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
     )

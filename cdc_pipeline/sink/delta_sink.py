@@ -21,12 +21,12 @@ from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.sink.apply.executors import lack_of_executors
-from cdc_pipeline.sink.apply.failures import failure_of
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
 from cdc_pipeline.sink.apply.take_back import take_back
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.commit import forget_logs
 from cdc_pipeline.sink.delta.conflicts import again_on_conflict
+from cdc_pipeline.sink.delta.failures import failure_of
 from cdc_pipeline.sink.delta.features import allowed, creation_properties
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval

@@ -38,7 +38,7 @@ from cdc_pipeline.lake.storage.storage import check_reachable, refused
 from cdc_pipeline.lake.suspensions import UNREGISTERED_NOTE, cause_of
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import CursorState, OpenXa
-from cdc_pipeline.sink.apply.failures import is_of_the_machine
+from cdc_pipeline.sink.delta.failures import is_of_the_machine
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.protocol import OnMerged, RowsWithin, Tables
 from cdc_pipeline.sink.staging.staging import StagedBatch

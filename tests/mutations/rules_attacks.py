@@ -233,6 +233,15 @@ _WEDGE: Final = "pipeline/capture/test_wedge.py::"
 _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
+        "a table whose files are damaged keeps no other from being compared",
+        "pipeline/verify/verify.py",
+        "if not is_of_one_table(error):",
+        "if True:",
+        "cli/test_damaged_tables.py::test_k22_f109_a_damaged_table_costs_itself_alone_and_its_way_out_is_named",
+        spark=True,
+    ),
+    Mutation(
+        "K22",
         "a pattern that never matched fails the run",
         "pipeline/capture/capture.py",
         "        _check_matched(config, state, resolved)\n",
@@ -307,6 +316,22 @@ _K22: Final[tuple[Mutation, ...]] = (
 
 # -- K23: what decides a value is followed ---------------------------------------------------------
 _K23: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K23",
+        "a column that no image of an update has may have changed",
+        "pipeline/decode/decoding.py",
+        "return (decoded.op == INSERT)[:, None] & ~after, updates",
+        "return (decoded.op == INSERT)[:, None] & ~after, updates & False",
+        "pipeline/decode/test_unlogged.py::test_k23_f120_a_column_that_no_image_has_is_not_taken_for_unchanged",
+    ),
+    Mutation(
+        "K23",
+        "a log inside InnoDB is no log of journals",
+        "source/archive/files.py",
+        "if _INNODB_NAME.fullmatch(name):",
+        "if False:",
+        "source/archive/test_inside_innodb.py::test_k5_files_of_a_log_inside_innodb_are_refused",
+    ),
     Mutation(
         "K23",
         "a change of a generated column's base stops the table",

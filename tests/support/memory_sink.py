@@ -41,7 +41,7 @@ from cdc_pipeline.schema.evolution.steps import (
     Step,
     WidenColumn,
 )
-from cdc_pipeline.sink.apply.failures import failure_of
+from cdc_pipeline.sink.delta.failures import failure_of
 from cdc_pipeline.sink.lake_sink import LakeSink
 from cdc_pipeline.sink.modes.mode_columns import (
     ABSENT_COLUMN,

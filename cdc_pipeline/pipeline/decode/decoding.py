@@ -20,16 +20,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice
-from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.decoded import INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.binlog.wire_types import WireType
 from cdc_pipeline.errors import (
     CdcError,
     DamagedJournalError,
@@ -45,6 +46,20 @@ from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 if TYPE_CHECKING:  # reading a log needs none of these
     from cdc_pipeline.pipeline.targets.masks import Masks
     from cdc_pipeline.pipeline.targets.targets import Targets
+
+
+_BLOBS: Final = frozenset(
+    {
+        WireType.BLOB_COMPRESSED,
+        WireType.VECTOR,
+        WireType.JSON,
+        WireType.TINY_BLOB,
+        WireType.MEDIUM_BLOB,
+        WireType.LONG_BLOB,
+        WireType.BLOB,
+        WireType.GEOMETRY,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +224,9 @@ class RunDecoder:
         if decided.failing is not None or (decided.bad and not may_leave):
             raise _unapplicable(decoded, parts, decided.failing or decided.bad[0])
         causes = {value.row: _cause(value, schema) for value in decided.bad}
-        incomplete = None if decoded.all_present else _check_inserts(decoded, parts)
+        incomplete = (
+            None if decoded.all_present else _check_images(decoded, parts, taken=policy.takes)
+        )
         if incomplete is not None:
             lacking, those = incomplete
             if not may_leave or policy.rows.on_bad_row == "fail":
@@ -309,33 +326,67 @@ def _event_position(
     return part.chunk.journal, int(part.chunk.events["offset"][part.rows[at]])
 
 
-def incomplete_inserts(decoded: DecodedRows) -> NDArray[np.int64]:
-    """Return the rows of inserts that lack columns."""
-    columns = len(decoded.schema.columns)
-    there = np.unpackbits(decoded.after_present, axis=1, bitorder="little", count=columns).astype(
-        bool
-    )
-    found: NDArray[np.int64] = np.flatnonzero((decoded.op == INSERT) & ~there.all(axis=1))
-    return found
+def _unlogged(
+    decoded: DecodedRows, taken: Callable[[str], bool]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which columns of which inserts, and of which updates, have values that the log does
+    not contain, each (rows, columns).
 
+    An insert lacks what took its default. An update lacks what did not change, and generated
+    columns on servers that leave them out (MariaDB 11.8): those are in neither image, though the
+    one before is not the key alone. Images without BLOBs (NOBLOB) leave out BLOBs that did not
+    change.
 
-def _check_inserts(
-    decoded: DecodedRows, parts: Sequence[RowsSelection]
-) -> tuple[IncompleteRowsError, list[int]] | None:
-    """Return the error and rows for inserts without a column.
-
-    Its value is the column's default, which the log does not contain.
+    Args:
+        taken: whether a target has the column of this name.
     """
-    lacking = incomplete_inserts(decoded)
+    columns = decoded.schema.columns
+
+    def bits(present: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        return np.unpackbits(present, axis=1, bitorder="little", count=len(columns)).astype(bool)
+
+    before, after = bits(decoded.before_present), bits(decoded.after_present)
+    key = np.zeros(len(columns), bool)
+    key[list(decoded.schema.primary_key)] = True
+    more_than_key = key.any() & (before & ~key).any(axis=1)
+    plain = np.array(
+        [column.wire_type not in _BLOBS and taken(column.name) for column in columns], dtype=bool
+    )
+    updates = ((decoded.op == UPDATE) & more_than_key)[:, None] & ~before & ~after & plain
+    return (decoded.op == INSERT)[:, None] & ~after, updates
+
+
+def lacks_values(decoded: DecodedRows, taken: Callable[[str], bool]) -> bool:
+    """Return whether rows lack values that the log does not contain."""
+    return any(found.any() for found in _unlogged(decoded, taken))
+
+
+def _check_images(
+    decoded: DecodedRows, parts: Sequence[RowsSelection], *, taken: Callable[[str], bool]
+) -> tuple[IncompleteRowsError, list[int]] | None:
+    """Return the error and rows for changes without values that the log does not contain."""
+    inserts, updates = _unlogged(decoded, taken)
+    lacking = np.flatnonzero((inserts | updates).any(axis=1))
     if not len(lacking):
         return None
     row = int(lacking[0])
     journal, offset = _event_position(decoded, parts, row)
     columns = decoded.schema.columns
-    there = np.unpackbits(
-        decoded.after_present[row], bitorder="little", count=len(columns)
-    ).tolist()
-    names = [column.name for column, here in zip(columns, there, strict=True) if not here]
+    of_row = (inserts | updates)[row]
+    names = [column.name for column, lacks in zip(columns, of_row, strict=True) if lacks]
+    if updates[row].any():
+        error = IncompleteRowsError(
+            f"an update lacks columns that the server computes: {', '.join(names)}",
+            journal=journal,
+            offset=offset,
+            table=decoded.schema.full_name,
+            expected="images with every column, generated ones too",
+            got=f"{len(lacking)} changes without some of them",
+            next_step="this server does not log generated columns of updates (MariaDB 11.8 does "
+            "not): leave them out (targets: columns: exclude), move the folder of the Delta table "
+            "away, and take a new snapshot of the table",
+        )
+        return error, lacking.tolist()
     error = IncompleteRowsError(
         f"an insert lacks the columns that took their default: {', '.join(names)}",
         journal=journal,

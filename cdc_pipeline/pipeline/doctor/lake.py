@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Final
 
+from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.storage.lock import lock_holder
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import check_reachable, storage_of
@@ -156,7 +157,10 @@ def _retention(context: Context) -> Iterator[Verdict]:
     cut, sink = context.cut, context.config.sink
     differing = []
     for name in sorted(cut.tables) if cut is not None else ():
-        log = read_table_log(context.paths.table(name))
+        try:
+            log = read_table_log(context.paths.table(name))
+        except LakeStateError:  # the check of targets says so
+            continue
         if log is not None and differing_properties(sink, log.properties):
             differing.append(name)
     kept = duration(sink.cut_retention.total_seconds())

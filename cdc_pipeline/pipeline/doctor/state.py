@@ -9,9 +9,9 @@ from shlex import quote
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import CdcError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.storage.lock import lock_holder
-from cdc_pipeline.lake.suspensions import way_out
+from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Verdict, error, note, ok, warning
@@ -21,6 +21,7 @@ from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.report import needed_position, quarantined
 from cdc_pipeline.pipeline.wiring import build_dump_errors
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.read.cuts import check_readable
 
 _MISSED_RUNS: Final = 2
 
@@ -104,7 +105,16 @@ def _targets(context: Context) -> Iterator[Verdict]:
     cut = context.cut
     if cut is None:
         return
-    failing = context.sink.failing_targets(cut)
+    failing: dict[str, CdcError] = {**context.sink.failing_targets(cut)}
+    for name in sorted(cut.tables.keys() - failing.keys() - cut.cursor.suspended.keys()):
+        try:
+            check_readable(context.paths, cut, name)
+        except (LakeStateError, TableNotInCutError) as lost:
+            lost.next_step = (
+                "restore it from a backup of the lake, or take a new snapshot: "
+                f"{new_snapshot(context.config.name, name)}"
+            )
+            failing[name] = lost
     for failure in failing.values():
         yield Verdict.from_error(failure)
     if not failing:

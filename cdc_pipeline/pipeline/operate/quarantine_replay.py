@@ -29,7 +29,7 @@ from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import admin_batch
-from cdc_pipeline.pipeline.decode.decoding import incomplete_inserts
+from cdc_pipeline.pipeline.decode.decoding import lacks_values
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
@@ -238,6 +238,6 @@ class _Replay:
         if found.failing is not None or found.bad:
             value = found.failing or found.bad[0]
             return f"column {rows.schema.column_names[value.column]}: {value.reason}", None
-        if len(incomplete_inserts(rows)):
+        if lacks_values(rows, policy.takes):
             return entry.what, None
         return "", found.rows

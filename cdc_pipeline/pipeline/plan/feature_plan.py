@@ -6,8 +6,8 @@ Rules:
   one.
 - The rules under `targets` are checked against that catalog, and the places of new targets are
   checked.
-- A feature that a table needs but may not use is a warning of the plan: the run will suspend that
-  table by name.
+- A feature that a table needs but may not use is a warning of the plan, and so is a table whose log
+  cannot be read: the run will suspend that table by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import FeatureNotAllowedError
+from cdc_pipeline.errors import FeatureNotAllowedError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.plan.catalog_columns import catalog_columns
@@ -51,10 +51,14 @@ def with_features(
     """
     permitted = allowed(config.sink)
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
-    found = {
-        name: reader_features(paths.table(name)) for name in (cut.tables if cut is not None else ())
-    }
+    found: dict[str, tuple[str, ...]] = {}
     warnings = []
+    for name in cut.tables if cut is not None else ():
+        try:
+            found[name] = reader_features(paths.table(name))
+        except LakeStateError as error:
+            found[name] = ()
+            warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
     routes = Routes(config)
     targets = {
         route.target for name in plan.tables for route in routes.of_table(*split_table_name(name))

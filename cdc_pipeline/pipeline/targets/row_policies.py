@@ -62,11 +62,13 @@ class TablePolicy:
     Attributes:
         keys: columns that find a row, in any of its targets.
         hidden: columns whose values nobody may see (K14).
+        takes: returns whether any of its targets has the column of a name.
     """
 
     rows: RowPolicy
     keys: Collection[str]
     hidden: Collection[str] = ()
+    takes: Callable[[str], bool] = lambda _name: True
 
     def judge(self, rows: DecodedRows) -> Judged:
         """Decide about the invalid values of rows of the table, read or from the log."""

@@ -580,8 +580,12 @@ class Targets(FollowedTargets):
             for name in target.spec.key
         }
         hidden = {column.name for column in schema.columns if column.masked}
+        rules = [route.rule for route in self.routes_of(schema.database, schema.table)]
         return TablePolicy(
-            self._row_policies.of_table(schema), keys.union(schema.key_names), hidden
+            self._row_policies.of_table(schema),
+            keys.union(schema.key_names),
+            hidden,
+            takes=lambda name: any(rule.takes(name) for rule in rules),
         )
 
     def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:

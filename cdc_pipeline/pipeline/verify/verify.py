@@ -27,16 +27,13 @@ from typing import Final
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import (
+    CdcError,
     ConfigError,
     LakeStateError,
-    MissingGrantError,
-    SchemaError,
-    ServerSettingError,
-    TableReadError,
-    UnknownColumnTypeError,
-    UnrepresentableValueError,
+    SinkError,
 )
 from cdc_pipeline.lake.records import Cut, CutTable
+from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_parted
 from cdc_pipeline.pipeline.report import ReportPosition
@@ -56,11 +53,10 @@ from cdc_pipeline.pipeline.verify.report import (
     VerifyReport,
 )
 from cdc_pipeline.pipeline.verify.table import Piece, RoundsResult, TableComparison
-from cdc_pipeline.pipeline.verify.view import DisturbedError, LeftError
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.verify.changes import UntoldChangesError
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     ComparisonResult,
@@ -70,19 +66,6 @@ from cdc_pipeline.sink.verify.compare import (
 from cdc_pipeline.sink.verify.scratch import Scratch, verify_lock
 
 _REPAIRS_MAX: Final = 5
-
-# Errors that keep one table from being compared, but not the others.
-_OF_ONE_TABLE: Final = (
-    DisturbedError,
-    LeftError,
-    TableReadError,
-    SchemaError,
-    ServerSettingError,
-    MissingGrantError,
-    UnrepresentableValueError,
-    UnknownColumnTypeError,
-    UntoldChangesError,
-)
 
 
 @dataclass(frozen=True)
@@ -213,8 +196,12 @@ class _Verification:
             started = time.monotonic()
             try:
                 made = self._table(name, source_state, external_writes)
-            except _OF_ONE_TABLE as error:
+            except CdcError as error:
+                if not is_of_one_table(error):
+                    raise
                 reason = "; ".join(filter(None, (error.what, error.next_step)))
+                if isinstance(error, SinkError):
+                    reason += f"; {new_snapshot(self._config.name, name)} fills the table anew"
                 made = self._not_compared(source_state.cut, name, external_writes, reason)
             found[name] = made.model_copy(update={"seconds": time.monotonic() - started})
             source_state = self._captures.source_state()
@@ -401,7 +388,8 @@ class _Verification:
         state, table = cut.cursor.targets[name], cut.tables.get(name)
         if state.suspended is not None:
             held = state.suspended
-            return f"suspended at {held.position}: {held.what}"
+            out = way_out(name, held, source=self._config.name)
+            return f"suspended at {held.position}: {held.what}; {out}"
         if table is None or state.table_version < 0:
             return "not created yet"
         parted = why_parted(self._config, state)

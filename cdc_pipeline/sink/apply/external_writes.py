@@ -69,7 +69,10 @@ def find_external_write(
     except LakeStateError as error:
         found = error
     path, table, app_id = paths.table(name), cut.tables.get(name), cut.cursor.targets[name].app_id
-    there = read_table_log(path)
+    try:
+        there = read_table_log(path)
+    except LakeStateError:  # it is what was found
+        there = None
     if (
         table is None
         or there is None

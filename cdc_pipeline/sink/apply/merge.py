@@ -34,12 +34,12 @@ from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.sink.apply.append import add_appended, append, may_append
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
-from cdc_pipeline.sink.apply.failures import failure_of
 from cdc_pipeline.sink.apply.mirror_rows import last_rows, read_staged
 from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.apply.take_back import check_taken_back
 from cdc_pipeline.sink.apply.upsert import add_upserted, suits, upsert
 from cdc_pipeline.sink.delta.data_file import CODEC
+from cdc_pipeline.sink.delta.failures import failure_of
 from cdc_pipeline.sink.delta.log import TableLog, commit_note, newest_change, read_table_log
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit
 from cdc_pipeline.sink.delta.table_owner import check_owner

@@ -155,7 +155,8 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
     return LakeStateError(
         f"the log of the Delta table in {path} cannot be read",
         got=got,
-        next_step="restore the table's _delta_log from a backup of the lake",
+        next_step=f"restore {path / LOG_FOLDER} from a backup of the lake, or move {path} away and "
+        "take a new snapshot of the table",
     )
 
 

@@ -25,8 +25,15 @@ from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.sink.delta.compared_tables import ComparedTables
-from cdc_pipeline.sink.delta.log import is_maintenance, is_of_batch, read_commit, read_table_log
+from cdc_pipeline.sink.delta.log import (
+    TableLog,
+    is_maintenance,
+    is_of_batch,
+    read_commit,
+    read_table_log,
+)
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH
 
@@ -99,7 +106,7 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
         own.update(_batches_with(paths, name, since=target.suspended.batch_number, cut=cut))
-    _check_target(path, name, target.app_id, table, own, way_out=_way_out(paths.source, name))
+    _check_commits(paths, name, target.app_id, table, own)
 
 
 def _batches_with(paths: LakePaths, name: str, *, since: int, cut: Cut) -> set[int]:
@@ -130,16 +137,28 @@ def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bo
 def _way_out(source: str, table: str) -> str:
     return (
         f"`cdc-pipeline verify {source} --table {table}` shows what was changed, and --repair "
-        "restores the cut's rows; if these are gone, restore them from a backup, or reload "
-        "the table; to prevent this, let other programs write only to copies of the lake's "
-        "tables"
+        "restores the cut's rows; if these are gone, restore them from a backup, or take a new "
+        f"snapshot: {new_snapshot(source, table)}; to prevent this, let other programs write only "
+        "to copies of the lake's tables"
     )
 
 
-def _check_target(
-    path: Path, name: str, app_id: str, table: CutTable, own: set[int], *, way_out: str
-) -> None:
-    there = read_table_log(path)
+def log_of_cut(paths: LakePaths, cut: Cut, name: str) -> TableLog:
+    """Return the log of a target's table, which holds the version of a cut.
+
+    Raises:
+        LakeStateError: the table is gone, is another one, or was set back; its log cannot be read.
+    """
+    return _log_of_cut(paths, name, cut.cursor.targets[name].app_id, cut.tables[name])
+
+
+def _log_of_cut(paths: LakePaths, name: str, app_id: str, table: CutTable) -> TableLog:
+    path, way_out = paths.table(name), _way_out(paths.source, name)
+    try:
+        there = read_table_log(path)
+    except LakeStateError as error:
+        error.next_step = f"{error.next_step}: {new_snapshot(paths.source, name)}"
+        raise
     if there is None:
         raise LakeStateError(
             "a table of the last cut is gone",
@@ -156,6 +175,14 @@ def _check_target(
             got=f"version {there.version}",
             next_step=way_out,
         )
+    return there
+
+
+def _check_commits(
+    paths: LakePaths, name: str, app_id: str, table: CutTable, own: set[int]
+) -> None:
+    there = _log_of_cut(paths, name, app_id, table)
+    path, way_out = paths.table(name), _way_out(paths.source, name)
     for version in range(table.table_version + 1, there.version + 1):
         commit = read_commit(path, version)
         if commit is None or is_maintenance(commit, app_id=app_id):

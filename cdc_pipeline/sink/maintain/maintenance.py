@@ -40,6 +40,7 @@ from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.conflicts import TRIES, is_conflict
+from cdc_pipeline.sink.delta.failures import reading_failed
 from cdc_pipeline.sink.delta.log import (
     LOG_FOLDER,
     maintenance_note,
@@ -47,7 +48,7 @@ from cdc_pipeline.sink.delta.log import (
     read_table_log,
 )
 from cdc_pipeline.sink.delta.row_count import log_files
-from cdc_pipeline.sink.delta.table_owner import check_owner
+from cdc_pipeline.sink.delta.table_checks import log_of_cut
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.durable.retention import differing_properties
@@ -56,7 +57,6 @@ from cdc_pipeline.sink.maintain.vacuum_due import VacuumState
 from cdc_pipeline.sink.spark.catalog import register_all
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session
 from cdc_pipeline.sink.spark.sql import properties_sql, table_at
-from cdc_pipeline.text.server_messages import said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,7 +213,7 @@ def _maintain_table(
                 paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s
             )
     except CdcError as error:
-        done.skipped, done.failed = f"{type(error).__name__}: {error.what}", True
+        done.skipped, done.failed = "; ".join(filter(None, (error.what, error.next_step))), True
     done.seconds = round(time.monotonic() - began, 2)
     return done
 
@@ -227,12 +227,7 @@ def _due(
     memory: _Memory,
 ) -> _Due:
     path, target = paths.table(name), cut.cursor.targets[name]
-    log = read_table_log(path)
-    if log is None:
-        raise LakeStateError(
-            "a table of the last cut is gone", table=name, expected=f"a Delta table in {path}"
-        )
-    check_owner(log, name, target.app_id, path=path)
+    log = log_of_cut(paths, cut, name)
     shape = table_shape(path, small_file_bytes=thresholds.small_file_bytes)
     durable = cut.tables[name].table_version
     due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
@@ -392,12 +387,8 @@ def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
     try:
         return session.sql(statement).collect()
     except Exception as error:
-        raise MergeError(
-            f"{statement.split(' ', 1)[0]} failed",
-            table=table,
-            got=said_by(error),
-            next_step="start the maintenance again; if it fails again, examine the table's files",
-        ) from None
+        what = f"{statement.split(' ', 1)[0]} failed"
+        raise reading_failed(error, table=table, what=what) from None
 
 
 def _remembered(paths: LakePaths) -> _Memory:

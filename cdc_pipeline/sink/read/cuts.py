@@ -412,16 +412,15 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
             got="no table" if there is None else f"application id {there.app_id}",
             next_step="read a later cut, or restore the table from a backup of the lake",
         )
-    if version == there.version:
-        return
-    wanted, latest = active_files(path, version=version), active_files(path, version=there.version)
-    if wanted is None or latest is None:
+    wanted = active_files(path, version=version)
+    if wanted is None:
         raise _removed(table, cut, "the table's log does not go back to it")
-    # Files that the newest version also has cannot have been vacuumed.
-    for name in wanted - latest:
-        for file in files_of(path, name):
-            if not storage_of(file).exists(file):
-                raise _removed(table, cut, f"its file {file.name} is gone")
+    there_now: dict[Path, set[str]] = {}  # each folder is listed once
+    for file in (file for name in sorted(wanted) for file in files_of(path, name)):
+        if file.parent not in there_now:
+            there_now[file.parent] = set(storage_of(path).names(file.parent))
+        if file.name not in there_now[file.parent]:
+            raise _removed(table, cut, f"its file {file.name} is gone")
 
 
 def _was_at(path: Path, version: int, app_id: str) -> bool:

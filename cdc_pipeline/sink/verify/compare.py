@@ -28,15 +28,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.errors import CdcError, MergeError
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.failures import reading_failed
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
 from cdc_pipeline.sink.verify.sides import Sides, checksums, make_sides
-from cdc_pipeline.text.server_messages import said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,7 +127,8 @@ def compare(
         fixed: settings that the configuration names, which stay as they are.
 
     Raises:
-        MergeError: Spark failed.
+        LakeStateError: files of the table are gone or damaged.
+        MergeError: Spark failed otherwise.
         UntoldChangesError: images of a changelog without a key lack columns.
     """
     session = new_session(spark)
@@ -142,15 +142,9 @@ def compare(
         stale = _without_unread(session, sides, unread) if unread else 0
         found = _compare(session, sides, folder, changed, wanted, buckets, sampled=sampled)
         return replace(found, stale=stale)
-    except CdcError:
-        raise
     except Exception as error:
-        raise MergeError(
-            "Spark could not compare the table with its source",
-            table=sides.target.table,
-            got=said_by(error),
-            next_step="nothing was changed: verify again",
-        ) from None
+        what = "Spark could not compare the table with its source"
+        raise reading_failed(error, table=sides.target.table, what=what) from None
 
 
 def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path]) -> int:

@@ -18,7 +18,7 @@ from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.lake.storage.storage import LocalStorage, refused
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.apply.failures import is_of_the_machine
+from cdc_pipeline.sink.delta.failures import is_of_the_machine
 from cdc_pipeline.source.live.connection import ServerConnection
 from tests.pipeline.plan.test_unmatched import archive
 from tests.support.fake_capture import write_config

@@ -26,7 +26,7 @@ from cdc_pipeline.errors import (
     TargetRefusedError,
     TargetSuspendedError,
 )
-from cdc_pipeline.sink.apply.failures import failure_of, is_of_the_machine
+from cdc_pipeline.sink.delta.failures import failure_of, is_of_the_machine
 from tests.support.memory_shop import MemoryShop, memory_shop
 from tests.support.memory_sink import STEPS
 
