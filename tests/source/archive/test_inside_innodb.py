@@ -9,7 +9,7 @@ import pytest
 
 from cdc_pipeline.errors import UnsupportedEventError
 from cdc_pipeline.source.archive.files import journal_names, read_journal
-from cdc_pipeline.source.live.server_checks import setting_findings
+from cdc_pipeline.source.live.server_checks import _variable_findings
 
 
 def test_k5_files_of_a_log_inside_innodb_are_refused(tmp_path: Path) -> None:
@@ -31,5 +31,5 @@ def test_k5_a_server_with_a_log_inside_innodb_is_refused(engine: str | None, fou
             said = {"log_bin": "ON", "binlog_format": "ROW"}
             return said if engine is None else said | {"binlog_storage_engine": engine}
 
-    settings = [one.setting for one in setting_findings(cast(Any, Server()))]
+    settings = [one.setting for one in _variable_findings(cast(Any, Server()))]
     assert settings == (["binlog_storage_engine"] if found else [])
