@@ -17,6 +17,7 @@ from typing import Final
 
 FLAG_IN_USE: Final = 0x0001
 FLAG_ARTIFICIAL: Final = 0x0020
+FLAG_RELAY_LOG: Final = 0x0040
 FLAG_IGNORABLE: Final = 0x0080
 HEADER_BYTES: Final = 19
 # Phases of an ALTER of MariaDB: extra flags of its GTID event, and the status variable 130 of its

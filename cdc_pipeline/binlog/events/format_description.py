@@ -17,11 +17,14 @@ import zlib
 from typing import Final
 
 from cdc_pipeline.binlog.chunk import JournalFormat
-from cdc_pipeline.binlog.event_types import FLAG_IN_USE, HEADER_BYTES, EventType
+from cdc_pipeline.binlog.event_types import FLAG_IN_USE, FLAG_RELAY_LOG, HEADER_BYTES, EventType
 from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES
 from cdc_pipeline.errors import DamagedJournalError, UnsupportedEventError
 
 _FIXED_BYTES: Final = 2 + 50 + 4 + 1
+_READABLE: Final = (
+    "journals of MySQL 5.0, 5.1 since its release and newer, and of MariaDB can be read"
+)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _CHECKSUM_NONE: Final = 0
 _CHECKSUM_CRC32: Final = 1
@@ -39,7 +42,8 @@ def parse(
 
     Raises:
         DamagedJournalError: too short, or a wrong checksum.
-        UnsupportedEventError: an unknown binlog version or checksum algorithm.
+        UnsupportedEventError: a relay log, MySQL 5.1 before its release, an unknown binlog version
+            or checksum algorithm.
     """
     if len(event) < HEADER_BYTES + _FIXED_BYTES or event[4] != EventType.FORMAT_DESCRIPTION:
         raise DamagedJournalError(
@@ -52,6 +56,16 @@ def parse(
             next_step="fetch the journal again from its server",
         )
     timestamp_s, _, server_id, _, _, flags = struct.unpack_from("<IBIIIH", event)
+    if flags & FLAG_RELAY_LOG:
+        raise UnsupportedEventError(
+            "the file is a relay log: its events have their places in another server's journals",
+            journal=journal,
+            offset=offset,
+            expected="a journal that a server wrote itself",
+            got=f"flags {flags:#06x}",
+            next_step="read the journals of the replica's source, or those that the replica writes "
+            "itself (log_replica_updates; MariaDB: log_slave_updates)",
+        )
     version, raw_server, _, header_bytes = struct.unpack_from("<H50sIB", event, HEADER_BYTES)
     server_version = raw_server.split(b"\0", 1)[0].decode("ascii", "replace")
     if version != 4 or header_bytes != HEADER_BYTES:
@@ -62,9 +76,18 @@ def parse(
             expected=f"binlog version 4 with headers of {HEADER_BYTES} bytes",
             got=f"version {version} with headers of {header_bytes} bytes, server "
             f"{server_version!r}",
-            next_step="journals of MySQL 5.0 and newer and of MariaDB can be read",
+            next_step=_READABLE,
         )
     lengths = event[HEADER_BYTES + _FIXED_BYTES :]
+    if EventType.TABLE_MAP <= len(lengths) < EventType.DELETE_ROWS_V1:
+        raise UnsupportedEventError(
+            "the journal is of MySQL 5.1 before its release, which wrote rows in another format",
+            journal=journal,
+            offset=offset,
+            expected="a server that knows WRITE_ROWS_V1 and the types after it",
+            got=f"{len(lengths)} types, server {server_version!r}",
+            next_step=_READABLE,
+        )
     checksum_bytes = 0
     # A damaged version text must not disable the check: servers without checksums know at most 27
     # event types.

@@ -28,7 +28,7 @@ from cdc_pipeline.binlog.event_types import (
 )
 from cdc_pipeline.binlog.events import gtid_kernel as kernel
 from cdc_pipeline.binlog.events.gtid_kernel import gtid_commit_us
-from cdc_pipeline.errors import DamagedJournalError
+from cdc_pipeline.errors import DamagedJournalError, SizeLimitError
 
 __all__ = [
     "Gtid",
@@ -195,6 +195,7 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
 
     Raises:
         DamagedJournalError: a GTID event is too short or has an impossible number.
+        SizeLimitError: MariaDB's number is above NUMBER_MAX.
     """
     events = chunk.events[first:stop]
     size = len(events)
@@ -206,6 +207,8 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
     )
     if short < 0 and count:
         short = _impossible(events["event_type"], rows[:count], numbers[:count])
+        if short >= 0 and events["event_type"][short] == EventType.MARIADB_GTID:
+            raise _too_large(chunk, first + short)
     if short >= 0:
         row = first + short
         raise _too_short(
@@ -273,6 +276,21 @@ def _impossible(
     )
     bad &= types[rows] != EventType.GTID_TAGGED
     return int(rows[int(bad.argmax())]) if bad.any() else -1
+
+
+def _too_large(chunk: Chunk, row: int) -> SizeLimitError:
+    offset = int(chunk.events["offset"][row])
+    server_id = int(chunk.events["server_id"][row])
+    found = parse_mariadb(chunk.body(row), server_id, journal=chunk.journal, offset=offset)
+    return SizeLimitError(
+        "the number of a transaction's GTID is too large",
+        journal=chunk.journal,
+        offset=offset,
+        expected=f"at most {NUMBER_MAX}",
+        got=str(found),
+        next_step="SET GLOBAL gtid_domain_id to an unused domain at the source, whose numbers "
+        "begin again, and start after the last transaction of this one",
+    )
 
 
 def gtid_key(event_type: int, high: int, low: int) -> str:

@@ -59,6 +59,7 @@ class GtidColumns:
 
         Raises:
             DamagedJournalError: one is too short.
+            SizeLimitError: MariaDB's number is above `gtid.NUMBER_MAX`.
         """
         events = chunk.events
         size = len(events)
@@ -68,7 +69,8 @@ class GtidColumns:
         count, short = kernel.executed_numbers(
             chunk.data, events, checksum_bytes, rows, high, low, number
         )
-        if short >= 0:
+        is_mariadb = events["event_type"][rows[:count]] == EventType.MARIADB_GTID
+        if short >= 0 or (is_mariadb & (number[:count] < 0)).any():
             executed(chunk, 0, size)  # raises, with the log position
         rows, high, low, number = rows[:count], high[:count], low[:count], number[:count].copy()
         types = events["event_type"][rows]
@@ -77,9 +79,8 @@ class GtidColumns:
         while left.any():
             at = int(left.argmax())
             same = left & (high == high[at]) & (low == low[at]) & (types == types[at])
-            is_mariadb = types[at] == EventType.MARIADB_GTID
             text = gtid_key(int(types[at]), int(high[at]), int(low[at]))
-            key[same] = self._key_index(text + ("-" if is_mariadb else ":"))
+            key[same] = self._key_index(text + ("-" if is_mariadb[at] else ":"))
             left &= ~same
         for index in np.flatnonzero(types == EventType.GTID_TAGGED).tolist():
             row = int(rows[index])

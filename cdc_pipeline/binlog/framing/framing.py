@@ -310,6 +310,8 @@ class EventFramer:
             self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + sign * count
 
     def _begin_journal(self, header: EventHeader, event: bytes) -> None:
+        if header.event_type == EventType.START_V3 and self.journal_format is None:
+            raise self._unsupported(header, f"{len(event)} bytes")
         if header.event_type != EventType.FORMAT_DESCRIPTION:
             raise DamagedJournalError(
                 "the journal does not begin with a format description",
@@ -325,8 +327,8 @@ class EventFramer:
                 journal=self.journal,
                 offset=self.offset,
                 expected="only one, at offset 4",
-                next_step="journals that were joined into one file, and relay logs, cannot be "
-                "read: pass the journals separately",
+                next_step="journals that were joined into one file cannot be read: pass them "
+                "separately",
             )
         self.journal_format = format_description.parse(
             event, journal=self.journal, offset=self.offset
@@ -393,6 +395,15 @@ class EventFramer:
         if log_position and jump < 1 << 31:
             self.offset += jump
 
+    def _unsupported(self, header: EventHeader, got: str) -> UnsupportedEventError:
+        return UnsupportedEventError(
+            f"a {event_name(header.event_type)} event cannot be applied",
+            journal=self.journal,
+            offset=self.offset,
+            got=got,
+            next_step=STOP_REASONS[EventType(header.event_type)],
+        )
+
     def _error(self, status: Status, data: NDArray[np.uint8], position: int) -> CdcError:
         if len(data) - position < HEADER_BYTES:
             return DamagedJournalError(
@@ -420,15 +431,8 @@ class EventFramer:
                 self.journal, self.offset, expected="events in plain", got=f"a {name} event"
             )
         if status is Status.STOP_TYPE:
-            return UnsupportedEventError(
-                f"a {name} event cannot be applied",
-                journal=self.journal,
-                offset=self.offset,
-                got=self._stopped(
-                    header, data[position + HEADER_BYTES : position + header.event_length]
-                ),
-                next_step=STOP_REASONS[EventType(header.event_type)],
-            )
+            body = data[position + HEADER_BYTES : position + header.event_length]
+            return self._unsupported(header, self._stopped(header, body))
         if status is Status.BAD_CHECKSUM:
             end = position + header.event_length - CHECKSUM_BYTES
             stored = int.from_bytes(data[end : end + CHECKSUM_BYTES].tobytes(), "little")

@@ -275,14 +275,16 @@ def _bytes_of_rows(
     return int((ends - starts)[of_row[of_row >= 0]].sum())
 
 
-def _json_of(value: InvalidValue) -> str:
-    """Return the JSON for an invalid value: its text, or an object with a document's differences.
+def _json_of(value: InvalidValue, column: Column) -> str:
+    """Return the JSON for an invalid value: the server's text, or an object with a document's
+    differences or with the bytes in hex.
 
-    Documents are strings, so an object is unambiguous.
+    Values of all columns are strings, numbers or lists, so an object is unambiguous.
     """
     if value.reason in DIFFERENCES and value.text.startswith("["):
         return f'{{"differences": {value.text}}}'
-    return json.dumps(value.text, ensure_ascii=False)
+    text = json.dumps(value.text, ensure_ascii=False)
+    return text if column.type.not_held_text == "moment" else f'{{"hex": {text}}}'
 
 
 class _BlockWriter:
@@ -313,7 +315,9 @@ class _BlockWriter:
         # By image and column, in the order of the rows.
         self._invalid: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
         for value in rows.invalid:
-            self._invalid[value.image, value.column].append((value.row, _json_of(value)))
+            self._invalid[value.image, value.column].append(
+                (value.row, _json_of(value, rows.schema.columns[value.column]))
+            )
 
     def write(self, first: int, stop: int) -> Lines:
         """Write the lines of the changes [first, stop)."""

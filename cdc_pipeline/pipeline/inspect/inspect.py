@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -25,7 +26,7 @@ from cdc_pipeline.pipeline.decode.schemas import journal_schemas
 from cdc_pipeline.pipeline.inspect.bare_table_maps import BareTableMaps, BareTables
 from cdc_pipeline.pipeline.inspect.change_lines import LineWriter
 from cdc_pipeline.pipeline.inspect.change_log import ChangeLog, LogPiece
-from cdc_pipeline.pipeline.inspect.inputs import FileChunk, named, read_all
+from cdc_pipeline.pipeline.inspect.inputs import FileChunk, read_all
 from cdc_pipeline.pipeline.inspect.journal_stream import numbered
 from cdc_pipeline.pipeline.inspect.selection import OPERATIONS, STATEMENT, Selection
 from cdc_pipeline.pipeline.inspect.summary import JournalSummary, SummaryBuilder
@@ -56,6 +57,7 @@ class Inspection:
         annotations: bool = False,
     ) -> None:
         self.selection = selection or Selection()
+        self._names: dict[str, str] = {}  # for people, by the names that the chunks have
         self.bare_tables = BareTables(unknown_charset)
         # another table may be renamed to a wanted name
         self._schemas = journal_schemas(lambda _database, _table: True)
@@ -86,30 +88,38 @@ class Inspection:
         Raises:
             CdcError: after everything before it.
         """
-        names: dict[str, str] = {}
         for found in chunks:
-            names[numbered(found.name)] = found.name
-            if builder is not None:
-                builder.add_chunk(found.name, found.path, found.chunk)
-            try:
+            self._names[numbered(found.name)] = found.name
+            with self._named_in_errors():
+                if builder is not None:
+                    builder.add_chunk(found.name, found.path, found.chunk)
                 for piece in self.log.feed(found.chunk):
-                    yield names.get(piece.chunk.journal, found.name), piece
-            except CdcError as error:
-                raise named(error, found.name) from None
+                    yield self._names[piece.chunk.journal], piece
             if self._is_past(found):
                 break
         self.log.finish()
+
+    @contextmanager
+    def _named_in_errors(self) -> Iterator[None]:
+        """Give an error the journal's name for people: inside, each name has a number."""
+        try:
+            yield
+        except CdcError as error:
+            error.journal = self._names.get(error.journal or "", error.journal)
+            raise
 
     def lines(self, chunks: Iterable[FileChunk]) -> Iterator[NDArray[np.uint8]]:
         """Yield whole lines of JSON as bytes, valid until the next ones. Raises as `pieces`."""
         writer = LineWriter(self.selection)
         for name, piece in self.pieces(chunks):
-            yield from writer.lines_of(piece, journal=name)
+            with self._named_in_errors():
+                yield from writer.lines_of(piece, journal=name)
 
     def write(self, chunks: Iterable[FileChunk], writer: ChangeWriter) -> None:
         """Pass all changes to `writer`. Raises as `pieces`, and what the writer raises."""
         for name, piece in self.pieces(chunks):
-            writer.add(piece, name)
+            with self._named_in_errors():
+                writer.add(piece, name)
 
     def summary(self, chunks: Iterable[FileChunk]) -> JournalSummary:
         """Count what the journals hold; an error is part of the summary."""
@@ -117,7 +127,8 @@ class Inspection:
         error: dict[str, object] | None = None
         try:
             for name, piece in self.pieces(chunks, builder):
-                builder.add_piece(name, piece)
+                with self._named_in_errors():
+                    builder.add_piece(name, piece)
         except CdcError as failure:
             error = failure.as_dict()
         counts = self.log.counts

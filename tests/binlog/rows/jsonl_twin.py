@@ -102,7 +102,9 @@ def _images(rows: DecodedRows, image: str) -> list[str]:
     ]
     for value in rows.invalid:
         if value.image == image:
-            columns[value.column][value.row] = json.dumps(value.text, ensure_ascii=False)
+            text = json.dumps(value.text, ensure_ascii=False)
+            is_text = rows.schema.columns[value.column].type.not_held_text == "moment"
+            columns[value.column][value.row] = text if is_text else f'{{"hex": {text}}}'
     found = []
     for row in range(len(rows)):
         cells = {

@@ -16,9 +16,11 @@ import pytest
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events.gtid_columns import Gtids
+from cdc_pipeline.binlog.rows.rows import RowsSelection
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.demo import SHOP_DIRECTORY
+from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.pipeline.inspect import change_log
 from cdc_pipeline.pipeline.inspect.change_files import ChangeFiles, change_table, file_stem
 from cdc_pipeline.pipeline.inspect.change_log import ChangeLog
@@ -29,6 +31,7 @@ from cdc_pipeline.pipeline.inspect.table_map_bare import _columns_and_metadata, 
 from cdc_pipeline.source.archive.files import read_journal
 from tests.binlog.rows.test_jsonl import rows_of
 from tests.servers import Server
+from tests.support.memory_shop import GOLDEN
 
 JOURNALS = SHOP_DIRECTORY / "journals"
 
@@ -217,8 +220,8 @@ def test_facts_a22_rows_without_full_metadata_are_shown_and_noted(
         "@2": 2,
         "@3": 5,
         "@4": "grün",
-        "@5": "grün" if is_told else "grün".encode("latin1").hex(),
-        "@6": "ff00",
+        "@5": "grün" if is_told else {"hex": "grün".encode("latin1").hex()},
+        "@6": "ff00" if is_told else {"hex": "ff00"},
         "@7": "-1.50",
         "@8": "2024-01-02 03:04:05.678",
     }
@@ -330,3 +333,18 @@ def test_compressed_and_tagged_transactions_and_xa_are_shown(
     (info,) = summary.journals
     assert info.unpacked_bytes > 10 * info.packed_bytes > 0
     assert info.last_gtid == f"{source}:tag:3"
+
+
+def test_f85_an_error_behind_the_reading_has_the_journals_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy.bin"
+    copy.write_bytes((GOLDEN / "mysql-common.000001").read_bytes())
+
+    def fails(pieces: list[RowsSelection], *_: object, **__: object) -> None:
+        raise DamagedJournalError("damaged", journal=pieces[0].chunk.journal, offset=4)
+
+    monkeypatch.setattr(change_log, "decode_rows", fails)
+    with pytest.raises(DamagedJournalError) as told:
+        list(Inspection().lines(read_all([copy], Selection())))
+    assert told.value.journal == "copy.bin"
