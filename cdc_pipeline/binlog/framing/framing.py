@@ -94,9 +94,11 @@ def _says_how_it_is_kept(event: NDArray[np.uint8]) -> bool:
     return bool(event[4] == EventType.MARIADB_START_ENCRYPTION)
 
 
-def encrypted_journal(journal: str, offset: int, *, expected: str, got: str) -> BinlogError:
+def encrypted_journal(
+    journal: str, offset: int, *, expected: str, got: str
+) -> UnsupportedEventError:
     """Return the error for a file whose events only its server can decrypt."""
-    return BinlogError(
+    return UnsupportedEventError(
         "the journal is encrypted, with a key that only its server has",
         journal=journal,
         offset=offset,
