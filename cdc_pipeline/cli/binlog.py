@@ -238,6 +238,11 @@ def _operations(
     help="Transactions outside this GTID set.",
 )
 @click.option(
+    "--lower-case-table-names", "lower_case", type=click.Choice(["0", "1", "2"]), default="0",
+    show_default=True,
+    help="How the server that wrote the journals compares names: under 1 and 2, SH1.A is sh1.a.",
+)  # fmt: skip
+@click.option(
     "--charset", default="utf8mb4", show_default=True, metavar="NAME",
     help="Charset of texts if the journal does not name it (row metadata NO_LOG); binary "
          "shows them as hex.",
@@ -267,6 +272,7 @@ def command(
     operations: frozenset[str],
     statements: bool,
     annotations: bool,
+    lower_case: str,
     charset: str,
     follow: bool,
     poll_s: float,
@@ -288,9 +294,11 @@ def command(
         raise click.UsageError("--annotations needs --format jsonl")
     from cdc_pipeline.pipeline.inspect.inspect import Inspection
     from cdc_pipeline.pipeline.inspect.selection import Selection
+    from cdc_pipeline.text.table_names import NameRule
 
     selection = Selection(
         tables=tables,
+        names=NameRule(int(lower_case)),
         operations=operations if statements else operations - {"statement"},
         gtids=gtids,
         **{"exclude_gtids": exclude_gtids, **_begins(begins), **_ends(ends)},

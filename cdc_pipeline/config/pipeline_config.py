@@ -56,6 +56,7 @@ from cdc_pipeline.config.storage_config import LakeUri, check_lake_path
 from cdc_pipeline.config.target_config import Section, TargetRule, checked_patterns
 from cdc_pipeline.config.units import Bytes, Seconds
 from cdc_pipeline.config.yaml_text import YamlText, read_yaml
+from cdc_pipeline.text.table_names import NameRule
 
 CONFIG_SUFFIXES: Final = (".yaml", ".yml")
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")  # it becomes a folder's name, with suffixes
@@ -230,11 +231,13 @@ class LiveSourceConfig(Section):
 class ArchiveSourceConfig(Section):
     """A directory of journals.
 
+    `lower_case_table_names` is that of the server that wrote them: no journal says it.
     `unpacked_bytes_max` is what one compressed event may unpack to.
     """
 
     kind: Literal["archive"]
     directory: Path
+    lower_case_table_names: Literal[0, 1, 2] = 0
     unpacked_bytes_max: Bytes = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
 
 
@@ -365,6 +368,21 @@ class PipelineConfig(Section):
     _written: PipelineDocument | None = PrivateAttr(default=None)
     _lake_unknown: bool = PrivateAttr(default=False)
     _left_out: tuple[Mistake, ...] = PrivateAttr(default=())
+    # Of a live source, once its server was asked.
+    _names: NameRule | None = PrivateAttr(default=None)
+
+    @property
+    def names(self) -> NameRule | None:
+        """Return how the source's server compares names (K30); None while it was not asked."""
+        if isinstance(self.source, ArchiveSourceConfig):
+            return NameRule(self.source.lower_case_table_names)
+        return self._names
+
+    def comparing(self, names: NameRule) -> PipelineConfig:
+        """Return this pipeline with names compared as its server has said."""
+        made = self.model_copy()
+        made._names = names
+        return made
 
     @property
     def lake_unknown(self) -> bool:

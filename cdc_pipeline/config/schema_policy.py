@@ -15,6 +15,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from cdc_pipeline.text.table_names import NameRule
+
 # Names used by gh-ost and pt-online-schema-change.
 SHADOW_TABLES: Final = (
     "_{table}_gho",
@@ -79,11 +81,15 @@ class SchemaChangePolicy(BaseModel):
 class ShadowNames:
     """Templates for the shadow tables of online schema changes, such as ``_{table}_gho``."""
 
-    def __init__(self, templates: tuple[str, ...] = SHADOW_TABLES) -> None:
+    def __init__(
+        self,
+        templates: tuple[str, ...] = SHADOW_TABLES,
+        names: NameRule = NameRule.AS_GIVEN,
+    ) -> None:
         # If a name is taken, each tool may add a time or further underscores.
         self._patterns = []
         for template in templates:
-            before, after = (re.escape(part) for part in template.split("{table}"))
+            before, after = (re.escape(names.fold(part)) for part in template.split("{table}"))
             self._patterns.append(
                 re.compile(f"_*{before}(?P<table>.+?)(?:_\\d{{14}})?{after}", re.DOTALL)
             )

@@ -45,7 +45,7 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
 
 def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
     """Return the known targets: the name of each and of its source tables, sorted."""
-    tables = TableFilter(config.tables)
+    tables = TableFilter(config)
     names = set(tables.exact_names)
     for state in cut.cursor.targets.values() if cut is not None else ():
         names.update(state.source_names)

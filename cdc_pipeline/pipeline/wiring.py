@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -22,13 +23,16 @@ from cdc_pipeline.store.memory import MemoryEventStore
 from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode
 from cdc_pipeline.store.segments.file import FileEventStore
 from cdc_pipeline.store.segments.mixed import MixedEventStore
-from cdc_pipeline.text.table_names import TablePattern, TablePatterns
+from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns
 
 
-def captured_by(config: PipelineConfig) -> Callable[[str, str], bool]:
-    """Return whether the patterns of a pipeline match a table, by database and name."""
-    included = TablePatterns(map(TablePattern.parse, config.tables.include))
-    excluded = TablePatterns(map(TablePattern.parse, config.tables.exclude))
+def captured_by(config: PipelineConfig, names: NameRule) -> Callable[[str, str], bool]:
+    """Return whether the patterns of a pipeline match a table, by database and name, on a server
+    that compares names so."""
+    included, excluded = (
+        TablePatterns(TablePattern.parse(text, names) for text in patterns)
+        for patterns in (config.tables.include, config.tables.exclude)
+    )
     return lambda database, table: (
         included.match(database, table) and not excluded.match(database, table)
     )
@@ -41,11 +45,13 @@ def build_source(config: PipelineConfig) -> Source:
         from cdc_pipeline.source.archive.archive import ArchiveSource
 
         return ArchiveSource(
-            config.source.directory, unpacked_bytes_max=config.source.unpacked_bytes_max
+            config.source.directory,
+            unpacked_bytes_max=config.source.unpacked_bytes_max,
+            names=NameRule(config.source.lower_case_table_names),
         )
     from cdc_pipeline.source.live.live import LiveSource
 
-    live = LiveSource(config.source, pipeline_name=config.name, captured=captured_by(config))
+    live = LiveSource(config.source, pipeline_name=config.name, captured=partial(captured_by, config))
     if config.source.archive_directory is None:
         return live
     from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive

@@ -29,6 +29,7 @@ from cdc_pipeline.position.position import (
     Position,
     ServerIdentity,
 )
+from cdc_pipeline.text.table_names import NameRule
 
 CURSOR_VERSION = 3
 SHORT_VERSION = 3
@@ -164,6 +165,7 @@ class CursorPlace(_Plain):
     server_id: int
     server_uuid: str = ""
     address: str = ""
+    lower_case_table_names: NameRule = NameRule.AS_GIVEN
     journal: str
     offset: int = Field(ge=4)
     timestamp_s: int = 0
@@ -175,7 +177,13 @@ class CursorPlace(_Plain):
 
     @property
     def identity(self) -> ServerIdentity:
-        return ServerIdentity(self.flavor, self.server_id, self.server_uuid, self.address)
+        return ServerIdentity(
+            self.flavor,
+            self.server_id,
+            self.server_uuid,
+            self.address,
+            self.lower_case_table_names,
+        )
 
     @property
     def sort_key(self) -> tuple[int, int, tuple[int, int]]:

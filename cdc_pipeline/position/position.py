@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.text.table_names import NameRule
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -26,12 +27,14 @@ class ServerIdentity:
         server_uuid: @@server_uuid of MySQL; "" for MariaDB and archives.
         address: ``host:port`` or the archive's directory, as configured. It does not identify the
             server: only the start rules compare it with the configured addresses (SPEC P5, P6).
+        names: how it compares names (K30).
     """
 
     flavor: Flavor
     server_id: int
     server_uuid: str = ""
     address: str = ""
+    names: NameRule = NameRule.AS_GIVEN
 
     def same_server(self, other: ServerIdentity) -> bool:
         """Return whether both are the same server:

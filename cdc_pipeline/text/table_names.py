@@ -8,6 +8,9 @@ Rules:
 - A schema that contains a dot or begins with a backtick is written in backticks: ```a.b`.c``.
   Without them table ``c`` of schema ``a.b`` and table ``b.c`` of schema ``a`` would share one name
   (K20).
+- Names are compared as their server compares them (K30): `NameRule` folds each where it comes in
+  (a statement, a table map, a catalog, a pattern, a command line), so that everything inside
+  compares texts. Nothing else folds the name of a table or a schema.
 """
 
 from __future__ import annotations
@@ -15,9 +18,56 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 from fnmatch import translate
 from functools import lru_cache
 from typing import Final
+
+
+class NameRule(IntEnum):
+    """How a server compares names of schemas and tables: its lower_case_table_names.
+
+    Under 2 names are stored as they were given and compared in lower case: here they are in lower
+    case under both, because any letter case may come in a log.
+    """
+
+    AS_GIVEN = 0
+    LOWER = 1
+    STORED_AS_GIVEN = 2
+
+    def fold(self, name: str) -> str:
+        """Return the name of a schema or a table, or a pattern of one, by which it is compared."""
+        if self is NameRule.AS_GIVEN:
+            return name
+        return name.lower() if name.isascii() else name.translate(_lower_case())
+
+    def pair(self, schema: str, table: str) -> tuple[str, str]:
+        """Return schema and table by which a pair is compared."""
+        return self.fold(schema), self.fold(table)
+
+    def same_as(self, other: NameRule) -> bool:
+        """Return whether both compare alike."""
+        return (self is NameRule.AS_GIVEN) == (other is NameRule.AS_GIVEN)
+
+
+# What both servers lower in a name (the casing of utf8mb3_general_ci), as first and last letters:
+# what `str.lower` does with each, but for one exception. Letters that Unicode has cased since, and
+# those outside of its first plane, they leave as they are.
+_LOWERED: Final = (
+    "0041-021e 0222-0232 0386-03ab 03da-03ee 0400-0480 048c-04be 04c1-04c3 04c7-04c7 04cb-04cb "
+    "04d0-04f4 04f8-04f8 0531-0556 1e00-1e94 1ea0-1ef8 1f08-212b 2160-216f 24b6-24cf ff21-ff3a"
+)
+_DOTTED_I: Final = 0x130  # whose lower case in Python is i with a combining dot
+
+
+@lru_cache(maxsize=1)
+def _lower_case() -> dict[int, str]:
+    ends = ([int(end, 16) for end in part.split("-")] for part in _LOWERED.split())
+    return {
+        code: "i" if code == _DOTTED_I else chr(code).lower()
+        for first, last in ends
+        for code in range(first, last + 1)
+    }
 
 
 def table_name(schema: str, table: str) -> str:
@@ -67,13 +117,13 @@ class TablePattern:
     exact_table: str | None
 
     @classmethod
-    def parse(cls, text: str) -> TablePattern:
-        """Parse `text` as a pattern.
+    def parse(cls, text: str, names: NameRule = NameRule.AS_GIVEN) -> TablePattern:
+        """Parse `text` as a pattern of names that `names` has folded.
 
         Raises:
             ValueError: it is not a pattern.
         """
-        return _parsed(text)
+        return _parsed(text, names)
 
     @property
     def exact(self) -> str | None:
@@ -112,7 +162,7 @@ class TablePatterns:
 
 # A run reads the same patterns several times.
 @lru_cache(maxsize=65536)
-def _parsed(text: str) -> TablePattern:
+def _parsed(text: str, names: NameRule) -> TablePattern:
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -120,7 +170,9 @@ def _parsed(text: str) -> TablePattern:
             "dots or blanks, or begin with a backtick, are written in backticks: `my "
             "schema`.`my table`"
         )
-    (schema, exact_schema), (table, exact_table) = _part(match["schema"]), _part(match["table"])
+    (schema, exact_schema), (table, exact_table) = (
+        _part(names.fold(match[part])) for part in ("schema", "table")
+    )
     return TablePattern(text, schema, table, exact_schema, exact_table)
 
 

@@ -29,6 +29,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.binlog.tables.table_map_resolution import CARRIED, resolve_maps
 from cdc_pipeline.errors import DamagedJournalError, MetadataMissingError, TableIdNotFoundError
+from cdc_pipeline.text.table_names import NameRule
 
 _CACHED_MAPS_MAX: Final = 4096
 _NO_TRANSACTION: Final = -2
@@ -84,14 +85,20 @@ class TableMaps:
         captured: returns whether a table is captured, by database and table name.
         schemas: completes maps that do not describe everything (row metadata below FULL; MariaDB's
             UUID, INET4, INET6).
+        names: how the server compares the names in them.
     """
 
     _leaves_out_sequences = True
 
     def __init__(
-        self, captured: Callable[[str, str], bool], *, schemas: KnownSchemas | None = None
+        self,
+        captured: Callable[[str, str], bool],
+        *,
+        schemas: KnownSchemas | None = None,
+        names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
         self._captured = captured
+        self._names = names
         self._schemas = schemas
         self._known: dict[tuple[bool, bytes], _KnownMap] = {}
         self.reset()
@@ -201,7 +208,7 @@ class TableMaps:
         ):
             return known
         try:
-            name = table_map.table_name(body, table_id_bytes=id_bytes)
+            name = table_map.table_name(body, table_id_bytes=id_bytes, names=self._names)
         except ValueError as error:
             raise DamagedJournalError(
                 "a table map is truncated",
@@ -238,6 +245,7 @@ class TableMaps:
                     is_mariadb=is_mariadb,
                     table_id_bytes=id_bytes,
                     known=known_schema,
+                    names=self._names,
                 )
             except MetadataMissingError as error:
                 if self._schemas is not None and known_schema is None:

@@ -160,7 +160,8 @@ class Server:
         """Make the data directory, if there is none; `start` does so too. In between, a test may
         change files."""
         if not self.datadir.exists():
-            shutil.copytree(data_template(self.installation), self.datadir)
+            names = str(self._options.get("lower_case_table_names", 0))
+            shutil.copytree(data_template(self.installation, names), self.datadir)
 
     def start(self) -> Server:
         """Start and wait until it serves logins. Does nothing when it already runs.

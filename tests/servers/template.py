@@ -50,17 +50,26 @@ def run_as() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
-def data_template(installation: Installation) -> Path:
+def data_template(installation: Installation, names: str = "0") -> Path:
     """The initialised data directory of this version.
+
+    Args:
+        names: lower_case_table_names, which MySQL takes when it makes the directory, and no more
+            after that.
 
     Raises:
         RuntimeSetupError: the server could not initialise it; the last lines of its log are told.
     """
     name = f"data-{installation.flavor}-{installation.version_text}-{_FORMAT}"
+    if names != "0" and installation.flavor == "mysql":
+        name += f"-names-{names}"
 
     def fill(unfinished: Path) -> dict[str, object]:
         data = unfinished / "data"
-        (_fill_mysql if installation.flavor == "mysql" else _fill_mariadb)(installation, data)
+        if installation.flavor == "mysql":
+            _fill_mysql(installation, data, names)
+        else:
+            _fill_mariadb(installation, data)
         for own in (data / "auto.cnf", *data.glob("*.err")):
             own.unlink(missing_ok=True)
         return {"version": installation.version_text, "origin": installation.origin}
@@ -73,7 +82,7 @@ def size_options(flavor: str) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in SIZE_OPTIONS[flavor].items()]
 
 
-def _fill_mysql(installation: Installation, data: Path) -> None:
+def _fill_mysql(installation: Installation, data: Path, names: str) -> None:
     accounts = data.with_name("accounts.sql")
     accounts.write_text(_MYSQL_ACCOUNTS, encoding="utf-8")
     options = [
@@ -82,6 +91,7 @@ def _fill_mysql(installation: Installation, data: Path) -> None:
         f"--datadir={data}",
         "--secure-file-priv=NULL",
         "--skip-log-bin",
+        f"--lower-case-table-names={names}",
         *size_options("mysql"),
     ]
     _run(installation, options, script=None)

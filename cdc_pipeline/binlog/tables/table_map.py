@@ -39,6 +39,7 @@ from cdc_pipeline.errors import (
     UnrepresentableValueError,
 )
 from cdc_pipeline.text import table_names
+from cdc_pipeline.text.table_names import NameRule
 
 _W = WireType
 _LABELLED: Final = frozenset({_W.ENUM, _W.SET})
@@ -74,8 +75,16 @@ class _Wire:
     meta: int
 
 
-def table_name(body: bytes | memoryview, *, table_id_bytes: int = 6) -> TableName:
+def table_name(
+    body: bytes | memoryview,
+    *,
+    table_id_bytes: int = 6,
+    names: NameRule = NameRule.AS_GIVEN,
+) -> TableName:
     """Return database and table of a table map, from its bytes between header and checksum.
+
+    Args:
+        names: how the server compares them.
 
     Raises:
         ValueError: the body ends too early.
@@ -86,7 +95,7 @@ def table_name(body: bytes | memoryview, *, table_id_bytes: int = 6) -> TableNam
     reader.take(1)
     table = reader.text().decode("utf-8")
     reader.take(1)
-    return TableName(database, table, reader.at)
+    return TableName(*names.pair(database, table), reader.at)
 
 
 def parse(
@@ -97,11 +106,13 @@ def parse(
     is_mariadb: bool = False,
     table_id_bytes: int = 6,
     known: TableSchema | None = None,
+    names: NameRule = NameRule.AS_GIVEN,
 ) -> TableSchema:
     """Return the schema of a table map event, from its bytes between header and checksum.
 
     Args:
         known: the table's schema at this log position (schema history), to complete the event.
+        names: how the server compares names.
 
     Raises:
         DamagedJournalError: the body ends too early.
@@ -113,7 +124,7 @@ def parse(
     raw = bytes(body)
     name: TableName | None = None
     try:
-        name = table_name(raw, table_id_bytes=table_id_bytes)
+        name = table_name(raw, table_id_bytes=table_id_bytes, names=names)
         return _parse(raw, name, is_mariadb, known)
     except CdcError as error:
         error.journal, error.offset = journal, offset

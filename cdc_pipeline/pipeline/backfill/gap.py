@@ -122,9 +122,9 @@ class _Gap:
     def __init__(
         self, config: PipelineConfig, table: str, batch: AdminBatch, *, archive: Path | None
     ) -> None:
-        tables = only_tables(config, checked_tables(config, [table]))
+        (self._table,) = checked_tables(config, [table])
+        tables = only_tables(config, [self._table])
         self._config = with_archive(config, archive).model_copy(update={"tables": tables})
-        self._table = table
         self._batch = batch
         self._sink = batch.sink
 
@@ -227,7 +227,7 @@ class _Gap:
         )
         stretch = open_stretch(
             context,
-            LogSection(run, source, TableFilter(config.tables), batch.cursor),
+            LogSection(run, source, TableFilter(config), batch.cursor),
             targets=Targets(config, batch.cut),
             parking=self._sink.parking(epoch=batch.cursor.epoch),
             begin=lambda _number: batch.rows,

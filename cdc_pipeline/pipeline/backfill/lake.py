@@ -38,7 +38,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import ReportPosition
 from cdc_pipeline.pipeline.side_lake import SideLake, beside
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter, server_names, tables_named
 from cdc_pipeline.text.table_names import split_table_name
 
 M = TypeVar("M", bound=BaseModel)
@@ -238,7 +238,7 @@ def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, 
     Raises:
         ConfigError: none, or one that the pipeline does not capture.
     """
-    captured = TableFilter(config.tables).captured
+    captured, tables = TableFilter(config).captured, tables_named(config, tables)
     unknown = [name for name in tables if "." not in name or not captured(*split_table_name(name))]
     if unknown or not tables:
         raise ConfigError(
@@ -260,7 +260,7 @@ def _side_config(
     at = _lake_path(path)
     source = config.source
     if archive is not None:
-        source = ArchiveSourceConfig(kind="archive", directory=archive.absolute())
+        source = archive_of(config, archive)
     elif not isinstance(source, ArchiveSourceConfig):
         # A range of one server's journals means nothing on its standby.
         own_id = _replica_id(f"{config.name}/backfill/{at}")
@@ -268,6 +268,15 @@ def _side_config(
     storage = config.sink.storage if isinstance(at, LakeUri) else StorageConfig()
     lake = replace(at, storage=storage) if isinstance(at, LakeUri) else at
     return beside(config, lake=lake, tables=tables, sink={"storage": storage}, source=source)
+
+
+def archive_of(config: PipelineConfig, directory: Path) -> ArchiveSourceConfig:
+    """Return a directory of journals of a pipeline's server as a source."""
+    return ArchiveSourceConfig(
+        kind="archive",
+        directory=directory.absolute(),
+        lower_case_table_names=server_names(config).value,
+    )
 
 
 def _lake_path(path: str | Path) -> Path | LakeUri:

@@ -31,7 +31,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import (
-    ArchiveSourceConfig,
     LiveSourceConfig,
     PipelineConfig,
     PositionConfig,
@@ -50,7 +49,7 @@ from cdc_pipeline.lake.loads import (
     remove_damaged,
 )
 from cdc_pipeline.lake.records import Cut, Note
-from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
+from cdc_pipeline.pipeline.backfill.lake import archive_of, as_text, checked_tables
 from cdc_pipeline.pipeline.backfill.parallel import fill_in_parallel
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.capture.segments.division import Parallel
@@ -337,9 +336,7 @@ class _Rebuild:
         assert self._parallel is not None
         assert self._archive is not None
         config = side_config(self._config, folder, state)
-        archive = config.model_copy(
-            update={"source": ArchiveSourceConfig(kind="archive", directory=self._archive)}
-        )
+        archive = config.model_copy(update={"source": archive_of(self._config, self._archive)})
         cut = build_sink(archive).last_cut()
         begin = (
             state.cursor.model_copy(update={"source": config.name}) if cut is None else cut.cursor

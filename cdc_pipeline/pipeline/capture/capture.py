@@ -150,8 +150,9 @@ def _capture(
         if tables is not None:
             return catch_up_selected(context, state, tables, server=server, started=started)
         with closing(build_source(server.config)) as source:
-            bound, in_parallel = bound or config.bound, None
             source.check()
+            context = replace(context, config=config.comparing(source.identity.names))
+            bound, in_parallel = bound or config.bound, None
             open_before = () if state.cursor is None else state.cursor.open_xa
             listed = source.prepared_xids() if open_before else None  # before the end is fixed
             resolved = _plan(
@@ -178,7 +179,7 @@ def _capture(
         check_suspended(state.cursor)
         if lost is not None:
             raise lost
-        _check_matched(config, state, resolved)
+        _check_matched(context.config, state, resolved)
         return report
 
 
@@ -255,7 +256,7 @@ def _read_and_drain(
         LogSection(
             resolved,
             source,
-            TableFilter(config.tables),
+            TableFilter(config),
             cursor,
             left=_left(resolved, cursor),
             is_sources_own=True,

@@ -54,7 +54,7 @@ from cdc_pipeline.pipeline.plan.starting import ChosenServer, start_rules
 from cdc_pipeline.pipeline.publish import empty_interval
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.targets.routes import Routes
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter, tables_named
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import CursorState, Suspension
@@ -136,9 +136,8 @@ def _targets_of(
         ConfigError: a table that is not captured, or nothing was captured yet.
     """
     targets = cursor.targets if cursor is not None else {}
-    captured = set(
-        TableFilter(config.tables).captured_names([name for name in tables if "." in name])
-    )
+    tables = tables_named(config, tables, targets)
+    captured = set(TableFilter(config).captured_names([name for name in tables if "." in name]))
     unknown = [name for name in tables if name not in captured and name not in targets]
     if unknown or cursor is None:
         raise ConfigError(
@@ -324,9 +323,7 @@ class CatchUp:
             limit=None,
             ends_anywhere=False,
         )
-        tables = TableFilter(
-            config.tables, only=lambda source: bool(routes.sources_of(name, [source]))
-        )
+        tables = TableFilter(config, only=lambda source: bool(routes.sources_of(name, [source])))
         stretch = open_stretch(
             self._context,
             LogSection(run, source, tables, cursor, left=left),

@@ -271,6 +271,7 @@ def cursor_state(
         server_id=identity.server_id,
         server_uuid=identity.server_uuid,
         address=identity.address,
+        lower_case_table_names=identity.names,
         journal=at.journal,
         offset=at.offset,
         timestamp_s=at.timestamp_s,

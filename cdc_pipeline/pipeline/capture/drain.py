@@ -63,6 +63,7 @@ class Drain:
         rules = StatementRules(
             section.tables,
             is_mariadb=stretch.identity.flavor == "mariadb",
+            names=stretch.identity.names,
             config=config,
             followed=targets.followed_sources(),
         )
@@ -82,7 +83,11 @@ class Drain:
             stretch,
             rules=rules,
             decoder=decoder_of(
-                targets, captured=stretch.captured, epoch=stretch.epoch, schemas=stretch.schemas
+                targets,
+                captured=stretch.captured,
+                epoch=stretch.epoch,
+                schemas=stretch.schemas,
+                names=stretch.identity.names,
             ),
             xa=XaPlanner(
                 stretch,

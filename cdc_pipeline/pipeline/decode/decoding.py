@@ -40,6 +40,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.pipeline.decode.transaction_control import TransactionKey, Undone
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, TablePolicy, unrepresentable
+from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -115,10 +116,12 @@ class RunDecoder:
         schemas: KnownSchemas | None = None,
         masks: Masks | None = None,
         policies: Callable[[TableSchema], TablePolicy] | None = None,
+        names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
         self._maps = TableMaps(
             lambda database, table: captured(database, table) and not suspended(database, table),
             schemas=schemas,
+            names=names,
         )
         self._epoch = epoch
         self._suspended = suspended
@@ -275,6 +278,7 @@ def decoder_of(
     captured: Callable[[str, str], bool],
     epoch: int,
     schemas: KnownSchemas | None,
+    names: NameRule,
 ) -> RunDecoder:
     """Return the decoder of a run, with its masks and without suspended tables."""
     return RunDecoder(
@@ -284,6 +288,7 @@ def decoder_of(
         schemas=schemas,
         masks=targets.masks,
         policies=targets.policy,
+        names=names,
     )
 
 

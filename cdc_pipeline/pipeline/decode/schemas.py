@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
+from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import LogPosition, Origin, SchemaHistory, Version
 from cdc_pipeline.schema.programs import StoredPrograms
+from cdc_pipeline.text.table_names import NameRule
 
 if TYPE_CHECKING:  # `cdc-pipeline binlog` reads journals without a lake, a server and its cursors
     from cdc_pipeline.lake.records import Note
@@ -48,7 +49,7 @@ AskCatalog = Callable[[], "PlacedCatalog | None"]
 AskPrograms = Callable[[], StoredPrograms | None]
 
 
-def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
+def journal_schemas(captured: Callable[[str, str], bool], names: NameRule) -> Schemas:
     """Return a schema history of journals alone, built from their statements and not stored."""
     return Schemas(
         SchemaHistory(),
@@ -58,6 +59,7 @@ def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
         start=Position("journal.000000", 4),
         ask=lambda: None,
         recorded=lambda _database, _table: None,
+        names=names,
     )
 
 
@@ -82,6 +84,7 @@ class Schemas:
         left: LogPosition | None = None,
         kept_us: int = 0,
         ask_programs: AskPrograms = lambda: None,
+        names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
         """`left`: where another log was left that this one goes on from; None if there is none.
         `kept_us`: how long versions stay that no position needs any more. `ask_programs` is called
@@ -98,6 +101,7 @@ class Schemas:
         self._has_read_catalog = False
         self._recorded = recorded
         self._kept_us = kept_us
+        self._names = names
         self._noted: set[tuple[str, str]] = set()
         self.corrections: list[tuple[TableSchema, str, int]] = []
 
@@ -286,7 +290,7 @@ class Schemas:
             query.database,
             LogPosition.of_event(self._epoch, journal, offset),
             is_mariadb=is_mariadb,
-            modes=session_modes(query, is_mariadb=is_mariadb),
+            modes=session_modes(query, is_mariadb=is_mariadb, names=self._names),
             error_code=query.error_code,
             server_charset=query.server_charset,
             time_us=time_us,
@@ -315,15 +319,16 @@ class Schemas:
             self._history = replace(self._history, changed=False)
 
 
-def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
+def session_modes(query: Query, *, is_mariadb: bool, names: NameRule) -> SqlModes:
     """Return the modes of the session that ran a statement, as far as its event has them."""
     if query.sql_mode is None:
-        return UNKNOWN_MODES
+        return SqlModes(names=names)
     return SqlModes.from_bits(
         query.sql_mode,
         is_mariadb=is_mariadb,
         explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
         time_zone=query.time_zone,
+        names=names,
     )
 
 

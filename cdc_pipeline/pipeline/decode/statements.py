@@ -25,7 +25,7 @@ from cdc_pipeline.schema.evolution.changes import (
 )
 from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, StatementOptions
 from cdc_pipeline.sink.delta.features import allowed
-from cdc_pipeline.text.table_names import TablePattern, TablePatterns, table_name
+from cdc_pipeline.text.table_names import NameRule, TablePattern, TablePatterns, table_name
 
 _LEAVING: Final = frozenset(
     {StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE}
@@ -41,6 +41,9 @@ class StatementRules:
 
     Its state belongs to the reader alone: new names of captured tables, so that DDL under them
     stands alone too. The drain learns them from its targets, when it gets there.
+
+    Attributes:
+        modes: what is known of a statement's settings before its event is read whole.
     """
 
     def __init__(
@@ -48,25 +51,31 @@ class StatementRules:
         tables: TableFilter,
         *,
         is_mariadb: bool,
+        names: NameRule,
         config: PipelineConfig,
         followed: Collection[str],
     ) -> None:
-        """`followed`: source tables (``schema.table``) that targets follow after a rename."""
+        """`names`: how the server compares names. `followed`: source tables (``schema.table``)
+        that targets follow after a rename."""
         self._tables = tables
         self._is_mariadb = is_mariadb
+        self.modes = SqlModes(names=names)
         self._policy = config.schema_changes
         permitted = allowed(config.sink)
         self._features = frozenset(name for name in ALL_FEATURES if permitted.permits(name))
-        self._shadows = ShadowNames(config.tables.shadow_tables)
+        self._shadows = ShadowNames(config.tables.shadow_tables, names)
         self._read_as_captured = set(followed)
-        self._accepted = TablePatterns(map(TablePattern.parse, config.accept.statements))
+        self._accepted = TablePatterns(
+            TablePattern.parse(text, names) for text in config.accept.statements
+        )
 
     def is_isolated(self, sql: str, database: str) -> bool:
         """Return whether the statement is alone in its batch: DDL of captured tables, or
         unknown."""
-        isolated = is_isolated(sql, database, self._is_read, is_mariadb=self._is_mariadb)
+        is_mariadb, modes = self._is_mariadb, self.modes
+        isolated = is_isolated(sql, database, self._is_read, is_mariadb=is_mariadb, modes=modes)
         if isolated and "RENAME" in sql.upper():
-            statement = classify(sql, database, is_mariadb=self._is_mariadb)
+            statement = classify(sql, database, is_mariadb=is_mariadb, modes=modes)
             for old, new in statement.renames:
                 if self._is_read(*old):
                     self._read_as_captured.add(table_name(*new))
@@ -165,7 +174,7 @@ class StatementRules:
         return targets.placed(decision)
 
     def _classified(self, query: Query) -> tuple[StatementKind, SqlModes]:
-        modes = session_modes(query, is_mariadb=self._is_mariadb)
+        modes = session_modes(query, is_mariadb=self._is_mariadb, names=self.modes.names)
         return classify(
             query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes
         ).kind, modes

@@ -51,7 +51,7 @@ def schemas_of(
     history = SchemaHistory()
     if cursor is not None:
         history = file.read().up_to(LogPosition(cursor.epoch, *cursor.position.order))
-    tables = TableFilter(config.tables)
+    tables = TableFilter(config)
 
     def captured(database: str, table: str) -> bool:
         # Shadow tables as well: one that is swapped in brings its columns along.
@@ -71,6 +71,7 @@ def schemas_of(
         ask_programs=lambda: source.programs(since=run.read_from),
         recorded=recorded,
         left=left,
+        names=source.identity.names,
         # Twice the interval, as for the history of the last transactions
         # (pipeline/plan/server_switch.py).
         kept_us=2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000),

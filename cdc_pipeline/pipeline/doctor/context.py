@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.text.table_names import TablePattern
 
 if TYPE_CHECKING:
     from cdc_pipeline.source.live.connection import ServerConnection
@@ -60,9 +62,15 @@ class Context:
     _live: LiveSource | None = None
     _created_s: dict[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        tables = TableFilter(self.config.tables)
-        self.captured, self.included = tables.captured, tables.include
+    @property
+    def captured(self) -> Callable[[str, str], bool]:
+        """Return what says whether a table is captured."""
+        return TableFilter(self.config).captured
+
+    @property
+    def included(self) -> tuple[TablePattern, ...]:
+        """Return the patterns of tables that are captured."""
+        return TableFilter(self.config).include
 
     # -- the source --------------------------------------------------------------------------------
 
@@ -92,6 +100,7 @@ class Context:
         assert isinstance(config.source, LiveSourceConfig)
         assert isinstance(live, LiveSource)
         self.chosen, self._source, self._live = config.source, source, live
+        self.config = self.config.comparing(live.server.identity.names)
 
     def open_archive(self) -> Source:
         """Return the archive, not yet checked."""

@@ -10,6 +10,7 @@ from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Severity, Verdict, error, note, ok, warning
 from cdc_pipeline.source.live.answers import number_of
+from cdc_pipeline.text.table_names import NameRule
 
 _ROW_BYTES: Final = 16 << 20
 _WRITE_TIMEOUT_S: Final = 30
@@ -178,18 +179,13 @@ def _zone_and_modes(context: Context) -> Iterator[Verdict]:
 
 
 def _names(context: Context) -> Iterator[Verdict]:
-    folding = context.variables.get("lower_case_table_names", "0")
-    upper = [name for name in context.config.tables.include if name != name.lower()]
-    if folding == "1" and upper:
-        yield error(
-            "patterns with capitals match no table of this server, which stores all "
-            "names in lower case",
-            expected="lower case in tables.include",
-            got=", ".join(upper),
-            mend="tables: {include: [" + ", ".join(f'"{name.lower()}"' for name in upper) + "]}",
-        )
-    else:
-        yield ok(f"lower_case_table_names is {folding}")
+    names = context.server.identity.names
+    how = (
+        "tells tables apart whose names differ only in their letters' case"
+        if names is NameRule.AS_GIVEN
+        else "compares names of tables in lower case, and so are they in the lake"
+    )
+    yield ok(f"lower_case_table_names is {names:d}: the server {how}")
 
 
 def set_statement(context: Context, variable: str, value: str) -> str:

@@ -20,6 +20,7 @@ from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.errors import MetadataMissingError, SchemaError
 from cdc_pipeline.pipeline.inspect.table_map_bare import parse_bare
+from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps, _KnownMap
 
 # Text for each missing part.
@@ -72,8 +73,9 @@ class BareTableMaps(TableMaps):
         *,
         bare_tables: BareTables,
         schemas: KnownSchemas | None = None,
+        names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
-        super().__init__(captured, schemas=schemas)
+        super().__init__(captured, schemas=schemas, names=names)
         self._bare_tables = bare_tables
 
     def _known_map(
@@ -97,7 +99,7 @@ class BareTableMaps(TableMaps):
         chunk = piece.chunk
         body, offset = bytes(chunk.body(row)), int(chunk.events["offset"][row])
         charset = self._bare_tables.unknown_charset
-        name = table_map.table_name(body, table_id_bytes=id_bytes)
+        name = table_map.table_name(body, table_id_bytes=id_bytes, names=self._names)
         known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
         schema: TableSchema | None = None
         missing: tuple[str, ...] = ("charsets",)
@@ -120,6 +122,7 @@ class BareTableMaps(TableMaps):
                     is_mariadb=is_mariadb,
                     table_id_bytes=id_bytes,
                     known=replace(known_schema, columns=columns),
+                    names=self._names,
                 )
         if schema is None:
             schema, missing = parse_bare(
@@ -129,6 +132,7 @@ class BareTableMaps(TableMaps):
                 is_mariadb=is_mariadb,
                 table_id_bytes=id_bytes,
                 unknown_charset=charset,
+                names=self._names,
             )
             missing += ("history",) * (
                 known_schema is not None and not isinstance(why, MetadataMissingError)

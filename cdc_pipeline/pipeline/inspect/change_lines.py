@@ -36,6 +36,7 @@ from cdc_pipeline.pipeline.inspect.change_log import LogPiece, TableRows
 from cdc_pipeline.pipeline.inspect.selection import Selection
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.ddl.tokens import SqlModes
 
 REPEATED_BYTES_MAX: Final = 64 << 20
 
@@ -146,7 +147,12 @@ def _statement_line(piece: LogPiece, row: int, selection: Selection, journal: st
         found = query.parse_query(chunk, row)
         sql, database = found.sql, found.database
         raw = None if found.is_exact else found.raw
-        statement = classify(sql, database, is_mariadb=chunk.journal_format.is_mariadb)
+        statement = classify(
+            sql,
+            database,
+            is_mariadb=chunk.journal_format.is_mariadb,
+            modes=SqlModes(names=selection.names),
+        )
     if not selection.wants_statement(statement):
         return None
     commit_ts_us = int(event["commit_ts_us"])

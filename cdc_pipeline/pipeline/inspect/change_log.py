@@ -30,6 +30,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.inspect.annotations import StatementReader, Statements
 from cdc_pipeline.pipeline.inspect.selection import Selection, TransactionFilter
+from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import is_isolated
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from cdc_pipeline.transaction.table_maps import TableMaps
@@ -201,7 +202,11 @@ class ChangeLog:
     def _is_isolated(self, sql: str, database: str) -> bool:
         """Isolate DDL: behind it the same table map may mean another table."""
         return self._on_statement is not None and is_isolated(
-            sql, database, _any_table, is_mariadb=self._is_mariadb
+            sql,
+            database,
+            _any_table,
+            is_mariadb=self._is_mariadb,
+            modes=SqlModes(names=self.selection.names),
         )
 
     def _take(self, slices: Sequence[EventSlice]) -> bool:

@@ -60,11 +60,14 @@ class Inspection:
         self._names: dict[str, str] = {}  # for people, by the names that the chunks have
         self.bare_tables = BareTables(unknown_charset)
         # another table may be renamed to a wanted name
-        self._schemas = journal_schemas(lambda _database, _table: True)
+        self._schemas = journal_schemas(lambda _database, _table: True, self.selection.names)
         self.log = ChangeLog(
             self.selection,
             table_maps=lambda wanted: BareTableMaps(
-                wanted, bare_tables=self.bare_tables, schemas=self._schemas
+                wanted,
+                bare_tables=self.bare_tables,
+                schemas=self._schemas,
+                names=self.selection.names,
             ),
             on_statement=self._take_statement,
             annotations=annotations,

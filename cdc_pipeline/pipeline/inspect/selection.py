@@ -27,7 +27,7 @@ from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
-from cdc_pipeline.text.table_names import TablePattern
+from cdc_pipeline.text.table_names import NameRule, TablePattern
 
 INSERT: Final = "insert"
 UPDATE: Final = "update"
@@ -52,6 +52,7 @@ class Selection:
 
     Attributes:
         tables: shell patterns over ``schema.table``.
+        names: how the server that wrote the journals compares names (K30).
         operations: of OPERATIONS.
         from_us, to_us: microseconds since 1970 UTC.
         from_position, to_position: see JournalPlace.
@@ -59,6 +60,7 @@ class Selection:
     """
 
     tables: tuple[str, ...] = ()
+    names: NameRule = NameRule.AS_GIVEN
     operations: frozenset[str] = frozenset(OPERATIONS)
     from_us: int | None = None
     to_us: int | None = None
@@ -80,7 +82,7 @@ class Selection:
     def wants_table(self, database: str, table: str) -> bool:
         """Return whether a table's changes are wanted."""
         return not self.tables or any(
-            pattern.matches(database, table) for pattern in _parsed(self.tables)
+            pattern.matches(database, table) for pattern in _parsed(self.tables, self.names)
         )
 
     def wants_statement(self, statement: Statement) -> bool:
@@ -95,7 +97,10 @@ class Selection:
         if statement.tables:
             return any(self.wants_table(*table) for table in statement.tables)
         if statement.database:
-            return any(pattern.schema.match(statement.database) for pattern in _parsed(self.tables))
+            return any(
+                pattern.schema.match(statement.database)
+                for pattern in _parsed(self.tables, self.names)
+            )
         # The text of these does not name their tables.
         return statement.kind in (StatementKind.UNKNOWN, StatementKind.DML)
 
@@ -234,14 +239,14 @@ def check_gtid_set(text: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def _parsed(patterns: tuple[str, ...]) -> tuple[TablePattern, ...]:
+def _parsed(patterns: tuple[str, ...], names: NameRule) -> tuple[TablePattern, ...]:
     """Check patterns of tables.
 
     Raises:
         ConfigError: one of them is not valid.
     """
     try:
-        return tuple(map(TablePattern.parse, patterns))
+        return tuple(TablePattern.parse(text, names) for text in patterns)
     except ValueError as error:
         raise ConfigError(
             str(error), setting="table", next_step="name tables as schema.table"

@@ -20,6 +20,7 @@ from cdc_pipeline.binlog.tables import table_map, table_map_metadata
 from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
 from cdc_pipeline.binlog.tables.table_map_metadata import Reader
 from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.text.table_names import NameRule
 
 _CHARSETS: Final = frozenset(
     {table_map_metadata.DEFAULT_CHARSET, table_map_metadata.COLUMN_CHARSET}
@@ -44,6 +45,7 @@ def parse_bare(
     is_mariadb: bool,
     table_id_bytes: int,
     unknown_charset: str = "utf8mb4",
+    names: NameRule = NameRule.AS_GIVEN,
 ) -> BareSchema:
     """Parse as `table_map.parse`, for a table map whose metadata is not full.
 
@@ -59,8 +61,8 @@ def parse_bare(
     present = _kinds(raw[metadata_at:])
     added = b""
     if table_map_metadata.COLUMN_NAME not in present:
-        names = b"".join(_text(f"@{number}".encode()) for number in range(1, count + 1))
-        added += _field(table_map_metadata.COLUMN_NAME, names)
+        columns_named = b"".join(_text(f"@{number}".encode()) for number in range(1, count + 1))
+        added += _field(table_map_metadata.COLUMN_NAME, columns_named)
     if table_map_metadata.SIGNEDNESS not in present:
         added += _field(table_map_metadata.SIGNEDNESS, bytes((count + 7) // 8))
     if not present & _CHARSETS:
@@ -75,6 +77,7 @@ def parse_bare(
         is_mariadb=is_mariadb,
         table_id_bytes=table_id_bytes,
         known=TableSchema(name.database, name.table, ()),  # whose a column is does not matter here
+        names=names,
     ).logged
     unlabelled = [
         column for column in schema.columns if column.type.has_labels and not column.labels

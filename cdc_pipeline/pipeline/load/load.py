@@ -103,8 +103,9 @@ def load(
             f"`cdc-pipeline backfill {config.name} --table SCHEMA.TABLE --rebuild`",
         )
     observer = observer or RunObserver()
-    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     with LoadSource(config) as source:
+        config = config.comparing(source.live.identity.names)
+        main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
         return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(
             tables, restart=restart
         )

@@ -22,7 +22,7 @@ from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.schema.types import check_column_names, delta_type
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.table_facts import ColumnFacts, TableFacts, read_table_facts
-from cdc_pipeline.text.table_names import TablePattern, split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
 Verdict = Literal["captured", "refused", "left_out"]
 
@@ -89,6 +89,7 @@ def discover(config: PipelineConfig) -> Discovery:
     assert isinstance(source, LiveSourceConfig)
     server = ServerConnection(source)
     try:
+        config = config.comparing(server.identity.names)
         facts = read_table_facts(server, lambda _database, _table: True)
         return Discovery(
             source=config.name,
@@ -151,16 +152,16 @@ def _verdict(config: PipelineConfig, table: TableFacts) -> tuple[Verdict, str]:
 def _left_out(config: PipelineConfig, table: TableFacts) -> str:
     """Return why a table is not captured; "" if it is."""
     database, name = split_table_name(table.name)
-    filtered = TableFilter(config.tables)
+    filtered = TableFilter(config)
     if not table.has_rows:
         return f"a {table.kind.lower()} has no rows in the log"
     if filtered.captured(database, name):
         return ""
     if not any(pattern.matches(database, name) for pattern in filtered.include):
         return "no pattern of tables.include matches"
-    for text in config.tables.exclude:
-        if TablePattern.parse(text).matches(database, name):
-            return f"tables.exclude has {text}"
+    for pattern in filtered.exclude:
+        if pattern.matches(database, name):
+            return f"tables.exclude has {pattern.text}"
     base = filtered.shadowed(database, name)
     return f"it looks like an online schema change of {base}: name it in tables.include if not"
 

@@ -30,6 +30,7 @@ from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.decode.decoding import lacks_values
+from cdc_pipeline.pipeline.targets.table_filter import tables_named
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
@@ -69,7 +70,7 @@ def entries_of(
         LakeStateError: a file is damaged.
     """
     sink = build_sink(config)
-    cut = sink.last_cut()
+    cut, tables = sink.last_cut(), tables_named(config, tables)
     return [] if cut is None else _selected_entries(sink, cut, tables, ids, only_open=only_open)
 
 
@@ -120,6 +121,7 @@ def settle(
         sink, cursors=cursors, doing="replay or discard the rows", run_id=run_id
     ) as batch:
         cursor, cut = batch.cursor, batch.last_cut()
+        tables = tables_named(config, tables)
         entries = _selected_entries(sink, cut, tables, ids, only_open=True)
         settled = SettleResult()
         targets = Targets(config, cut, shadows=cursor.shadows)

@@ -17,6 +17,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
+from cdc_pipeline.pipeline.targets.table_filter import tables_named
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore, TargetState
 
@@ -103,7 +104,7 @@ def _targets(
 ) -> dict[str, TargetState]:
     states = {} if cut is None else cut.cursor.targets
     found: dict[str, TargetState] = {}
-    for table in tables:
+    for table in tables_named(config, tables, states):
         of_table = {
             name: state
             for name, state in states.items()

@@ -21,7 +21,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.targets.routes import Routes
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter, tables_named
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -45,7 +45,7 @@ class LoadSelection:
 
 def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
     """Return the captured ones among the source's own tables."""
-    return TableFilter(config.tables).captured_names(list(known))
+    return TableFilter(config).captured_names(list(known))
 
 
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
@@ -168,6 +168,8 @@ def choose(
     leads = {
         name: [route.target for route in routes.of_table(*split_table_name(name))] for name in names
     }
+    if tables is not None:
+        tables = tables_named(config, tables, {target for to in leads.values() for target in to})
     if tables is None:
         why = needing(config, cut, known)
         sources = {name for name, targets in leads.items() if why.keys() & set(targets)}

@@ -17,7 +17,7 @@ from cdc_pipeline.config.pipeline_config import (
     PipelineConfig,
     PositionConfig,
 )
-from cdc_pipeline.errors import PositionError
+from cdc_pipeline.errors import PositionError, SourceIdentityError
 from cdc_pipeline.lake.first_start import changed_start
 from cdc_pipeline.lake.loads import loads_of
 from cdc_pipeline.lake.records import BatchRecord, Cut
@@ -43,7 +43,7 @@ from cdc_pipeline.pipeline.wiring import (
 )
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.position.start.types import Overlap
 from cdc_pipeline.source.protocol import Source
@@ -67,6 +67,7 @@ def plan(
     source = build_source(server.config)
     try:
         source.check()
+        config = config.comparing(source.identity.names)
         if unfinished is not None:
             # The run will finish the recorded batch first and resume from there.
             after = unfinished.cursor_after
@@ -114,7 +115,7 @@ def resolve(
         SourceError: the start is gone, the cursor belongs to another server, or the end lies before
             the start.
     """
-    tables = TableFilter(config.tables)
+    tables = TableFilter(config)
     there = source.tables()
     captured = _table_names(tables, there, reconciled.cursor, cut)
     check_routes(config, captured, cut)
@@ -132,6 +133,7 @@ def resolve(
         rules=start_rules(config, cut=cut, dump_errors=dump_errors or DumpErrors()),
         overlap=overlap,
     )
+    compared = check_names(source.identity, reconciled.cursor)
     chosen = (server.reason,) if server is not None and server.reason else ()
     known_by = () if reconciled.cursor is None else (reconciled.reason,)
     log_end = source.end_position()
@@ -157,7 +159,7 @@ def resolve(
             start_journal=start.journal,
             start_offset=start.offset,
             start_gtid_set=start.gtid_set,
-            start_reasons=(*chosen, *known_by, *reasons),
+            start_reasons=(*chosen, *known_by, *compared, *reasons),
             end_journal=end.journal,
             end_offset=end.offset,
             end_reason=end_reason,
@@ -192,6 +194,33 @@ def resolve(
         epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
         known=None if there is None else tuple(there),
         log_end=log_end,
+    )
+
+
+def check_names(identity: ServerIdentity, cursor: CursorState | None) -> tuple[str, ...]:
+    """Return what a plan says of a server that compares names otherwise than the cursor's (K30);
+    () if it does not.
+
+    Raises:
+        SourceIdentityError: names of the lake mean nothing to it.
+    """
+    before = identity.names if cursor is None else cursor.lower_case_table_names
+    if cursor is None or identity.names.same_as(before):
+        return ()
+    known = {name for state in cursor.targets.values() for name in state.source_names}
+    given = sorted(name for name in known if identity.names.fold(name) != name)
+    change = f"lower_case_table_names was {before:d} and is {identity.names:d} now"
+    if not given:
+        return (f"{change}: the names of all tables are in lower case, and stay",)
+    raise SourceIdentityError(
+        f"the server compares names of tables otherwise than before: {change}",
+        table=given[0],
+        setting="source.lower_case_table_names",
+        expected=f"{before:d}, under which the lake has {', '.join(given[:5])}",
+        got=f"{identity.names:d}, under which no table has such a name",
+        next_step="read a server whose lower_case_table_names is as before (an archive: set "
+        "source.lower_case_table_names), or give this one a lake of its own (sink.lake_path) and "
+        "take a snapshot",
     )
 
 

@@ -52,9 +52,7 @@ def nothing_matched(
         cursor: after everything of the log that there is.
     """
     missing = (
-        ()
-        if config.tables.allow_empty
-        else unmatched(TableFilter(config.tables), known or (), cursor)
+        () if config.tables.allow_empty else unmatched(TableFilter(config), known or (), cursor)
     )
     if not missing:
         return None

@@ -22,6 +22,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.targets.masks import mask_of
 from cdc_pipeline.pipeline.targets.routes import Route, Routes
 from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
+from cdc_pipeline.pipeline.targets.table_filter import pattern_names
 from cdc_pipeline.schema.target_spec import RecordedShape, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, SOURCE_PROPERTY, read_table_log
@@ -330,23 +331,26 @@ def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[Cdc
 def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
     """Return columns that a rule names and none of its tables has, if all are known by name."""
     found: list[CdcError] = []
+    names = pattern_names(config)
     for number, rule in enumerate(config.targets):
         of_rule = [
             columns
             for source, (columns, _) in known.items()
             if any(route.number == number for route in _routes_or_none(routes, source))
         ]
-        if not of_rule or not all(TablePattern.parse(name).exact in known for name in rule.tables):
+        if not of_rule or not all(
+            TablePattern.parse(text, names).exact in known for text in rule.tables
+        ):
             continue
-        names = {column.name.lower() for columns in of_rule for column in columns}
+        there = {column.name.lower() for columns in of_rule for column in columns}
         for setting, named in (("masks", rule.masks), ("types", rule.types)):
             for name in named:
-                if name.lower() not in names:
+                if name.lower() not in there:
                     found.append(
                         ConfigError(
                             f"no table of the rule has a column {name}",
                             setting=f"targets.{number}.{setting}.{name}",
-                            expected=f"one of {', '.join(sorted(names))}",
+                            expected=f"one of {', '.join(sorted(there))}",
                             next_step="write the column's name as at the source, or remove it",
                         )
                     )

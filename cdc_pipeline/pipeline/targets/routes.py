@@ -14,9 +14,15 @@ from functools import lru_cache
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter, pattern_names
 from cdc_pipeline.position.cursor import TargetState
-from cdc_pipeline.text.table_names import TablePattern, matches_any, split_table_name, table_name
+from cdc_pipeline.text.table_names import (
+    NameRule,
+    TablePattern,
+    matches_any,
+    split_table_name,
+    table_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,12 @@ class Routes:
     """The targets of each captured table."""
 
     def __init__(self, config: PipelineConfig) -> None:
-        self._captured = TableFilter(config.tables).captured
+        self._captured = TableFilter(config).captured
         self._default = TargetRule(mode=config.sink.mode)
+        names = pattern_names(config)
         self._rules = [
-            (_patterns(rule.tables), _patterns(rule.except_), rule) for rule in config.targets
+            (_patterns(rule.tables, names), _patterns(rule.except_, names), rule)
+            for rule in config.targets
         ]
         self.of_table = lru_cache(maxsize=65536)(self._of_table)
 
@@ -101,5 +109,5 @@ class Routes:
         return bool(self.sources_of(state.table, state.source_names))
 
 
-def _patterns(patterns: Collection[str]) -> tuple[TablePattern, ...]:
-    return tuple(map(TablePattern.parse, patterns))
+def _patterns(patterns: Collection[str], names: NameRule) -> tuple[TablePattern, ...]:
+    return tuple(TablePattern.parse(text, names) for text in patterns)

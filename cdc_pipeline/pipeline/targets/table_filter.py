@@ -2,34 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 
-from cdc_pipeline.config.pipeline_config import TablesConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import ShadowNames
-from cdc_pipeline.text.table_names import TablePattern, TablePatterns, split_table_name, table_name
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.text.table_names import (
+    NameRule,
+    TablePattern,
+    TablePatterns,
+    split_table_name,
+    table_name,
+)
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
+
+
+def server_names(config: PipelineConfig) -> NameRule:
+    """Return how the source's server compares names (K30), as it said in this run or at the last
+    cut; a lake without a cut has no names to compare."""
+    if config.names is not None:
+        return config.names
+    cut = last_cut(LakePaths(config.sink.lake_path.absolute(), config.name))
+    return NameRule.AS_GIVEN if cut is None else cut.cursor.lower_case_table_names
+
+
+def names_of(config: PipelineConfig, written: Iterable[str]) -> NameRule:
+    """Return how to compare names that people have written with those of the source.
+
+    The lake is read only if that makes a difference to them.
+    """
+    if all(NameRule.LOWER.fold(text) == text for text in written):
+        return NameRule.AS_GIVEN
+    return server_names(config)
+
+
+def pattern_names(config: PipelineConfig) -> NameRule:
+    """Return `names_of` for the patterns of a configuration."""
+    tables = config.tables
+    of_rules = (text for rule in config.targets for text in (*rule.tables, *rule.except_))
+    return names_of(config, (*tables.include, *tables.exclude, *tables.shadow_tables, *of_rules))
+
+
+def tables_named(
+    config: PipelineConfig, written: Collection[str], known: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return names of tables that a person has written as the server compares them, or as the lake
+    has them (`known`)."""
+    names = names_of(config, written)
+    return tuple(name if name in known else names.fold(name) for name in written)
 
 
 class TableFilter:
     """Include and exclude patterns over ``schema.table``.
 
-    Names are compared as the binlog writes them. Shadow tables of online schema changes are
-    captured by their exact names alone.
+    Names are compared as the server does (`pattern_names`). Shadow tables of online schema
+    changes are captured by their exact names alone.
 
     Attributes:
-        include: the patterns of tables that are captured.
+        include, exclude: the patterns of tables that are captured, and that are not.
         exact_names: tables that a pattern names without wildcards.
     """
 
-    def __init__(self, tables: TablesConfig, *, only: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self, config: PipelineConfig, *, only: Callable[[str], bool] | None = None
+    ) -> None:
         """`only`: narrows what the patterns match, by name ``schema.table``."""
         self._only = only
-        self._shadow_names = ShadowNames(tables.shadow_tables)
-        self.include = tuple(map(TablePattern.parse, tables.include))
+        tables, names = config.tables, pattern_names(config)
+        self._shadow_names = ShadowNames(tables.shadow_tables, names)
+        self.include = tuple(TablePattern.parse(text, names) for text in tables.include)
+        self.exclude = tuple(TablePattern.parse(text, names) for text in tables.exclude)
         self._included = TablePatterns(self.include)
-        self._excluded = TablePatterns(map(TablePattern.parse, tables.exclude))
+        self._excluded = TablePatterns(self.exclude)
         self.exact_names = tuple(
             pattern.exact for pattern in self.include if pattern.exact is not None
         )

@@ -38,6 +38,7 @@ from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_parted
 from cdc_pipeline.pipeline.report import ReportPosition
 from cdc_pipeline.pipeline.runs import DirectRuns, Runs
+from cdc_pipeline.pipeline.targets.table_filter import tables_named
 from cdc_pipeline.pipeline.verify.captures import Captures, SourceState
 from cdc_pipeline.pipeline.verify.checks import check_intervals
 from cdc_pipeline.pipeline.verify.display import display
@@ -231,7 +232,7 @@ class _Verification:
         if not self._options.tables:
             return sorted(cut.cursor.targets)
         chosen = []
-        for wanted in self._options.tables:
+        for wanted in tables_named(self._config, self._options.tables, cut.cursor.targets):
             names = [
                 n
                 for n, state in cut.cursor.targets.items()

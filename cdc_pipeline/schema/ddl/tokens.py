@@ -24,6 +24,7 @@ from functools import cache
 from typing import Final
 
 from cdc_pipeline.schema.ddl.sql_modes import settings_of
+from cdc_pipeline.text.table_names import NameRule
 
 
 class TokenKind(Enum):
@@ -53,8 +54,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class SqlModes:
-    """The session settings that change the meaning of DDL, from the QUERY event's status variables;
-    `sql_modes` says which mode sets which.
+    """The settings that change the meaning of DDL: of the session, from the QUERY event's status
+    variables (`sql_modes` says which mode sets which), and of the server.
 
     Attributes:
         ansi_quotes: None while not known.
@@ -72,6 +73,7 @@ class SqlModes:
         trims_char: PAD_CHAR_TO_FULL_LENGTH is off: a CHAR is read, and copied, without its trailing
             blanks; False while not known.
         unknown_bits: of modes that no table has: nothing is certain.
+        names: how the server compares names of schemas and tables (K30); no session changes it.
     """
 
     ansi_quotes: bool | None = None
@@ -87,6 +89,7 @@ class SqlModes:
     strict: bool = False
     trims_char: bool = False
     unknown_bits: int = 0
+    names: NameRule = NameRule.AS_GIVEN
 
     @classmethod
     def from_bits(
@@ -96,6 +99,7 @@ class SqlModes:
         is_mariadb: bool = False,
         explicit_defaults_for_timestamp: bool | None = None,
         time_zone: str = "",
+        names: NameRule = NameRule.AS_GIVEN,
     ) -> SqlModes:
         """Modes from the QUERY event's Q_SQL_MODE_CODE bits."""
         on, unknown_bits = settings_of(sql_mode, is_mariadb=is_mariadb)
@@ -113,6 +117,7 @@ class SqlModes:
             strict="strict" in on,
             trims_char="pads_char" not in on,
             unknown_bits=unknown_bits,
+            names=names,
         )
 
 
@@ -353,19 +358,24 @@ class TokenReader:
         text = self.string()
         return self.name() if text is None else text
 
+    def database(self) -> str | None:
+        """Pass over the name of a database; None if there is none here."""
+        name = self.name()
+        return None if name is None else self.modes.names.fold(name)
+
     def table(self, default_database: str) -> tuple[str, str] | None:
         """Pass over ``[database .] table``; None if there is no name here."""
         if self.take("."):  # ODBC's form: .table
             name = self.name()
-            return None if name is None else (default_database, name)
+            return None if name is None else self.modes.names.pair(default_database, name)
         first = self.name()
         if first is None:
             return None
         if self.at("."):
             self.next()
             second = self.name()
-            return None if second is None else (first, second)
-        return default_database, first
+            return None if second is None else self.modes.names.pair(first, second)
+        return self.modes.names.pair(default_database, first)
 
     def skip_group(self) -> bool:
         """Pass over ``( ... )`` including nested ones; False if there is none here or it does not

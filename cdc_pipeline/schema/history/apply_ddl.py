@@ -8,8 +8,6 @@ Rules:
   renamed or replaced in its place; then added and moved ones are placed, one by one, in the order
   of the text.
 - A statement that was already applied at its position is not applied again.
-- Names are used as written. If a table is known only under another case, a statement may mean that
-  one (lower_case_table_names): the table is unknown from there on.
 
 Source: MySQL 9.7 manual, 15.1.11 and 15.1.24; `mysql_prepare_alter_table` of both servers for the
 order of columns.
@@ -130,12 +128,6 @@ class _Applied:
         self._captured = captured
 
     def run(self) -> None:
-        if self._statement.kind in TOUCHING - {
-            _K.CREATE_TABLE,
-            _K.CREATE_TABLE_LIKE,
-            _K.CREATE_TABLE_SELECT,
-        }:
-            self._doubt_other_case()
         statement, kind = self._statement, self._statement.kind
         if statement.drops_database:
             for known in list(self._history.tables()):
@@ -195,18 +187,6 @@ class _Applied:
         """Return what holds right before the statement."""
         place = self._logged.place
         return self._history.at(*table, LogPosition(place.epoch, place.journal, place.offset - 1))
-
-    def _doubt_other_case(self) -> None:
-        known = list(self._history.tables())
-        for table in self._statement.tables:
-            if table in known:
-                continue
-            folded = (table[0].lower(), table[1].lower())
-            for other in known:
-                if (other[0].lower(), other[1].lower()) == folded:
-                    self._set(
-                        other, None, why=f"{self._statement.verb} names it {table[0]}.{table[1]}"
-                    )
 
     def _set(
         self,

@@ -37,6 +37,7 @@ from cdc_pipeline.source.archive.files import (
     read_journal,
 )
 from cdc_pipeline.source.protocol import ArchivedPart, JournalInfo
+from cdc_pipeline.text.table_names import NameRule
 
 __all__ = ["ArchiveSource", "journal_files", "read_journal"]
 
@@ -48,6 +49,7 @@ class ArchiveSource:
         directory: holds ``<base>.NNNNNN`` files of one log; other files are ignored.
         chunk_bytes: how much is read at a time.
         unpacked_bytes_max: what one compressed event may unpack to.
+        names: how the server that wrote them compares names: no journal says so (K30).
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class ArchiveSource:
         *,
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
+        names: NameRule = NameRule.AS_GIVEN,
     ) -> None:
         self.directory = directory
+        self._names_rule = names
         self._unpacked_bytes_max = unpacked_bytes_max
         self._chunk_bytes = chunk_bytes
         self._closed = threading.Event()
@@ -73,7 +77,10 @@ class ArchiveSource:
         """
         head = self._head(self._oldest())
         return ServerIdentity(
-            flavor_of(head), head.journal_format.server_id, address=str(self.directory)
+            flavor_of(head),
+            head.journal_format.server_id,
+            address=str(self.directory),
+            names=self._names_rule,
         )
 
     @property

@@ -34,12 +34,13 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.catalog import Catalog, catalog
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
+from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.history.apply_ddl import TOUCHING
 from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import NameRule, split_table_name
 
 _READS_MAX: Final = 5
 # A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
@@ -81,7 +82,7 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         f"FROM information_schema.TABLES WHERE TABLE_SCHEMA IN ({marks})"
     )
     schemata = server.rows(
-        "SELECT SCHEMA_NAME AS name, DEFAULT_CHARACTER_SET_NAME AS charset "  # noqa: S608
+        "SELECT SCHEMA_NAME AS table_schema, DEFAULT_CHARACTER_SET_NAME AS charset "  # noqa: S608
         f"FROM information_schema.SCHEMATA WHERE SCHEMA_NAME IN ({marks})",
         databases,
     )
@@ -89,7 +90,7 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         columns=columns,
         keys=keys,
         tables=tables,
-        databases={row.text("name"): row.text("charset") for row in schemata},
+        databases={row.text("table_schema"): row.text("charset") for row in schemata},
         is_mariadb=server.flavor == "mariadb",
     )
     for table, (schema, charset) in found.tables.items():
@@ -190,11 +191,6 @@ def _placed_catalog(
             )
         if not met:
             break
-    # named in another case (lower_case_table_names)
-    for table in found.tables.keys() - seen.keys():
-        for name, place in list(seen.items()):
-            if name not in found.tables and _folded(name) == _folded(table):
-                seen[table] = place
     certain = {
         table: facts
         for table, facts in found.tables.items()
@@ -205,10 +201,6 @@ def _placed_catalog(
     }
     generated = {table: columns for table, columns in found.generated.items() if table in certain}
     return PlacedCatalog(Catalog(certain, databases, generated), seen)
-
-
-def _folded(table: tuple[str, str]) -> tuple[str, str]:
-    return table[0].lower(), table[1].lower()
 
 
 def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -> None:
@@ -235,7 +227,7 @@ def _scan(
     with closing(cast(Any, source.chunks(start, end))) as chunks:
         for chunk in chunks:
             transactions.apply(chunk)
-            _add_ddl(chunk, seen, captured, is_mariadb=is_mariadb)
+            _add_ddl(chunk, seen, captured, is_mariadb=is_mariadb, names=source.identity.names)
 
 
 def _add_ddl(
@@ -244,10 +236,13 @@ def _add_ddl(
     captured: Callable[[str, str], bool],
     *,
     is_mariadb: bool,
+    names: NameRule,
 ) -> None:
     for row in np.flatnonzero(chunk.events["role"] == Role.STATEMENT).tolist():
         query = parse_query(chunk, row)
-        statement = classify(query.sql, query.database, is_mariadb=is_mariadb)
+        statement = classify(
+            query.sql, query.database, is_mariadb=is_mariadb, modes=SqlModes(names=names)
+        )
         place = chunk.journal, int(chunk.events["offset"][row])
         if statement.kind in (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE):
             seen[statement.database, ""] = place

@@ -50,7 +50,7 @@ from cdc_pipeline.source.live.answers import (
 from cdc_pipeline.source.live.login import LoginPlugins
 from cdc_pipeline.source.live.tls import tls_arguments
 from cdc_pipeline.source.protocol import JournalInfo
-from cdc_pipeline.text.table_names import table_name
+from cdc_pipeline.text.table_names import NameRule, table_name
 
 Row = tuple[Any, ...]
 
@@ -61,6 +61,8 @@ _REPLICATION_STATEMENTS: Final = {
     "mysql": ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
     "mariadb": ("SHOW ALL SLAVES STATUS",),
 }
+# What every query calls the names of tables and schemas in its answer.
+_TABLE_NAMES: Final = {"table_schema", "table_name"}
 SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
 # An encrypted journal has a header of this size before its events, which positions do not count.
 _ENCRYPTION_HEADER_BYTES: Final = 512
@@ -177,8 +179,15 @@ class ServerConnection:
             raise AssertionError("unreachable")
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[AnswerRow]:
-        """Return the rows by column name in lower case (servers differ in case)."""
-        return named(*self.query(sql, arguments), address=self.address, asked=sql)
+        """Return the rows by column name in lower case (servers differ in case); the names of
+        tables and schemas in them as they are compared (K30)."""
+        found = named(*self.query(sql, arguments), address=self.address, asked=sql)
+        for column in _TABLE_NAMES & found[0].keys() if found else ():
+            names = self.identity.names
+            for row in found:
+                if isinstance(row[column], str):
+                    row[column] = names.fold(row[column])
+        return found
 
     def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
         """Return the first column of the first row; None if there is none."""
@@ -267,14 +276,21 @@ class ServerConnection:
 
     @cached_property
     def identity(self) -> ServerIdentity:
-        """Server id, and uuid if there is one."""
-        columns = "@@GLOBAL.server_id" + (
+        """Server id, uuid if there is one, and how it compares names."""
+        columns = "@@GLOBAL.server_id, @@GLOBAL.lower_case_table_names" + (
             ", @@GLOBAL.server_uuid" if self.flavor == "mysql" else ""
         )
         row = self._require(f"SELECT {columns}", len(columns.split(",")))
-        uuid = self._text(row[1], "server_uuid") if self.flavor == "mysql" else ""
+        uuid = self._text(row[2], "server_uuid") if self.flavor == "mysql" else ""
         server_id = number_of(row[0], address=self.address, asked="SELECT @@server_id")
-        return ServerIdentity(self.flavor, server_id, uuid, self.address)
+        return ServerIdentity(self.flavor, server_id, uuid, self.address, self._names(row[1]))
+
+    def _names(self, value: object) -> NameRule:
+        asked = "SELECT @@lower_case_table_names"
+        number = number_of(value, address=self.address, asked=asked)
+        if number not in set(NameRule):
+            raise unexpected(self.address, asked, expected="0, 1 or 2", got=str(number))
+        return NameRule(number)
 
     @cached_property
     def account(self) -> str:

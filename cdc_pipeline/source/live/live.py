@@ -59,7 +59,7 @@ from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
 from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import NameRule, split_table_name
 
 # at once: what the processor's cache holds beside the kernel's copy of it
 _READ_BYTES: Final = 256 << 10
@@ -80,7 +80,8 @@ class LiveSource:
         config: how to reach it.
         pipeline_name: names the capture to the server and decides its replica server id, unless
             configured.
-        captured: whether a table is captured, by database and name; `check` asks it.
+        captured: of a server that compares names so, whether a table is captured, by database and
+            name; `check` asks it.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class LiveSource:
         config: LiveSourceConfig,
         *,
         pipeline_name: str,
-        captured: Callable[[str, str], bool] = lambda _database, _table: True,
+        captured: Callable[[NameRule], Callable[[str, str], bool]] = lambda _names: (
+            lambda _database, _table: True
+        ),
     ) -> None:
         self.config = config
         self.pipeline_name = pipeline_name
@@ -172,7 +175,8 @@ class LiveSource:
 
     def captured_tables(self) -> list[str]:
         """Return the captured ones among `tables`."""
-        return [name for name in self.server.tables() if self._captured(*split_table_name(name))]
+        captured = self._captured(self.server.identity.names)
+        return [name for name in self.server.tables() if captured(*split_table_name(name))]
 
     def catalog(
         self,

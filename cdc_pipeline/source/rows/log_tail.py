@@ -30,7 +30,11 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.answers import AnswerRow, number_of
 from cdc_pipeline.source.live.connection import compact_set
 from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.text.table_names import NameRule
 
+# A name that is the same but for its letters' case may be another table's, where the server tells
+# them apart: then the next view is tried.
+_AS_ANY: Final = NameRule.LOWER
 EVENTS_MAX: Final = 200_000  # of one lookup
 _READABLE_WITHIN_S: Final = 1.0
 _POLL_S: Final = 0.005
@@ -72,7 +76,7 @@ class LogTail:
         self, reader: TableReader, tables: Collection[tuple[str, str]], since: Position
     ) -> None:
         self._reader = reader
-        self._names = [f"({database}.{table})".casefold() for database, table in tables]
+        self._names = [_AS_ANY.fold(f"({database}.{table})") for database, table in tables]
         self._is_plain = all(name.isascii() for name in self._names)
         self._base = since
         self._next: Position | None = None
@@ -152,7 +156,7 @@ class LogTail:
 
     def _is_harmless(self, kind: str, text: str) -> bool:
         if kind == "Table_map":
-            folded = text.casefold()
+            folded = _AS_ANY.fold(text)
             return self._is_plain and not any(name in folded for name in self._names)
         return kind in _HARMLESS or (
             kind == "Query" and _STATEMENT.fullmatch(text.strip()) is not None

@@ -21,6 +21,7 @@ from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.memory import MemoryEventStore
+from cdc_pipeline.text.table_names import NameRule
 from tests.support.event_builder import JournalBuilder, cut, gtid_body
 
 SOURCE_UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"  # what `gtid_body` writes
@@ -188,7 +189,11 @@ def run_once(
         source=source,  # type: ignore[arg-type]
         store=store,
         rules=StatementRules(
-            TableFilter(config.tables), is_mariadb=flavor == "mariadb", config=config, followed=()
+            TableFilter(config),
+            is_mariadb=flavor == "mariadb",
+            names=NameRule.AS_GIVEN,
+            config=config,
+            followed=(),
         ),
         slice_events_max=slice_events_max,
     )

@@ -16,10 +16,10 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched, unmatched
-from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, TargetState
 from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY
 from tests.pipeline.targets.test_exact import config
+from tests.pipeline.targets.test_table_filter import filter_of
 from tests.servers import Server
 from tests.support.captures import live
 from tests.support.fake_capture import cursor
@@ -46,7 +46,7 @@ def followed(*tables: str, **update: Any) -> CursorState:
 def test_k22_a_table_of_catalog_log_or_lake_matches() -> None:
     """K22: what the catalog shows, what the cursor follows, and the name that a renamed table began
     with."""
-    tables = TableFilter(TablesConfig(include=("shop.*", "crm.people", "*.x"), exclude=("shop.*",)))
+    tables = filter_of(include=["shop.*", "crm.people", "*.x"], exclude=["shop.*"])
     assert unmatched(tables, [], None) == ("shop.*", "crm.people", "*.x")
     assert unmatched(tables, ["shop.orders"], None) == ("crm.people", "*.x"), (
         "also if it is excluded"

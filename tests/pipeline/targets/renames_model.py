@@ -20,6 +20,7 @@ from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.changes import Decision
 from cdc_pipeline.sink.target import Target
+from cdc_pipeline.text.table_names import NameRule
 from tests.pipeline.targets.test_exact import config
 
 AT = Position("b.000001", 400)
@@ -56,9 +57,15 @@ class Names:
     whole: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.filter = TableFilter(self.config.tables)
+        self.filter = TableFilter(self.config)
         self.targets = Targets(self.config, None)
-        self.rules = StatementRules(self.filter, is_mariadb=False, config=self.config, followed=())
+        self.rules = StatementRules(
+            self.filter,
+            is_mariadb=False,
+            names=NameRule.AS_GIVEN,
+            config=self.config,
+            followed=(),
+        )
 
     def is_captured(self, name: str) -> bool:
         return self.filter.captured(*name.split("."))

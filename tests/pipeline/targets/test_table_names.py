@@ -89,7 +89,9 @@ def test_k20_two_pairs_with_one_joined_text_are_two_targets() -> None:
 def test_k20_patterns_are_of_pairs(pattern: str, captured: list[str]) -> None:
     """K20: what tables.include can say of such names."""
     names = ["a.b.c", "`a.b`.c", "shop.two words", "shop.a*", "shop.abc"]
-    assert TableFilter(TablesConfig(include=(pattern,))).captured_names(names) == sorted(captured)
+    assert TableFilter(config(tables={"include": [pattern]})).captured_names(names) == sorted(
+        captured
+    )
     rule = {"tables": [pattern], "mode": "history"}
     routes = Routes(config(tables={"include": ["*.*"]}, targets=[rule]))
     led = [

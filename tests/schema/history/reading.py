@@ -23,6 +23,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.changes import KnownTable
 from cdc_pipeline.schema.history.history import LogPosition, SchemaHistory
 from cdc_pipeline.source.archive.files import read_journal
+from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
 from tests.support.live_source import live_source
@@ -50,7 +51,7 @@ class Reading:
             "sink": {"lake_path": folder / "lake"},
         }
         self._config = PipelineConfig.model_validate(document)
-        self._filter = TableFilter(self._config.tables)
+        self._filter = TableFilter(self._config)
         self._asks = asks
         self.recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None
         self.rows: list[tuple[str, dict[str, Any]]] = []
@@ -103,7 +104,11 @@ class Reading:
     def _read(self, chunks: Any, schemas: Schemas) -> None:
         is_mariadb = self._server.flavor == "mariadb"
         rules = StatementRules(
-            self._filter, is_mariadb=is_mariadb, config=self._config, followed=()
+            self._filter,
+            is_mariadb=is_mariadb,
+            names=NameRule.AS_GIVEN,
+            config=self._config,
+            followed=(),
         )
         slices: list[EventSlice] = []
 

@@ -170,7 +170,9 @@ class _Reading:
         self._parallel = parallel
         self._in_sequence = in_sequence
         self._archive = ArchiveSource(
-            archived.directory, unpacked_bytes_max=context.config.source.unpacked_bytes_max
+            archived.directory,
+            unpacked_bytes_max=context.config.source.unpacked_bytes_max,
+            names=source.identity.names,
         )
         self._at = run.start
         self._has_moved = False
@@ -234,7 +236,12 @@ class _Reading:
         ]
         targets = {} if state.cursor is None else state.cursor.targets
         followed = {name for target in targets.values() for name in target.source_names}
-        work = partial(survey_task, config=self._shipped(), followed=tuple(sorted(followed)))
+        work = partial(
+            survey_task,
+            config=self._shipped(),
+            names=self._source.identity.names,
+            followed=tuple(sorted(followed)),
+        )
         texts = self._context.sink.run_tasks([part.model_dump_json() for part in ranges], work)
         return [JournalSurvey.model_validate_json(text) for text in texts]
 
@@ -413,6 +420,7 @@ class _Reading:
             source = ArchiveSourceConfig(
                 kind="archive",
                 directory=self._archived.directory,
+                lower_case_table_names=self._source.identity.names.value,
                 unpacked_bytes_max=source.unpacked_bytes_max,
             )
         rules = tuple(

@@ -143,7 +143,7 @@ def _decoded(task: SegmentTask, inputs: WaveInputs) -> SegmentResult:
     run = _resolved(config, inputs, start, replace(start, offset=task.stop))
     stretch = open_stretch(
         context,
-        LogSection(run, source, TableFilter(config.tables), cursor),
+        LogSection(run, source, TableFilter(config), cursor),
         targets=Targets(config, cut, shadows=shadows),
         parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(

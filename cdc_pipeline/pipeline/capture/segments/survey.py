@@ -31,6 +31,7 @@ from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.source.archive.files import read_head, read_journal
+from cdc_pipeline.text.table_names import NameRule
 
 SEGMENT_BYTES: Final = 64 << 20
 _CLOSING: Final = (EventType.ROTATE, EventType.STOP)
@@ -86,27 +87,38 @@ class JournalSurvey(_Plain):
     failed: str = ""
 
 
-def survey_task(task: str, *, config: PipelineConfig, followed: tuple[str, ...]) -> str:
+def survey_task(
+    task: str, *, config: PipelineConfig, names: NameRule, followed: tuple[str, ...]
+) -> str:
     """Run `survey` on a `SurveyRange` as JSON text."""
     return survey(
-        SurveyRange.model_validate_json(task), config=config, followed=followed
+        SurveyRange.model_validate_json(task), config=config, names=names, followed=followed
     ).model_dump_json()
 
 
 def survey(
-    part: SurveyRange, *, config: PipelineConfig, followed: tuple[str, ...] = ()
+    part: SurveyRange,
+    *,
+    config: PipelineConfig,
+    names: NameRule = NameRule.AS_GIVEN,
+    followed: tuple[str, ...] = (),
 ) -> JournalSurvey:
     """Survey one journal.
 
     Args:
         config: the side lake's, whose tables are the chosen ones.
+        names: how the server that wrote it compares names.
         followed: tables that targets follow after a rename.
     """
     file = Path(part.path)
     try:
         head = read_head(file)
         surveyor = _Surveyor(
-            config, is_mariadb=head.journal_format.is_mariadb, followed=followed, start=part.start
+            config,
+            is_mariadb=head.journal_format.is_mariadb,
+            names=names,
+            followed=followed,
+            start=part.start,
         )
         for chunk in read_journal(
             file,
@@ -125,11 +137,17 @@ def survey(
 
 class _Surveyor:
     def __init__(
-        self, config: PipelineConfig, *, is_mariadb: bool, followed: tuple[str, ...], start: int
+        self,
+        config: PipelineConfig,
+        *,
+        is_mariadb: bool,
+        names: NameRule,
+        followed: tuple[str, ...],
+        start: int,
     ) -> None:
-        tables = TableFilter(config.tables)
+        tables = TableFilter(config)
         self._rules = StatementRules(
-            tables, is_mariadb=is_mariadb, config=config, followed=followed
+            tables, is_mariadb=is_mariadb, names=names, config=config, followed=followed
         )
         self._tables = tables
         self._is_mariadb = is_mariadb
@@ -207,7 +225,9 @@ class _Surveyor:
         query = parse_query(chunk, row)
         if self._rules.is_isolated(query.sql, query.database):
             return "alone", ""
-        statement = classify(query.sql, query.database, is_mariadb=self._is_mariadb)
+        statement = classify(
+            query.sql, query.database, is_mariadb=self._is_mariadb, modes=self._rules.modes
+        )
         if statement.kind in _XA_ENDS:
             return "ended", statement.name
         if statement.kind in _DATABASES:
