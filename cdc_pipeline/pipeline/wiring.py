@@ -51,7 +51,9 @@ def build_source(config: PipelineConfig) -> Source:
         )
     from cdc_pipeline.source.live.live import LiveSource
 
-    live = LiveSource(config.source, pipeline_name=config.name, captured=partial(captured_by, config))
+    live = LiveSource(
+        config.source, pipeline_name=config.name, captured=partial(captured_by, config)
+    )
     if config.source.archive_directory is None:
         return live
     from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive

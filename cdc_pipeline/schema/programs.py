@@ -19,6 +19,7 @@ from enum import Enum, auto
 from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.text.table_names import NameRule
 
 TableName = tuple[str, str]
 
@@ -28,7 +29,7 @@ _DYNAMIC: Final = frozenset({"prepare", "execute"})
 
 def words(text: str) -> frozenset[str]:
     """Return the words of a text or a name; whoever names a table has all words of its name."""
-    return frozenset(word.casefold() for word in _WORD.findall(text))
+    return frozenset(_WORD.findall(NameRule.LOWER.fold(text)))
 
 
 class ProgramKind(Enum):

@@ -244,7 +244,7 @@ _K22: Final[tuple[Mutation, ...]] = (
         "K22",
         "a pattern that never matched fails the run",
         "pipeline/capture/capture.py",
-        "        _check_matched(config, state, resolved)\n",
+        "        _check_matched(context.config, state, resolved)\n",
         "",
         "pipeline/plan/test_unmatched.py::test_k22_a_run_that_has_read_an_archive_to_its_end_fails_on_a_typo",
     ),
@@ -902,9 +902,64 @@ _SERVER_COLUMNS: Final[tuple[Mutation, ...]] = (
     ),
 )
 
+# -- K30: names are compared as the server compares them -------------------------------------------
+_CASE: Final = "pipeline/capture/test_names.py::"
+_IN_ANY_CASE: Final = _CASE + "test_k30_f73_a_statement_means_the_table_in_any_case"
+_K30: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K30",
+        "a statement's tables are those that the server means",
+        "schema/ddl/tokens.py",
+        "return None if second is None else self.modes.names.pair(first, second)",
+        "return None if second is None else (first, second)",
+        _IN_ANY_CASE,
+    ),
+    Mutation(
+        "K30",
+        "patterns mean what the server means",
+        "text/table_names.py",
+        "_part(names.fold(match[part]))",
+        "_part(match[part])",
+        _CASE + "test_k30_every_command_compares_alike",
+    ),
+    Mutation(
+        "K30",
+        "a name stands for one table in any case of a log",
+        "binlog/tables/table_map.py",
+        "return TableName(*names.pair(database, table), reader.at)",
+        "return TableName(database, table, reader.at)",
+        _CASE + "test_k30_names_that_a_server_stores_as_given_are_one_table",
+    ),
+    Mutation(
+        "K30",
+        "letters are lowered as the servers lower them",
+        "text/table_names.py",
+        "name.translate(_lower_case())",
+        "name.lower()",
+        _CASE + "test_k30_letters_are_lowered_as_the_server_lowers_them",
+    ),
+    Mutation(
+        "K30",
+        "a source that compares otherwise is not read in silence",
+        "pipeline/plan/planning.py",
+        "if not given:",
+        "if True:",
+        _CASE + "test_k30_a_source_that_compares_otherwise_is_not_read_in_silence",
+    ),
+    Mutation(
+        "K30",
+        "a table that a person names is the one that the server means",
+        "pipeline/targets/table_filter.py",
+        "name if name in known else names.fold(name)",
+        "name",
+        _IN_ANY_CASE,
+    ),
+)
+
 ATTACKS: Final = (
     *(*_K20, *_K21, *_K22, *_K23, *_K24, *_K25, *_K26, *_K27, *_K28),
     *_K29,
     *_STATEMENT_OBJECTS,
     *_SERVER_COLUMNS,
+    *_K30,
 )

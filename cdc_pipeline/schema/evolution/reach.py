@@ -61,11 +61,12 @@ def _reached_by_unknown(context: StatementContext, statement: Statement) -> tupl
 def _listed(context: StatementContext) -> tuple[TableName, ...]:
     """Return the captured tables with rows in the lake, in the databases that the event lists."""
     listed = context.databases
-    folded = None if listed is None else {name.casefold() for name in listed}
+    names = context.modes.names
+    compared = None if listed is None else {names.fold(name) for name in listed}
     return tuple(
         table
         for table in context.reachable()
-        if context.captured(*table) and (folded is None or table[0].casefold() in folded)
+        if context.captured(*table) and (compared is None or table[0] in compared)
     )
 
 

@@ -26,7 +26,11 @@ BOTH = pytest.mark.parametrize(
 def findings(config: LiveSourceConfig, captured: str = "shop") -> list[Finding]:
     """What the list says; a run and the examination call the same."""
     with closing(
-        LiveSource(config, pipeline_name="shop", captured=lambda schema, _table: schema == captured)
+        LiveSource(
+            config,
+            pipeline_name="shop",
+            captured=lambda _names: lambda schema, _: schema == captured,
+        )
     ) as source:
         return log_findings(source.server, source.captured_tables)
 

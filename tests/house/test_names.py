@@ -1,0 +1,67 @@
+"""Names of schemas and tables are compared in one place (K30)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PRODUCT = Path(__file__).resolve().parents[2] / "cdc_pipeline"
+
+# What reads names out of a text, an event or a setting, and the argument that says how the server
+# compares them.
+_READERS = {
+    "classify": "modes",
+    "alter_actions": "modes",
+    "create_columns": "modes",
+    "decide": "modes",
+    "is_isolated": "modes",
+    "session_modes": "names",
+    "SqlModes.from_bits": "names",
+    "SqlModes": "names",
+    "StatementRules": "names",
+    "Schemas": "names",
+    "journal_schemas": "1",
+    "decoder_of": "names",
+    "RunDecoder": "names",
+    "TableMaps": "names",
+    "BareTableMaps": "names",
+    "parse_bare": "names",
+    "ArchiveSource": "names",
+    "ArchiveSourceConfig": "lower_case_table_names",
+    "ShadowNames": "1",
+    "TablePattern.parse": "1",
+}
+# Calls without it, and why they need none.
+_NEED_NONE = {
+    ("config/target_config.py", "TablePattern.parse"),  # checked, not compared
+    ("pipeline/capture/interpret.py", "decide"),  # a method of the rules, which know it
+    ("source/live/programs.py", "classify"),  # compared as words, in any case
+    ("schema/catalog.py", "SqlModes"),  # of a column's type
+    ("schema/ddl/tokens.py", "SqlModes"),  # nothing is known
+    ("schema/evolution/statement_context.py", "ShadowNames"),  # before a pipeline's own
+    ("source/archive/archive_then_live.py", "ArchiveSource"),  # the server beside it says it
+}
+
+
+def _calls() -> Iterator[tuple[str, str, ast.Call]]:
+    for file in sorted(PRODUCT.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                yield file.relative_to(PRODUCT).as_posix(), ast.unparse(node.func), node
+
+
+def test_k30_whatever_reads_names_is_told_how_they_are_compared() -> None:
+    left: dict[tuple[str, str], int] = {}
+    for file, name, call in _calls():
+        wanted = _READERS.get(name)
+        given = {keyword.arg for keyword in call.keywords} | {str(len(call.args) - 1)}
+        if wanted and wanted not in given:
+            left[file, name] = call.lineno
+    assert left.keys() == _NEED_NONE, left
+
+
+def test_k30_nothing_else_folds_letters_that_only_a_server_folds() -> None:
+    """`str.casefold` is no server's way: it stands where labels are compared, and nowhere else."""
+    found = {file for file, name, _ in _calls() if name.endswith(".casefold")}
+    assert found == {"schema/evolution/backfill.py"}
