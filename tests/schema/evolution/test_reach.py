@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.errors import ContentUnknownError
+from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.programs import Disturbance, Program, ProgramKind, StoredPrograms
+from cdc_pipeline.text.table_names import NameRule
 
 A, B, KID = ("c", "a"), ("c", "b"), ("c", "kid")
 PROGRAMS = (
@@ -93,7 +95,10 @@ def test_k29_without_a_proof_every_table_may_be_reached() -> None:
 def test_k29_a_statement_reaches_databases_that_its_event_lists() -> None:
     sql = "INSERT INTO plain VALUES (1)"
     assert reached(sql, databases=frozenset({"o"})) == set()
-    assert reached(sql, databases=frozenset({"o", "C"})) == {"a", "b", "kid"}
+    assert reached(sql, databases=frozenset({"o", "c"})) == {"a", "b", "kid"}
+    assert reached(sql, databases=frozenset({"o", "C"})) == set(), "another database"
+    folding = SqlModes(names=NameRule.LOWER)
+    assert reached(sql, databases=frozenset({"C"}), modes=folding) == {"a", "b", "kid"}
     assert reached(sql, databases=None) == {"a", "b", "kid"}
 
 
