@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
@@ -35,7 +36,7 @@ class LoadSource:
         self._live = LiveSource(
             self.config,
             pipeline_name=f"{config.name}/{role}",
-            captured=captured_by(config),
+            captured=partial(captured_by, config),
         )
         self._wait_s = config.snapshot.lock_wait_s
 

@@ -52,7 +52,7 @@ def shared_targets(
         for source, config in configs.items()
         if lakes[str(config.sink.lake_path)] > 1
     }
-    filters = {source: TableFilter(config.tables) for source, config in shared.items()}
+    filters = {source: TableFilter(config) for source, config in shared.items()}
     at_server: dict[str, dict[tuple[str, str], str]] = {}
     for source, config in shared.items():
         names = at_server.setdefault(_server(config), {})
