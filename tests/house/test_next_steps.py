@@ -85,6 +85,7 @@ TRIED: Final[dict[str, str]] = {
 
 # Where none tries it from there, with the reason.
 SEEN: Final[dict[str, str]] = {
+    "lake/first_start.py::changed_start": "a warning: the run goes on",
     "orchestration/component.py::": "a comment in a new file",
     "orchestration/runs/cursor_job.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": (
