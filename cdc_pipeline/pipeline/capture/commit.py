@@ -171,11 +171,12 @@ class Committer:
     def _has_work(self) -> bool:
         """Return whether there is a batch to record.
 
-        That is: changes of targets, newly suspended targets (K4), or targets that are no longer
-        exact (K12).
+        That is: changes of targets, newly suspended or forgotten targets (K4), or targets that are
+        no longer exact (K12).
         """
         targets = self._stretch.targets
-        return bool(targets.news) or targets.has_lost_exactness or self._stretch.stager.has_work
+        of_targets = targets.news or targets.forgotten or targets.has_lost_exactness
+        return bool(of_targets) or self._stretch.stager.has_work
 
     def _commit_batch(self) -> None:
         context, stager, targets = self._context, self._stretch.stager, self._stretch.targets
@@ -196,6 +197,7 @@ class Committer:
                 source_time_us=covered.source_time_us,
                 ddl=found.ddl,
                 notes=(*found.notes, *covered.notes, *suspended),
+                dropped=tuple(sorted(targets.forgotten)),
             )
             record = batch.record(head.starting_at(start))
             context.observer.merging()

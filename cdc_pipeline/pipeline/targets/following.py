@@ -30,6 +30,7 @@ class FollowedTargets:
 
     Attributes:
         news: what was suspended since the last cut, by target.
+        forgotten: suspended targets that are gone with their tables, before they were made.
     """
 
     def __init__(self, config: PipelineConfig, *, catching_up: str | None = None) -> None:
@@ -40,6 +41,7 @@ class FollowedTargets:
         # Suspended before their table was made: the state that it will have.
         self._unmade: dict[str, TargetState] = {}
         self.news: dict[str, Suspension] = {}
+        self.forgotten: set[str] = set()
         self._targets: dict[str, Target] = {}
         # Tables whose CREATE was seen and left to their first table map.
         self._created_in_log: set[str] = set()
@@ -167,6 +169,7 @@ class FollowedTargets:
 
     def _take_suspended(self, states: Mapping[str, TargetState]) -> None:
         self.news.clear()
+        self.forgotten.clear()
         self._suspended = {
             name: state.suspended
             for name, state in states.items()

@@ -41,7 +41,7 @@ from cdc_pipeline.pipeline.targets.row_policies import RowPolicyTable, TablePoli
 from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table, shard_key
 from cdc_pipeline.pipeline.targets.shape_changes import shaped_change, unshaped
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.schema.ddl.statement import StatementKind
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from cdc_pipeline.schema.evolution.shadows import Shadow
@@ -231,15 +231,24 @@ class Targets(FollowedTargets):
             self.lose_exactness(decision.ddl.tables)
         before, new_in_log = dict(self._targets), set(self._created_in_log)
         standing = {name for name in before if self._stands(name)}
+        unknown = {one.before for one in decision.arrivals if self.awaits_load(*one.before)}
         for change in decision.changes:
             if not change.is_carried:
                 self._change(change)
             elif may_carry and change.known.name not in standing:
                 self._carry(change, before)
         arrived = [
-            self._arrive(arrival, before, new_in_log, decision.ddl, is_overlap=not may_carry)
+            self._arrive(
+                arrival,
+                before,
+                new_in_log,
+                decision.ddl,
+                is_overlap=not may_carry,
+                is_unknown=arrival.before in unknown,
+            )
             for arrival in decision.arrivals
         ]
+        self._forget_unmade(decision.statement)
         for shadowed in decision.shadows:
             name = table_name(*shadowed.name)
             self._shadows.pop(name, None)
@@ -455,11 +464,12 @@ class Targets(FollowedTargets):
         ddl: DdlDecision,
         *,
         is_overlap: bool,
+        is_unknown: bool,
     ) -> ContentUnknownError | None:
         """Handle a table that has taken a name.
 
         Return an error if targets of the name could not take over its rows: they hold those of
-        another table.
+        another table, or the rows were not known under the earlier name either.
         """
         name, came_from = table_name(*arrival.name), table_name(*arrival.before)
         self._created_in_log.discard(name)
@@ -468,7 +478,11 @@ class Targets(FollowedTargets):
         lost = []
         for route in self.routes_of(*arrival.name):
             there = self._targets.get(route.target)
-            if there is None or there.carried is not None or self._stands(route.target):
+            if self._stands(route.target):
+                continue
+            if there is None and is_unknown:
+                lost.append(route.target)
+            if there is None or there.carried is not None:
                 continue
             old = before.get(there.name)
             old_sources = {} if old is None else old.spec.sources
@@ -491,6 +505,21 @@ class Targets(FollowedTargets):
             next_step=f"take a snapshot of the table: `cdc-pipeline snapshot {self._source} "
             f"--table {name}`",
         )
+
+    def _forget_unmade(self, statement: Statement) -> None:
+        """Forget suspensions for unknown contents of tables that are gone, and never had a
+        target."""
+        gone = {old for old, _ in statement.renames} - {new for _, new in statement.renames}
+        if statement.kind is StatementKind.DROP_TABLE and not statement.temporary:
+            gone.update(statement.tables)
+        for name, state in list(self._unmade.items()):
+            sources = [split_table_name(source) for source in state.sources or (name,)]
+            if self._has_unknown_content(name) and all(
+                table in gone or (statement.drops_database and table[0] == statement.database)
+                for table in sources
+            ):
+                self._resume(name)
+                self.forgotten.add(name)
 
     def carried(self) -> list[Target]:
         """Return the targets that take over rows of others in the current batch."""

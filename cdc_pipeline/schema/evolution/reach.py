@@ -83,8 +83,8 @@ def _through_programs(
     if programs is None:
         return others
     written = statement.tables if statement.tables else None
-    if statement.kind is _K.DML and statement.verb in _WRITES_NOTHING:
-        written = ()
+    if statement.kind is _K.CREATE_TABLE_SELECT or statement.verb in _WRITES_NOTHING:
+        written = ()  # a new table has no triggers
     return programs.reached(
         others, sql=context.sql, written=written, journal=context.journal, offset=context.offset
     )

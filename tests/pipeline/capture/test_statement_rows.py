@@ -205,3 +205,21 @@ def test_k22_f114_a_table_that_is_created_again_with_its_rows_replaces_what_the_
     assert world.different() == ["b"]
     assert list(world.suspended()) == ["b"]
     assert "without a primary key" in world.suspended()["b"].what
+
+
+def test_k29_k28_a_table_whose_rows_are_unknown_takes_that_to_its_new_name(
+    server: Server, make_world: MakeWorld
+) -> None:
+    """It never had a target. Once it is gone, it needs none."""
+    world = make_world()
+    create = "CREATE TABLE {c}.first (PRIMARY KEY (id)) SELECT id, v FROM {o}.plain"
+    world.write("STATEMENT", [create, "RENAME TABLE {c}.first TO {c}.second"])
+    assert world.capture() is not None
+    assert list(world.suspended()) == ["second"] == world.different()
+    world.write("ROW", ["DROP TABLE {c}.second"])
+    assert world.capture() is None
+    assert world.suspended() == {}
+    world.write("STATEMENT", [create])
+    assert world.capture() is not None
+    world.write("ROW", ["RENAME TABLE {c}.first TO {o}.first"])
+    assert world.capture() is None
