@@ -268,7 +268,8 @@ def _replication_filter_findings(
         for option in _REPLICATION_FILTERS:
             listed = row.get(option)
             value = "" if listed is None else str(listed)
-            touched = value and [name for name in tables() if _leaves_out(option, value, name)]
+            compared = server.identity.names.fold(value)
+            touched = value and [name for name in tables() if _leaves_out(option, compared, name)]
             if touched:
                 found.append(
                     Finding(
@@ -296,9 +297,11 @@ def _leaves_out(option: str, value: str, name: str) -> bool:
     if option.endswith("_db"):
         hit = database in items
     elif "_wild_" in option:
-        hit = any(_like(item).fullmatch(f"{database}.{table}") for item in items)
+        # Patterns are of both names as the server joins them: no dot of a name is quoted.
+        joined = ".".join((database, table))
+        hit = any(_like(item).fullmatch(joined) for item in items)
     else:
-        hit = f"{database}.{table}" in items
+        hit = (database, table) in map(split_table_name, items)
     return hit == ("_ignore_" in option)
 
 
