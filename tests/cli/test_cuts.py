@@ -143,7 +143,7 @@ def test_the_job_observes_every_table_and_fails_with_those_that_failed(shop: Pro
         assert not result.success
         (failure,) = [event for event in result.all_events if event.is_step_failure]
         assert failure.step_failure_data.user_failure_data is not None
-        assert "shop.orders: LakeStateError" in str(
+        assert "shop.orders: a table of the last cut is gone" in str(
             failure.step_failure_data.user_failure_data.description
         )
         observed = {

@@ -160,9 +160,10 @@ def needs_schema(
             return True
         if not is_mariadb:
             return False
+        _require_full(metadata, counts)
         if may_add(_columns(wires, nulls, metadata, is_mariadb)):
             return True
-    except (ValueError, StopIteration, CdcError):
+    except (ValueError, CdcError):
         return False
     if may_be_sequence(raw, table_id_bytes=table_id_bytes):
         return True

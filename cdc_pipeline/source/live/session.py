@@ -43,6 +43,8 @@ _FIRST: Final = {
     # PAD_CHAR_TO_FULL_LENGTH, no NO_BACKSLASH_ESCAPES, no EMPTY_STRING_IS_NULL, nothing strict.
     "sql_mode": "'ALLOW_INVALID_DATES'",
 }
+# MariaDB ends any statement after this time, the question for the rest too; MySQL reads a comment.
+_NO_TIME_LIMIT: Final = "/*M! , SESSION max_statement_time = 0 */"
 SETTINGS: Final = {
     **_FIRST,
     "old_mode": "''",
@@ -107,7 +109,7 @@ def prepare(connection: BoundedConnection) -> None:
     try:
         asking._execute_command(_RESET_CONNECTION, b"")
         asking._read_packet()
-        connection.query(_set_statement(_FIRST))
+        connection.query(f"{_set_statement(_FIRST)} {_NO_TIME_LIMIT}")
         names = ", ".join(f"'{name}'" for name in SETTINGS)
         with connection.cursor() as cursor:
             cursor.execute(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names})")

@@ -42,6 +42,7 @@ NOT_TRIED: Final[dict[str, str]] = {
     "name": "names the lake's own folders",
     "source.kind": "which log is read",
     "source.directory": "which log is read",
+    "source.lower_case_table_names": "which names are one table",
     "tables.include": "which tables are captured",
     "tables.exclude": "which tables are captured",
     "tables.shadow_tables": "which tables an online schema change may use",

@@ -1,0 +1,1 @@
+"""Names in any letter case, on servers that fold them and on servers that do not (K30)."""
