@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import sqlglot
@@ -36,7 +36,9 @@ def as_type(value: Any, delta_type: str) -> Any:
     kind = delta_type.lower()
     decimal = _DECIMAL.fullmatch(kind)
     if decimal is not None:
-        return Decimal(value).quantize(Decimal(1).scaleb(-int(decimal[2])))
+        return Decimal(value).quantize(
+            Decimal(1).scaleb(-int(decimal[2])), context=Context(prec=int(decimal[1]))
+        )
     if kind in _INTEGERS:
         return int(value)
     if kind in ("float", "double"):

@@ -6,8 +6,8 @@ its own. Under 0 two tables have names that differ in case alone, and a statemen
 
 Rules:
 - The log is captured at some places, live, and in the end as a whole from its journals. Each table
-  that follows has, both times, the keys and the columns that SELECT has. Values are the matter of
-  other campaigns.
+  that follows and is not called partial has, both times, the keys and the columns that SELECT has.
+  Values are the matter of other campaigns.
 - Under 1 the same statements are played in lower case: what they suspend, or stop, is suspended or
   stopped in any case, and nothing else.
 """
@@ -265,7 +265,7 @@ class _Played:
         targets = {} if state is None else state.targets
         suspended = {} if state is None else state.suspended
         for name in sorted(there & targets.keys() - suspended.keys()):
-            if shop.last_cut().tables.get(name) is None:
+            if shop.last_cut().tables.get(name) is None or targets[name].partial:
                 continue
             schema, table = split_table_name(name)
             cursor.execute(f"SELECT COUNT(*) FROM {quoted(schema)}.{quoted(table)}")
