@@ -3,6 +3,7 @@ fencing."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_k2_k16_of_two_writers_one_records_and_the_other_damages_nothing(store: 
 
 
 def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> None:
-    sink = DeltaSink(source="shop", config=store.sink_config(lease_s=3))
+    sink = DeltaSink(source="shop", config=store.sink_config(lease_s=12))
     with sink.lock():
         batch = sink.begin(1)
         plan = target_of(T)
@@ -125,6 +126,7 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> No
         while not lost:
             try:
                 sink._lock_check()
+                threading.Event().wait(0.05)  # the lease's own thread must get its turn
             except LockError:
                 lost = True
         with pytest.raises(LockError, match="has lost the lease"):
