@@ -11,7 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("benchmarks", "cdc_pipeline", "dagster_home", "docs", "jobs", "tests", "tools")
 # Where a page may lie that is cited by its name alone.
-PAGES = (ROOT / "docs", *(file for file in (ROOT / "docs").iterdir() if file.is_dir()))
+PAGES = (
+    ROOT / "tests",
+    ROOT / "docs",
+    *(file for file in (ROOT / "docs").iterdir() if file.is_dir()),
+)
 TEXTS = {".c", ".md", ".py", ".toml", ".yaml"}
 # A page by its name, or a numbered entry of a list that stands elsewhere.
 _PAGE = re.compile(r"[\w./-]*\w\.md\b")

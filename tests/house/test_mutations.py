@@ -30,6 +30,6 @@ def test_every_rule_is_taken_out() -> None:
 
 
 def test_the_page_is_that_of_the_list() -> None:
-    assert (ROOT / "docs" / "inside" / "mutations.md").read_text(encoding="utf-8") == page(), (
+    assert (ROOT / "tests" / "mutations" / "README.md").read_text(encoding="utf-8") == page(), (
         "python -m tests.mutations --page"
     )

@@ -1,4 +1,4 @@
-"""docs/inside/spec.md maps every clause and rule to code and tests: complete, and every name in it
+"""tests/SPEC.md maps every clause and rule to code and tests: complete, and every name in it
 exists (by the syntax tree, without importing anything)."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_map(text: str) -> list[Entry]:
     return entries
 
 
-ENTRIES = read_map((ROOT / "docs" / "inside" / "spec.md").read_text(encoding="utf-8"))
+ENTRIES = read_map((ROOT / "tests" / "SPEC.md").read_text(encoding="utf-8"))
 
 
 @cache

@@ -22,7 +22,7 @@ def main() -> int:
         help="the tests with Spark alone, or without",
     )
     parser.add_argument(
-        "--page", action="store_true", help="print docs/inside/mutations.md and do nothing else"
+        "--page", action="store_true", help="print tests/mutations/README.md and do nothing else"
     )
     options = parser.parse_args()
     if options.page:

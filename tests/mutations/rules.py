@@ -539,12 +539,12 @@ MUTATIONS: Final = tuple(
 
 
 def page() -> str:
-    """docs/inside/mutations.md."""
+    """tests/mutations/README.md."""
     spark = sum(one.spark for one in MUTATIONS)
     lines = [
         "# Rules taken out",
         "",
-        "Each line takes something out of a rule that keeps the data right ([spec](spec.md)), as a careless edit might,",
+        "Each line takes something out of a rule that keeps the data right ([SPEC](../SPEC.md)), as a careless edit might,",
         "and names the test that fails then. `make mutations` does it, one line at a time, in a copy of the project, and",
         "exits with 1 where a test does not see it, or does not pass with all rules in place.",
         "",

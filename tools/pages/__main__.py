@@ -1,4 +1,4 @@
-"""Write the generated pages of docs: ``python -m tools.pages``."""
+"""Write the generated pages of docs and tests: ``python -m tools.pages``."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tools.pages.settings_page import settings_page
 from tools.pages.shown_files import with_files
 from tools.pages.types_page import types_page
 
-DOCS = Path(__file__).parents[2] / "docs"
-TYPES = DOCS / "reference" / "types.md"
+ROOT = Path(__file__).parents[2]
+TYPES = ROOT / "docs" / "reference" / "types.md"
 SHOWING_FILES = (
-    "deploy/airflow.md",
-    "deploy/compose.md",
-    "deploy/kubernetes.md",
-    "deploy/one-machine.md",
+    "docs/deploy/airflow.md",
+    "docs/deploy/compose.md",
+    "docs/deploy/kubernetes.md",
+    "docs/deploy/one-machine.md",
 )
 PAGES: Mapping[str, Callable[[], str]] = {
-    "inside/mutations.md": mutations_page,
-    "inside/server-history.md": server_history_page,
-    "reference/commands.md": commands_page,
-    "reference/errors.md": errors_page,
-    "reference/metadata.md": metadata_page,
-    "reference/python.md": python_page,
-    "reference/settings.md": settings_page,
-    "reference/types.md": lambda: types_page(TYPES.read_text(encoding="utf-8")),
-    **{name: partial(with_files, DOCS / name) for name in SHOWING_FILES},
+    "tests/mutations/README.md": mutations_page,
+    "tests/campaigns/server_history/README.md": server_history_page,
+    "docs/reference/commands.md": commands_page,
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/metadata.md": metadata_page,
+    "docs/reference/python.md": python_page,
+    "docs/reference/settings.md": settings_page,
+    "docs/reference/types.md": lambda: types_page(TYPES.read_text(encoding="utf-8")),
+    **{name: partial(with_files, ROOT / name) for name in SHOWING_FILES},
 }
 
 if __name__ == "__main__":
     for name, page in PAGES.items():
-        (DOCS / name).write_text(page(), encoding="utf-8")
+        (ROOT / name).write_text(page(), encoding="utf-8")

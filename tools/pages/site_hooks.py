@@ -1,5 +1,5 @@
 """Hooks of mkdocs: show the pages that lie at the top (ARCHITECTURE.md, CHANGELOG.md,
-CONTRIBUTING.md, SECURITY.md) as pages of the site."""
+CONTRIBUTING.md, SECURITY.md) as pages of the site, and name files that are no pages of it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ SHOWN = {
     f"{name}.md": f"inside/{name.lower()}.md"
     for name in ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")
 }
-_LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
+_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
 def relinked(text: str, folder: str, page: str) -> str:
     """Return the text of a file in `folder` with links that hold on `page`.
 
-    `folder` is relative to the top and `page` to docs.
+    `folder` is relative to the top and `page` to docs. A link to a file that the site does not have
+    becomes its name.
     """
 
     def link(found: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, found["path"]))
         target = SHOWN.get(path) or path.removeprefix("docs/")
+        if target == path:
+            return found["text"] if path in found["text"] else f"{found['text']} (`{path}`)"
         relative = posixpath.relpath(target, posixpath.dirname(page) or ".")
-        return f"]({relative}{found['anchor'] or ''})"
+        return f"[{found['text']}]({relative}{found['anchor'] or ''})"
 
     return _LINK.sub(link, text)
 
