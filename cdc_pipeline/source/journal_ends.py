@@ -48,12 +48,8 @@ _FOLD_NUMBERS: Final = 1 << 16  # transaction numbers that are kept before they 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedEnd:
-    """An unproved end that the configuration accepts.
-
-    Attributes:
-        journal, offset: where the journal ends, or where the transaction that it leaves unfinished
-            begins.
-        following: the journal after it.
+    """An unproved end that the configuration accepts: where the journal ends, or where the
+    transaction that it leaves unfinished begins.
     """
 
     journal: str
@@ -62,7 +58,6 @@ class AcceptedEnd:
 
     @property
     def text(self) -> str:
-        """Return one sentence for people."""
         return (
             f"{self.journal} ends at {self.offset} without ROTATE or STOP and without GTIDs "
             "that could prove it; accepted by the configuration; reading continues with "
@@ -74,14 +69,11 @@ class JournalEndProof:
     """Watches the chunks of one capture.
 
     Args:
-        start: where the reading begins, with the GTIDs executed before it.
-        open_offset: returns, after a chunk was delivered, the offset of the transaction that is
-            open after it; -1 if none is.
+        open_offset: after a chunk was delivered, the offset of the transaction that is open after
+            it; -1 if none is.
         ends_closed: whether the event before a position, the end of a journal of which nothing is
             read, is ROTATE or STOP; called only if there are no GTIDs.
-        accepted: names of journals whose unproved end is accepted.
-        on_accepted: called with an acceptance before the next journal is delivered.
-        pipeline_name: name for the commands in an error.
+        on_accepted: called before the next journal is delivered.
     """
 
     def __init__(
@@ -109,10 +101,8 @@ class JournalEndProof:
     def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """Yield the same chunks.
 
-        Raises:
-            DamagedJournalError: a journal's end is not proved; everything before the next one was
-                delivered.
-            JournalMissingError: a journal between the two was left out.
+        Raises DamagedJournalError: a journal's end is not proved; JournalMissingError: one was
+        left out; everything before the next journal was delivered.
         """
         held: list[Chunk] = []
         for chunk in chunks:
@@ -144,8 +134,6 @@ class JournalEndProof:
         )
 
     def _missing_before(self, chunk: Chunk) -> str:
-        """Return the name of the first journal that is left out before that of `chunk`; "" if none
-        is."""
         base, _, digits = self._journal.rpartition(".")
         number = journal_number(self._journal) + 1
         if chunk.journal.rpartition(".")[0] != base or journal_number(chunk.journal) <= number:
@@ -158,8 +146,7 @@ class JournalEndProof:
             self._passed(chunk)
 
     def _passed(self, chunk: Chunk) -> None:
-        """Keep what the proof of this journal's end will need; the chunk was delivered and is
-        valid."""
+        """Called after `chunk` was delivered, hence valid."""
         events = chunk.events
         if not len(events):
             return
@@ -244,8 +231,8 @@ class JournalEndProof:
 class _Executed:
     """The transactions executed before the journal that is read, and those read in it.
 
-    MariaDB's are kept by server: numbers of one domain grow, but a list of GTIDs names the last of
-    each server.
+    MariaDB's are kept by server: numbers of one domain grow, but a list of GTIDs names the last
+    of each server.
     """
 
     def __init__(self, before: str) -> None:
@@ -260,7 +247,6 @@ class _Executed:
         self._is_mariadb = False
 
     def add(self, chunk: Chunk) -> None:
-        """Add the transactions of a chunk, and the list at its journal's head."""
         self._is_mariadb = chunk.journal_format.is_mariadb
         found, text = _head_set(chunk)
         if found and text:
@@ -282,7 +268,6 @@ class _Executed:
             self._fold()
 
     def next_journal(self, *, is_mariadb: bool) -> None:
-        """Move what was read before the journal that begins."""
         self._is_mariadb = is_mariadb
         self._fold()
         self._base = self._based().union(self._with_latest())
@@ -292,11 +277,8 @@ class _Executed:
     def compare(
         self, next_set: str, *, is_mariadb: bool, last_is_open: bool
     ) -> tuple[str, str, bool]:
-        """Compare with the set at the head of the next journal.
-
-        Returns:
-            (transactions that it names and that were not read, transactions that were read and that
-            it does not know, whether there are GTIDs at all).
+        """Returns (transactions that the next journal's head names and that were not read, those
+        read that it does not know, whether there are GTIDs at all).
         """
         self._is_mariadb = is_mariadb
         self._fold()
@@ -341,7 +323,7 @@ class _Executed:
 
 
 def _head_set(chunk: Chunk) -> tuple[bool, str | None]:
-    """Return (whether the head of the chunk's journal is known, its set or None if it has none)."""
+    """(whether the head of the chunk's journal is known, its set)."""
     types = chunk.events["event_type"]
     rows = np.flatnonzero(np.isin(types, _SETS))
     if len(rows):

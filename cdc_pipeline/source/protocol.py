@@ -24,20 +24,14 @@ from cdc_pipeline.schema.programs import StoredPrograms
 
 @dataclass(frozen=True, slots=True)
 class JournalInfo:
-    """One journal in the source's list."""
-
     journal: str
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedCatalog:
-    """A catalog, and the DDL between the requested place and its reading.
-
-    Attributes:
-        catalog: tables whose columns are certain.
-        last_ddl: journal and offset of the last DDL of a table since that place; tables without one
-            are not in it. DDL of a database is under (database, "").
+    """`last_ddl` has journal and offset of the last DDL of each table between the requested
+    place and the catalog's reading; DDL of a database is under (database, "").
     """
 
     catalog: Catalog
@@ -46,10 +40,8 @@ class PlacedCatalog:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPart:
-    """The part of a read that lies in a directory of journals.
-
-    Attributes:
-        start, end: in the archive; the read goes on behind `end` if that is before its own end.
+    """What a read finds in a directory of journals; it goes on behind `end` if that is before
+    its own.
     """
 
     directory: Path
@@ -62,7 +54,7 @@ class Source(Protocol):
 
     @property
     def identity(self) -> ServerIdentity:
-        """Return the server that wrote the journals."""
+        """The server that wrote the journals."""
 
     @property
     def uses_gtids(self) -> bool:
@@ -70,92 +62,81 @@ class Source(Protocol):
 
     @property
     def heads_are_local(self) -> bool:
-        """Whether `journal_created_s` costs no connection, so that it may be called for every
-        journal."""
+        """Whether `journal_created_s` costs no connection."""
 
     def journal_created_s(self, journal: str) -> int:
-        """Return the creation time in the format description of `journal`, seconds since 1970.
-
-        Raises:
-            JournalMissingError: purged, deleted or never there.
-        """
+        """Seconds since 1970. Raises JournalMissingError: purged, deleted or never there."""
 
     def check(self) -> None:
         """Check settings and grants, or the directory and its journals.
 
-        Raises:
-            ServerUnreachableError, ServerSettingError, MissingGrantError, JournalMissingError.
+        Raises ServerUnreachableError, ServerSettingError, MissingGrantError,
+        JournalMissingError.
         """
 
     def journals(self) -> list[JournalInfo]:
-        """Return all journals that can be read, oldest first."""
+        """All that can be read, oldest first."""
 
     def end_position(self) -> Position:
-        """Return the current end of the log with the executed GTIDs; of an archive the end of its
-        last whole transaction."""
+        """With the executed GTIDs; of an archive the end of its last whole transaction."""
 
     def earliest_position(self) -> Position:
-        """Return the start of the oldest journal, with the GTID set that precedes it."""
+        """The start of the oldest journal, with the GTID set that precedes it."""
 
     def validate_position(self, position: Position) -> None:
         """Check that `position` is an event boundary of a journal that still exists.
 
-        Raises:
-            JournalMissingError: purged, deleted or never there.
-            PositionError: inside an event, or past the end.
-            SourceIdentityError: the journal of that name is another one (the log was reset).
+        Raises JournalMissingError: purged, deleted or never there; PositionError: inside an
+        event, or past the end; SourceIdentityError: the log was reset, its journal is another
+        one.
         """
 
     def reasons(self, start: Position) -> tuple[str, ...]:
-        """Return what a plan says about how `start` is read, beyond the start's own reasons; mostly
-        nothing."""
+        """What a plan says about how `start` is read, beyond the start's own reasons; mostly
+        nothing.
+        """
 
     def tables(self) -> list[str] | None:
-        """Return the names ``schema.table`` of the base tables that the account can see; None if
-        the source cannot tell."""
+        """``schema.table`` of the base tables that the account can see; None if not known."""
 
     def catalog(
         self, captured: Callable[[str, str], bool], *, since: Position
     ) -> PlacedCatalog | None:
-        """Return the columns of the captured tables, with the DDL between `since` and now; None if
-        the source does not know. May be called while `chunks` runs.
+        """The captured tables with the DDL between `since` and now; None if not known. May be
+        called while `chunks` runs.
         """
 
     def programs(self, *, since: Position) -> StoredPrograms | None:
-        """Return the server's triggers, views, routines and cascading foreign keys, with what
-        changed them between `since` and now; None if the source does not know all. May be called
-        while `chunks` runs.
+        """The server's triggers, views, routines and cascading foreign keys, with what changed
+        them between `since` and now; None if it does not know all. May be called while `chunks`
+        runs.
         """
 
     def prepared_xids(self) -> frozenset[str] | None:
-        """Return the canonical xids of the prepared XA transactions; None if the source cannot
-        tell."""
+        """Canonical xids of the prepared XA transactions; None if not known."""
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """Return changes of `tables` (captured, ``schema.table``) that the log does not show, and
-        settings that would help: a sentence each; mostly nothing."""
+        """Changes of the captured `tables` (``schema.table``) that the log does not show, and
+        settings that would help: a sentence each.
+        """
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
-        """Yield the chunks of all events from `start` up to `end`.
+        """Yield all events from `start` up to `end`.
 
-        With a GTID set in `start` and a live server that has GTIDs, the dump is by GTID set, else
-        by journal and offset. The iterator ends when `end` is reached.
-
-        Raises:
-            BinlogError, SourceError: with journal and offset; everything before was delivered.
+        With a GTID set in `start` and a live server that has GTIDs, the dump is by GTID set,
+        else by journal and offset. Raises BinlogError, SourceError: with journal and offset;
+        everything before was delivered.
         """
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:
-        """Return the part of `chunks` that is read from files; None if a server sends all of it.
-
-        Raises:
-            SourceError, BinlogError: as `chunks`.
+        """The part of `chunks` that is read from files; None if a server sends all of it. Raises
+        as `chunks`.
         """
 
     def ends_closed(self, position: Position) -> bool:
-        """Return whether the event that ends at `position`, the end of its journal, is ROTATE or
-        STOP (K5)."""
+        """Whether the event that ends at `position`, the end of its journal, is ROTATE or STOP
+        (K5).
+        """
 
     def close(self) -> None:
-        """Release connections and files. May be called twice, and from another thread to stop
-        `chunks`."""
+        """May be called twice, and from another thread to stop `chunks`."""

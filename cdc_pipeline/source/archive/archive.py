@@ -43,13 +43,10 @@ __all__ = ["ArchiveSource", "journal_files", "read_journal"]
 
 
 class ArchiveSource:
-    """Implements `source.protocol.Source` over files.
+    """Implements `source.protocol.Source` over the files ``<base>.NNNNNN`` of one log; others
+    are ignored.
 
-    Args:
-        directory: holds ``<base>.NNNNNN`` files of one log; other files are ignored.
-        chunk_bytes: how much is read at a time.
-        unpacked_bytes_max: what one compressed event may unpack to.
-        names: how the server that wrote them compares names: no journal says so (K30).
+    `names` is how the server that wrote them compares names: no journal says so (K30).
     """
 
     def __init__(
@@ -70,11 +67,7 @@ class ArchiveSource:
 
     @property
     def identity(self) -> ServerIdentity:
-        """Flavor and server id of the oldest journal.
-
-        Raises:
-            JournalMissingError, SourceError, BinlogError: there is no readable journal.
-        """
+        """Of the oldest journal. Raises as `check`."""
         head = self._head(self._oldest())
         return ServerIdentity(
             flavor_of(head),
@@ -96,13 +89,11 @@ class ArchiveSource:
         return self._head(self._file(journal)).journal_format.created_s
 
     def check(self) -> None:
-        """Check the directory, and the magic number and format description of the oldest and the
-        newest journal; those of the others are checked when they are read.
+        """Check the directory, and the heads of the oldest and the newest journal; those of the
+        others are checked when they are read.
 
-        Raises:
-            SourceError: the directory cannot be read or holds journals of more than one log.
-            JournalMissingError: it holds none.
-            BinlogError: a journal does not begin as it must.
+        Raises SourceError: the directory cannot be read or holds journals of more than one log;
+        JournalMissingError: it holds none; BinlogError: a journal does not begin as it must.
         """
         names = self._names()
         for name in (names[0], names[-1]):
@@ -157,24 +148,22 @@ class ArchiveSource:
             raise inside_event(position.journal, position.offset, boundary)
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """Return no reason: files add none of their own."""
         return ()
 
     def tables(self) -> None:
-        """Return None: an archive does not know the tables."""
+        """An archive does not know the tables."""
         return
 
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
-        """Return None: without a server, CREATE TABLE in the journals defines the columns."""
+        """Without a server, CREATE TABLE in the journals defines the columns."""
 
     def programs(self, *, since: Position) -> None:
-        """Return None: an archive does not know triggers, views and routines."""
+        """An archive does not know triggers, views and routines."""
 
     def prepared_xids(self) -> None:
-        """Return None: an archive does not know what has happened since."""
+        """An archive does not know what has happened since."""
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """Return no warnings: an archive has none."""
         return ()
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:

@@ -44,13 +44,7 @@ _FIRST_OFFSET: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The way from a start through the archive.
-
-    Attributes:
-        start: place in the archive.
-        last: number of the last archived journal that is needed, before the server's oldest.
-        oldest: the server's oldest journal.
-    """
+    """From `start` through the archive up to journal number `last`, then the server's `oldest`."""
 
     start: Position
     last: int
@@ -58,12 +52,8 @@ class _Way:
 
 
 class ArchiveThenLive:
-    """Implements `source.protocol.Source`.
-
-    Args:
-        live: the running server.
-        directory: copies of its journals, under their original names.
-        unpacked_bytes_max: what one compressed event in them may unpack to.
+    """Implements `source.protocol.Source`; `directory` has copies of the server's journals,
+    under their original names.
     """
 
     def __init__(
@@ -77,47 +67,38 @@ class ArchiveThenLive:
 
     @property
     def identity(self) -> ServerIdentity:
-        """As the server has it."""
         return self.live.identity
 
     @property
     def uses_gtids(self) -> bool:
-        """As the server has it."""
         return self.live.uses_gtids
 
     @property
     def heads_are_local(self) -> bool:
-        """As the server has it."""
         return self.live.heads_are_local
 
     def journal_created_s(self, journal: str) -> int:
-        """Return the creation time of a journal, the server's or an archived one.
-
-        Raises:
-            JournalMissingError: neither has it.
-        """
         if any(info.journal == journal for info in self.live.journals()):
             return self.live.journal_created_s(journal)
         return read_head(self._file(journal_number(journal))).journal_format.created_s
 
     def check(self) -> None:
-        """Check the server; the archive is checked when it is needed."""
         self.live.check()
 
     def journals(self) -> list[JournalInfo]:
-        """Return the server's journals, preceded by those that only the archive has."""
+        """The server's, preceded by those that only the archive has."""
         listed = self.live.journals()
         oldest = journal_number(listed[0].journal) if listed else 0
         older = [file for file in self._files() if journal_number(file.name) < oldest]
         return [*(JournalInfo(file.name, file.stat().st_size) for file in older), *listed]
 
     def end_position(self) -> Position:
-        """Return what the server returns."""
         return self.live.end_position()
 
     def earliest_position(self) -> Position:
-        """Return the start of the oldest archived journal that joins the server's log, else of the
-        server's oldest."""
+        """The start of the oldest archived journal that joins the server's log, else of the
+        server's oldest.
+        """
         oldest = self.live.earliest_position()
         numbers = {journal_number(file.name): file for file in self._files()}
         first = journal_number(oldest.journal)
@@ -135,13 +116,11 @@ class ArchiveThenLive:
         )
 
     def validate_position(self, position: Position) -> None:
-        """Check as the server does; what it has purged must be in the archive, and the archive must
-        join its log.
+        """Check as the server does; what it has purged must be in the archive, and the archive
+        must join its log.
 
-        Raises:
-            JournalMissingError: a journal is in neither.
-            SourceIdentityError: the archive is of another server, or of this one before its log was
-                reset.
+        Raises JournalMissingError: a journal is in neither; SourceIdentityError: the archive is
+        of another server, or of this one before its log was reset.
         """
         if self._needs_archive(position):
             self._way(position)
@@ -149,7 +128,6 @@ class ArchiveThenLive:
             self.live.validate_position(position)
 
     def reasons(self, start: Position) -> tuple[str, ...]:
-        """Say that the archive is read, and why."""
         if not self._needs_archive(start):
             return self.live.reasons(start)
         way = self._way(start)
@@ -166,13 +144,12 @@ class ArchiveThenLive:
         )
 
     def tables(self) -> list[str] | None:
-        """Return what the server returns."""
         return self.live.tables()
 
     def catalog(
         self, captured: Callable[[str, str], bool], *, since: Position
     ) -> PlacedCatalog | None:
-        """Return the live server's catalog; search purged journals for DDL in the archive."""
+        """The server's; purged journals are searched for DDL in the archive."""
         from cdc_pipeline.source.live.live import LiveSource
 
         if not isinstance(self.live, LiveSource):
@@ -180,7 +157,7 @@ class ArchiveThenLive:
         return self.live.catalog(captured, since=since, log=self._over)
 
     def programs(self, *, since: Position) -> StoredPrograms | None:
-        """Return what the live server has; search purged journals in the archive."""
+        """The server's; purged journals are searched in the archive."""
         from cdc_pipeline.source.live.live import LiveSource
 
         if not isinstance(self.live, LiveSource):
@@ -191,15 +168,12 @@ class ArchiveThenLive:
         return ArchiveThenLive(live, self.directory, unpacked_bytes_max=self._unpacked_bytes_max)
 
     def prepared_xids(self) -> frozenset[str] | None:
-        """Return what the live source says."""
         return self.live.prepared_xids()
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """Return what the server returns."""
         return self.live.warnings(tables)
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
-        """Yield the chunks from `start` up to `end`; see the protocol."""
         if not self._needs_archive(start):
             yield from self.live.chunks(start, end)
             return
@@ -221,7 +195,6 @@ class ArchiveThenLive:
             offset = _FIRST_OFFSET
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:
-        """Return the journals that the server has purged; see the protocol."""
         if not self._needs_archive(start):
             return None
         way = self._way(start)
@@ -233,7 +206,6 @@ class ArchiveThenLive:
         return ArchivedPart(self.directory, way.start, min(upto, end, key=lambda at: at.order))
 
     def ends_closed(self, position: Position) -> bool:
-        """Return whether the event that ends at `position` is ROTATE or STOP."""
         if any(info.journal == position.journal for info in self.live.journals()):
             return self.live.ends_closed(position)
         return any(
@@ -241,14 +213,12 @@ class ArchiveThenLive:
         ) and self._archive.ends_closed(position)
 
     def close(self) -> None:
-        """Close both."""
         self._archive.close()
         self.live.close()
 
     # -- whether, and from where -------------------------------------------------------------------
 
     def _needs_archive(self, start: Position) -> bool:
-        """Return whether the server has purged something that follows `start`."""
         oldest = self.live.earliest_position()
         if self._by_gtid(start):
             return bool(self._set(oldest.gtid_set).subtract(self._set(start.gtid_set)))
@@ -258,7 +228,6 @@ class ArchiveThenLive:
         return bool(start.gtid_set) and bool(self.live.end_position().gtid_set)
 
     def _way(self, start: Position) -> _Way:
-        """Return the proved way from `start` through the archive to the server."""
         oldest = self.live.earliest_position()
         key = (start, oldest.journal)
         if key not in self._ways:
@@ -286,8 +255,9 @@ class ArchiveThenLive:
         return _Way(start, last, oldest.journal)
 
     def _first_by_gtid(self, gtid_set: str, last: int) -> int:
-        """Return the number of the latest archived journal before which only transactions of the
-        set were executed."""
+        """The number of the latest archived journal before which only transactions of the set
+        were executed.
+        """
         wanted = self._set(gtid_set)
         files = [file for file in self._files() if journal_number(file.name) <= last]
         for file in reversed(files):
@@ -305,7 +275,7 @@ class ArchiveThenLive:
         )
 
     def _locate(self, gtid_set: str, file: Path) -> Position:
-        """Return the place in the journal that only transactions outside the set follow."""
+        """The place in the journal that only transactions outside the set follow."""
         head = read_head(file)
         created_s = head.journal_format.created_s
         begin = Position(
@@ -319,8 +289,9 @@ class ArchiveThenLive:
     # -- the join ----------------------------------------------------------------------------------
 
     def _check_join(self, last: int, oldest: Position) -> None:
-        """Prove that the archive belongs to the server's log, and that its journal `last`
-        immediately precedes `oldest`."""
+        """Prove that the archive is of the server's log, and its journal `last` directly before
+        `oldest`.
+        """
         file = self._file(last)
         head = read_head(file)
         self._check_server(file, head.journal_format)
@@ -348,8 +319,9 @@ class ArchiveThenLive:
             self._check_sets(file, head, oldest)
 
     def _check_tails(self, archived_bytes: dict[str, int]) -> None:
-        """Raise if an archived copy is longer than the server's own journal: the server has lost
-        its end (K24)."""
+        """Raise if an archived copy is longer than the server's journal, which has lost its end
+        (K24).
+        """
         for info in self.live.journals():
             if archived_bytes.get(info.journal, 0) > info.size_bytes:
                 raise SourceIdentityError(
@@ -416,7 +388,6 @@ class ArchiveThenLive:
         )
 
     def _live_format(self, journal: str) -> JournalFormat:
-        """Return the format description of a journal as the server sends it."""
         begin = Position(journal, _FIRST_OFFSET)
         sizes = {info.journal: info.size_bytes for info in self.live.journals()}
         end = Position(journal, max(sizes.get(journal, 0), _FIRST_OFFSET + 1))

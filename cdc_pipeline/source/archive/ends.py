@@ -22,12 +22,8 @@ from cdc_pipeline.source.archive.files import JournalHead, read_journal
 
 @dataclass(frozen=True, slots=True)
 class JournalScan:
-    """One journal, read whole.
-
-    Attributes:
-        end: after the last event that is not part of an unfinished transaction, with the executed
-            GTIDs.
-        failure: the error that stopped the reading, if any.
+    """`end` is after the last event that is not part of an unfinished transaction; `failure`
+    stopped the reading there.
     """
 
     end: Position
@@ -35,7 +31,6 @@ class JournalScan:
 
 
 def flavor_of(head: JournalHead) -> Flavor:
-    """Return the flavor of the server that wrote a journal."""
     return "mariadb" if head.journal_format.is_mariadb else "mysql"
 
 
@@ -81,8 +76,7 @@ def scan(
 
 
 def preceding_set(head: JournalHead) -> str:
-    """Return the GTID set that a capture from the journal's beginning starts with; "" if it has
-    none.
+    """The GTID set with which a capture from the journal's beginning starts.
 
     MariaDB lists every server of every domain, the latest of a domain last: only that one is its
     position.

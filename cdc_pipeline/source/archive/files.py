@@ -62,29 +62,20 @@ _HEAD_TYPES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """The content of a journal's first events.
-
-    Attributes:
-        journal_format: see JournalFormat.
-        previous_set: text of the GTID set that precedes the journal (see `gtid.previous_set`); None
-            without one.
-    """
+    """A journal's first events; `previous_set` is the text of the GTID set that precedes it."""
 
     journal_format: JournalFormat
     previous_set: str | None
 
 
 def journal_files(directory: Path) -> list[Path]:
-    """Return the journals in a directory, by number. Raises as `journal_names`."""
     return [directory / name for name in journal_names(directory)]
 
 
 def journal_names(directory: Path) -> list[str]:
-    """Return the names of the journals in a directory, by number.
-
-    Raises:
-        SourceError: not a readable directory, or it holds journals of more than one log.
-        UnsupportedEventError: it holds a log that MariaDB 12.3 or later keeps inside InnoDB.
+    """Return the names of the journals in a directory, by number. Raises SourceError: not a
+    readable directory, or it holds journals of more than one log; UnsupportedEventError: it
+    holds a log that MariaDB 12.3 or later keeps inside InnoDB.
     """
     try:
         with os.scandir(directory) as entries:  # says what a file is without asking for each
@@ -127,17 +118,13 @@ def _check_name(name: str) -> None:
 
 
 def is_journal(name: str) -> bool:
-    """Return whether a file with this name is a journal."""
     return _NAME.fullmatch(name) is not None
 
 
 def _open_journal(file: Path) -> BinaryIO:
-    """Return the journal, open behind its magic number.
-
-    Raises:
-        JournalMissingError: not there, or not readable.
-        DamagedJournalError, TruncatedJournalError: it does not begin like a journal.
-        UnsupportedEventError: MariaDB keeps its log inside InnoDB.
+    """Return the journal, open behind its magic number. Raises JournalMissingError: not there,
+    or not readable; DamagedJournalError, TruncatedJournalError: it does not begin like a
+    journal; UnsupportedEventError: MariaDB keeps its log inside InnoDB.
     """
     _check_name(file.name)
     try:
@@ -157,11 +144,8 @@ def _open_journal(file: Path) -> BinaryIO:
 
 
 def check_magic(magic: bytes, journal: str) -> None:
-    """Check that a journal may begin with the bytes `magic`.
-
-    Raises:
-        BinlogError: an encrypted journal.
-        DamagedJournalError, TruncatedJournalError: no journal.
+    """Check that a journal may begin with `magic`. Raises BinlogError: an encrypted journal;
+    DamagedJournalError, TruncatedJournalError: no journal.
     """
     if magic == MAGIC:
         return
@@ -187,16 +171,11 @@ def read_journal(
     stop_offset: int | None = None,
     unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
 ) -> Iterator[Chunk]:
-    """Yield the chunks of a journal from `offset`, which is an event boundary.
+    """Yield the chunks of a journal from `offset`, an event boundary; above 4 `journal_format`
+    is needed. None as `stop_offset` reads to the end of the file.
 
-    Args:
-        journal_format: needed if `offset` is above 4.
-        stop_offset: end before this offset; None reads to the end of the file.
-        unpacked_bytes_max: what one compressed event may unpack to.
-
-    Raises:
-        BinlogError: after everything before it was delivered.
-        PositionError: `stop_offset` lies inside an event, or past the end.
+    Raises BinlogError: after everything before it was delivered; PositionError: `stop_offset`
+    lies inside an event, or past the end.
     """
     framer = EventFramer(
         file.name,
@@ -229,10 +208,8 @@ def read_journal(
 
 
 def framed(framer: EventFramer, buffer: ByteBuffer) -> Iterator[Chunk]:
-    """Yield the whole events in `buffer`, which then holds the beginning of the next one.
-
-    Raises:
-        BinlogError: after everything before it was delivered.
+    """Yield the whole events in `buffer`, which keeps the beginning of the next. A BinlogError
+    comes after everything before it was delivered.
     """
     consumed = -1
     while consumed:
@@ -243,11 +220,7 @@ def framed(framer: EventFramer, buffer: ByteBuffer) -> Iterator[Chunk]:
 
 
 def read_head(file: Path) -> JournalHead:
-    """Return the format and preceding GTID set.
-
-    Raises:
-        BinlogError, JournalMissingError: the journal does not begin as it must.
-    """
+    """Raises BinlogError, JournalMissingError: the journal does not begin as it must."""
     with _open_journal(file) as handle:
         _, event = _read_event(handle, file.name, 4)
         journal_format = format_description.parse(event, journal=file.name)
@@ -301,11 +274,8 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
 
 
 def boundary_at_or_after(file: Path, target: int) -> int:
-    """Return the offset of the first event boundary at or behind `target`, by the events' lengths
-    alone.
-
-    Raises:
-        DamagedJournalError: an impossible length.
+    """The first event boundary at or behind `target`, by the events' lengths alone. Raises
+    DamagedJournalError: an impossible length.
     """
     offset = 4
     with _open_journal(file) as handle:
@@ -327,7 +297,6 @@ def boundary_at_or_after(file: Path, target: int) -> int:
 
 
 def inside_event(journal: str, offset: int, before: int) -> PositionError:
-    """Return the error for a position that is not between two events."""
     return PositionError(
         "the position lies inside an event",
         journal=journal,
@@ -338,7 +307,6 @@ def inside_event(journal: str, offset: int, before: int) -> PositionError:
 
 
 def past_end(journal: str, offset: int, end: int) -> PositionError:
-    """Return the error for a position behind the end of its journal."""
     return PositionError(
         "the position lies beyond the end of the journal",
         journal=journal,

@@ -62,14 +62,10 @@ else:
 
 
 class BoundedConnection(_Connection):
-    """pymysql's connection, for servers that are not to be trusted.
+    """pymysql's connection, for servers that are not to be trusted: no answer, the login being
+    one, has more than `answer_bytes_max`.
 
-    Args:
-        answer_bytes_max: the most that an answer may have, the login being one.
-        arguments: pymysql's own.
-
-    Raises:
-        ServerAnswerError: from every method that reads an answer.
+    Every method that reads an answer raises ServerAnswerError.
     """
 
     def __init__(self, *, answer_bytes_max: int, **arguments: Any) -> None:
@@ -78,7 +74,6 @@ class BoundedConnection(_Connection):
         super().__init__(**arguments)
 
     def connect(self, sock: Any = None) -> None:
-        """Connect and log in."""
         self._begin_answer()
         with self._understood():
             super().connect(sock)
@@ -101,7 +96,7 @@ class BoundedConnection(_Connection):
             return super()._read_packet(*arguments)  # type: ignore[no-untyped-call]
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Read piece by piece, so that one that trickles is noticed too."""
+        """Piece by piece, so that one that trickles is noticed too."""
         self._answer_bytes += num_bytes + _PACKET_OVERHEAD_BYTES
         if self._answer_bytes > self._answer_bytes_max:
             raise self._refusal(
@@ -161,14 +156,9 @@ class BoundedConnection(_Connection):
 
 
 class AnswerRow(dict[str, Any]):
-    """One row of an answer, by column name in lower case.
+    """One row of an answer, by column name in lower case; `asked` is for errors.
 
-    Args:
-        values: the row.
-        address: of the server, and `asked`, what it was asked, for errors.
-
-    Raises:
-        ServerAnswerError: from each access to a column that the answer does not have.
+    An access to a column that the answer does not have raises ServerAnswerError.
     """
 
     def __init__(self, values: Iterable[tuple[str, Any]], *, address: str, asked: str) -> None:
@@ -182,29 +172,25 @@ class AnswerRow(dict[str, Any]):
         )
 
     def text(self, column: str) -> str:
-        """Return a value that must be a text."""
         return text_of(self[column], address=self._address, asked=f"{self._asked}, {column}")
 
     def optional_text(self, column: str) -> str:
-        """Return a value that must be a text; "" for NULL."""
+        """NULL gives ""."""
         return "" if self[column] is None else self.text(column)
 
     def number(self, column: str) -> int:
-        """Return a value that must be a whole number from 0 on."""
         return number_of(self[column], address=self._address, asked=f"{self._asked}, {column}")
 
     def optional_number(self, column: str, otherwise: int) -> int:
-        """Return a value that must be a whole number from 0 on; `otherwise` for NULL."""
+        """`otherwise` for NULL."""
         return otherwise if self[column] is None else self.number(column)
 
 
 def named(
     names: Sequence[str], rows: Sequence[Sequence[Any]], *, address: str, asked: str
 ) -> list[AnswerRow]:
-    """Return the rows of an answer by column name in lower case (servers differ in case).
-
-    Raises:
-        ServerAnswerError: a row has another number of values than there are names.
+    """By column name in lower case (servers differ in case). Raises ServerAnswerError: a row has
+    another number of values than there are names.
     """
     lowered = [name.lower() for name in names]
     for row in rows:
@@ -216,22 +202,14 @@ def named(
 
 
 def first_value(rows: Sequence[Sequence[Any]], *, address: str, asked: str) -> Any:
-    """Return the first value of the first row of an answer.
-
-    Raises:
-        ServerAnswerError: there is none.
-    """
+    """Of the first row. Raises ServerAnswerError: there is none."""
     if not rows or not rows[0]:
         raise unexpected(address, asked, expected="a row", got="none")
     return rows[0][0]
 
 
 def text_of(value: object, *, address: str, asked: str) -> str:
-    """Return an answer's value that must be a text.
-
-    Raises:
-        ServerAnswerError: it is not.
-    """
+    """Raises ServerAnswerError: no text."""
     if value is not None:
         data = value if isinstance(value, bytes) else str(value).encode(errors=_ESCAPED)
         with contextlib.suppress(UnicodeDecodeError):
@@ -241,11 +219,7 @@ def text_of(value: object, *, address: str, asked: str) -> str:
 
 
 def number_of(value: object, *, address: str, asked: str) -> int:
-    """Return an answer's value that must be a whole number from 0 on, of at most 64 bits.
-
-    Raises:
-        ServerAnswerError: it is not.
-    """
+    """A whole number from 0 on, of at most 64 bits. Raises ServerAnswerError: it is none."""
     text = value.decode("latin1") if isinstance(value, bytes) else str(value)
     if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= _NUMBER_MAX:
         return int(text)
@@ -253,7 +227,6 @@ def number_of(value: object, *, address: str, asked: str) -> int:
 
 
 def unexpected(address: str, asked: str, *, expected: str, got: object) -> ServerAnswerError:
-    """Return the error for an answer without what it must have; `asked` says what was asked."""
     shown = "NULL" if got is None else str(got)
     if len(shown) > _SHOWN_CHARACTERS:
         shown = shown[:_SHOWN_CHARACTERS] + "..."

@@ -42,12 +42,9 @@ _CHANGES: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
 class Cascade:
     """A foreign key whose cascades change `table` (``schema.table``) without a row event.
 
-    Attributes:
-        name: of the constraint.
-        parent: quoted, as the server writes it.
-        actions: ``ON DELETE CASCADE ON UPDATE SET NULL``.
-        definition: the constraint as SHOW CREATE TABLE has it, from FOREIGN KEY on, without its
-            actions; the parent with its database.
+    `parent` is quoted as the server writes it, `actions` are ``ON DELETE CASCADE ON UPDATE SET
+    NULL``; `definition` is the constraint as SHOW CREATE TABLE has it, from FOREIGN KEY on,
+    without actions; the parent with its database.
     """
 
     table: str
@@ -58,12 +55,7 @@ class Cascade:
 
 
 def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[Cascade]:
-    """Return the constraints whose cascades change one of `tables` (``schema.table``) without
-    logging.
-
-    Raises:
-        ServerUnreachableError, SourceError: no connection.
-    """
+    """`tables` are ``schema.table``. Raises ServerUnreachableError, SourceError: no connection."""
     if not tables or server.variables([SWITCH]).get(SWITCH, "").upper() == "OFF":
         return []
     found = []
@@ -86,7 +78,7 @@ def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[C
 
 
 def _with_database(match: re.Match[str], table: str) -> str:
-    """Return the definition; a parent without a database is one of the child's."""
+    """A parent without a database is one of the child's."""
     definition, parent = match["definition"], match["parent"]
     if "`.`" in parent:
         return definition
@@ -95,7 +87,7 @@ def _with_database(match: re.Match[str], table: str) -> str:
 
 
 def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence for each of `unlogged_cascades`; raise what that raises."""
+    """A sentence for each of `unlogged_cascades`; raises as that."""
     return tuple(
         f"the server does not log what the foreign key `{found.name}` changes in {found.table} "
         f"({found.actions}) when rows of {found.parent} are deleted or get another key: the "

@@ -69,10 +69,10 @@ _ENCRYPTION_HEADER_BYTES: Final = 512
 
 
 def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
-    """Return the keyword arguments of every connection that pymysql makes.
+    """The arguments of every connection that pymysql makes.
 
-    The password is handed over as bytes: pymysql would encode text as latin1. `LoginPlugins`
-    decides which servers may see it.
+    The password is bytes: pymysql would encode text as latin1. `LoginPlugins` decides which
+    servers may see it.
     """
     return {
         "host": config.host,
@@ -98,13 +98,8 @@ def open_connection(
     **more: Any,
 ) -> BoundedConnection:
     """Connect, log in and prepare the session (K31), with `connect_timeout_s` for each answer on
-    the way (K25). Every connection to a server is made here.
-
-    Args:
-        config: the server and the account.
-        kind: class of the connection.
-        answer_timeout_s: how long each later answer may take; by default `read_timeout_s`.
-        more: further arguments of pymysql, besides `connection_arguments`.
+    the way (K25); later ones may take `answer_timeout_s`, by default `read_timeout_s`. Every
+    connection to a server is made here.
 
     Raises:
         pymysql.Error, OSError, RuntimeError: `server_errors.connect_error` says what they mean.
@@ -144,12 +139,10 @@ class ServerConnection:
     # -- statements --------------------------------------------------------------------------------
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """Return the column names and rows of one read-only statement.
+        """Column names and rows of one read-only statement.
 
-        Raises:
-            StatementError: the server refused the statement.
-            ServerAnswerError: what it sent is no answer.
-            ServerUnreachableError, SourceError: no connection.
+        Raises StatementError: the server refused it; ServerAnswerError: what it sent is no
+        answer; ServerUnreachableError, SourceError: no connection.
         """
         with self._lock:
             for attempt in (1, 2):
@@ -179,8 +172,9 @@ class ServerConnection:
             raise AssertionError("unreachable")
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[AnswerRow]:
-        """Return the rows by column name in lower case (servers differ in case); the names of
-        tables and schemas in them as they are compared (K30)."""
+        """By column name in lower case (servers differ in case); the names of tables and schemas
+        in them as they are compared (K30).
+        """
         found = named(*self.query(sql, arguments), address=self.address, asked=sql)
         for column in _TABLE_NAMES & found[0].keys() if found else ():
             names = self.identity.names
@@ -190,22 +184,18 @@ class ServerConnection:
         return found
 
     def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
-        """Return the first column of the first row; None if there is none."""
         rows = self.query(sql, arguments)[1]
         return rows[0][0] if rows and rows[0] else None
 
     def text(self, sql: str) -> str:
-        """Return the first column of the first row as a text; "" for NULL or no row.
-
-        Raises:
-            as `query`.
-        """
+        """Gives "" for NULL or no row. Raises as `query`."""
         value = self.value(sql)
         return "" if value is None else self._text(value, sql)
 
     def first_known(self, statements: tuple[str, ...]) -> list[AnswerRow]:
-        """Return the rows of the first of `statements` that this server knows; remembered for the
-        next call."""
+        """The rows of the first of `statements` that this server knows; remembered for the next
+        call.
+        """
         known = self._statement_of.get(statements)
         for statement in (known,) if known else statements:
             try:
@@ -234,7 +224,6 @@ class ServerConnection:
 
     @property
     def encrypted(self) -> bool:
-        """Whether the control connection is encrypted. Opens it if need be."""
         return bool(self._open()._secure)  # type: ignore[attr-defined]
 
     def _drop(self) -> None:
@@ -244,7 +233,7 @@ class ServerConnection:
                 connection.close()
 
     def close(self) -> None:
-        """Close the connection; later calls fail. May be called twice."""
+        """Later calls fail. May be called twice."""
         self._closed = True
         self._drop()
 
@@ -252,10 +241,8 @@ class ServerConnection:
 
     @cached_property
     def flavor(self) -> Flavor:
-        """The server's flavor: only MariaDB has its own GTID variable.
-
-        Raises:
-            ConfigError: the configuration names the other one.
+        """Only MariaDB has its own GTID variable. Raises ConfigError: the configuration names
+        the other one.
         """
         try:
             self.value("SELECT @@GLOBAL.gtid_binlog_pos")
@@ -276,7 +263,6 @@ class ServerConnection:
 
     @cached_property
     def identity(self) -> ServerIdentity:
-        """Server id, uuid if there is one, and how it compares names."""
         columns = "@@GLOBAL.server_id, @@GLOBAL.lower_case_table_names" + (
             ", @@GLOBAL.server_uuid" if self.flavor == "mysql" else ""
         )
@@ -295,7 +281,8 @@ class ServerConnection:
     @cached_property
     def account(self) -> str:
         """The account that the server chose for this connection, quoted for GRANT:
-        ``'cdc'@'%'``."""
+        ``'cdc'@'%'``.
+        """
         account = self._text(self._require("SELECT CURRENT_USER()")[0], "SELECT CURRENT_USER()")
         user, _, host = account.rpartition("@")
         return "@".join(
@@ -303,8 +290,9 @@ class ServerConnection:
         )
 
     def variables(self, names: Sequence[str] = ()) -> dict[str, str]:
-        """Return the global variables by lower-case name, () for all; those that the server does
-        not have are left out."""
+        """Global variables by lower-case name, all for (); those that the server lacks are left
+        out.
+        """
         marks = ", ".join(["%s"] * len(names))
         only = f" WHERE Variable_name IN ({marks})" if names else ""
         try:
@@ -313,8 +301,6 @@ class ServerConnection:
             raise self.unexpected(error) from None
 
     def pairs(self, sql: str, arguments: Sequence[object] = ()) -> dict[str, str]:
-        """Return the answer of a statement that lists names and values: the values by name in
-        lower case."""
         names, rows = self.query(sql, arguments)
         if rows and (len(names) != 2 or any(len(row) != 2 for row in rows)):
             raise unexpected(
@@ -324,7 +310,7 @@ class ServerConnection:
 
     @property
     def uses_gtids(self) -> bool:
-        """Whether every new transaction has a GTID: MySQL gtid_mode ON; MariaDB always."""
+        """MySQL: gtid_mode ON; MariaDB: always."""
         return (
             self.flavor == "mariadb"
             or self.variables(["gtid_mode"]).get("gtid_mode", "OFF").upper() == "ON"
@@ -333,11 +319,10 @@ class ServerConnection:
     # -- where its log stands ----------------------------------------------------------------------
 
     def end_position(self) -> Position:
-        """Return the end of the log with the GTID set executed up to exactly there.
+        """With the GTID set executed up to exactly there.
 
-        Raises:
-            ServerSettingError: the server writes no log.
-            MissingGrantError: REPLICATION CLIENT (MySQL) or BINLOG MONITOR (MariaDB) is missing.
+        Raises ServerSettingError: the server writes no log; MissingGrantError: REPLICATION
+        CLIENT (MySQL) or BINLOG MONITOR (MariaDB) is missing.
         """
         uses_gtids = self.uses_gtids
         row = self.log_status()
@@ -350,11 +335,7 @@ class ServerConnection:
         return Position(journal, offset, gtid_set=gtid_set)
 
     def log_status(self) -> AnswerRow:
-        """Return the one row of SHOW BINARY LOG STATUS, or SHOW MASTER STATUS.
-
-        Raises:
-            ServerSettingError, MissingGrantError: see `end_position`.
-        """
+        """The one row of SHOW BINARY LOG STATUS or SHOW MASTER STATUS. Raises as `end_position`."""
         try:
             rows = self.first_known(_STATUS_STATEMENTS)
         except StatementError as error:
@@ -368,8 +349,9 @@ class ServerConnection:
         return rows[0]
 
     def mariadb_gtid_position(self, journal: str, offset: int) -> str | None:
-        """Return the GTID position after all transactions before (journal, offset); None if the
-        server knows no such place."""
+        """After all transactions before (journal, offset); None if the server knows no
+        such place.
+        """
         try:
             value = self.value("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))
         except StatementError as error:
@@ -379,11 +361,10 @@ class ServerConnection:
         return None if value is None else compact_set(value)
 
     def gtid_purged(self) -> str:
-        """Return the transactions that are no longer in any journal (MySQL)."""
         return compact_set(self._require("SELECT @@GLOBAL.gtid_purged")[0])
 
     def journals(self) -> list[JournalInfo]:
-        """Return all journals, oldest first; sizes as positions count them."""
+        """Oldest first; sizes as positions count them."""
         try:
             rows = self.rows("SHOW BINARY LOGS")
         except StatementError as error:
@@ -402,10 +383,8 @@ class ServerConnection:
         ]
 
     def tables(self) -> list[str]:
-        """Return the base tables as ``schema.table`` that the account can see, without the system
-        schemas.
-
-        An account without SELECT on a table does not see it: fewer names, no error.
+        """Base tables as ``schema.table``, without the system schemas. Without SELECT on a table
+        an account does not see it: fewer names, no error.
         """
         marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
         rows = self.rows(
@@ -420,8 +399,7 @@ class ServerConnection:
     # -- replicas ----------------------------------------------------------------------------------
 
     def replicas(self) -> list[AnswerRow] | None:
-        """Return the replicas that are registered with the server; None if the account may not see
-        them."""
+        """Those registered with the server; None if the account may not see them."""
         try:
             return self.first_known(_REPLICA_STATEMENTS)
         except StatementError as error:
@@ -430,8 +408,7 @@ class ServerConnection:
             raise self.unexpected(error) from None
 
     def replication(self) -> list[AnswerRow] | None:
-        """Return how the server itself replicates from others, a row for each; None if the account
-        may not see it."""
+        """How the server itself replicates, a row a source; None if the account may not see it."""
         try:
             return self.first_known(_REPLICATION_STATEMENTS[self.flavor])
         except StatementError as error:
@@ -440,11 +417,11 @@ class ServerConnection:
             raise self.unexpected(error) from None
 
     def may_register_replica(self, server_id: int, host: str) -> bool:
-        """Try COM_REGISTER_SLAVE on a separate connection: the server demands REPLICATION SLAVE for
-        it.
+        """Try COM_REGISTER_SLAVE on a separate connection: the server demands REPLICATION SLAVE
+        for it.
 
-        It is tried under the name of the dump, `host`: a server that has not yet noticed the end of
-        this connection would list it to the dump as another reader of the same id.
+        It is tried under the name of the dump, `host`: a server that has not yet noticed the end
+        of this connection would list it to the dump as another reader of the same id.
         """
         name = host.encode()
         payload = struct.pack("<IB", server_id, len(name)) + name
@@ -475,7 +452,6 @@ class ServerConnection:
     # -- helpers -----------------------------------------------------------------------------------
 
     def grant_error(self, privileges: str, got: object) -> MissingGrantError:
-        """Return the error that names the missing privileges and the statement that grants them."""
         return MissingGrantError(
             f"the account {self.account} lacks {privileges}",
             setting=privileges,
@@ -485,11 +461,10 @@ class ServerConnection:
 
     @property
     def status_privilege(self) -> str:
-        """Privilege for the state of the log."""
         return "BINLOG MONITOR" if self.flavor == "mariadb" else "REPLICATION CLIENT"
 
     def unexpected(self, error: StatementError) -> CdcError:
-        """Return the CdcError for a refused statement that no caller expects."""
+        """For a refused statement that no caller expects."""
         got = f"error {error.number}: {error.text}"
         if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
             return self.grant_error(_named_privileges(error.text) or self.status_privilege, got)
@@ -500,7 +475,6 @@ class ServerConnection:
         )
 
     def _require(self, sql: str, columns: int = 1) -> Row:
-        """Return the one row of an answer that has so many columns."""
         try:
             rows = self.query(sql)[1]
         except StatementError as error:
@@ -519,14 +493,12 @@ class ServerConnection:
 
 
 def compact_set(text: object) -> str:
-    """Return a GTID set as one line without spaces; servers print long ones over several
-    lines."""
+    """Servers print long sets over several lines."""
     return re.sub(r"\s+", "", str(text or ""))
 
 
 def _named_privileges(text: str) -> str:
-    """Return the privileges of error 1227's text, "... you need (at least one of) the X, Y
-    privilege(s) ...": the plain ones."""
+    """Of error 1227's text, "... you need (at least one of) the X, Y privilege(s) ..."."""
     match = re.search(r"the (.+?) privilege", text)
     if match is None:
         return ""

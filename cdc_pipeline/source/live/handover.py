@@ -53,12 +53,9 @@ _ANNOUNCE_CHECKSUMS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReplicaName:
-    """How a capture introduces itself to the server.
-
-    Attributes:
-        server_id: unique among all replicas of the server.
-        uuid: unique as well; MySQL distinguishes two readers of one id by it.
-        host: appears in SHOW REPLICAS; names the pipeline and this machine, at most 60 bytes.
+    """How a capture introduces itself: id and uuid are unique among the server's replicas (MySQL
+    distinguishes two readers of one id by uuid); `host` appears in SHOW REPLICAS, at most 60
+    bytes.
     """
 
     server_id: int
@@ -68,14 +65,10 @@ class ReplicaName:
 
 @dataclass(frozen=True, slots=True)
 class DumpRequest:
-    """Where a dump starts: at a journal and offset, or after a GTID set (`gtid_set` not empty).
+    """Where a dump starts: at a journal and offset, or after a GTID set (`gtid_set` not empty;
+    `journal` is only informative then).
 
-    Attributes:
-        flavor: decides the form of the command.
-        journal: journal to start in; of a dump by GTID only informative.
-        offset: offset there.
-        gtid_set: transactions that must not be sent; "" for a dump by offset.
-        gtid_bytes: binary form of a set with tags, which the library cannot encode; b"" if it can.
+    `gtid_bytes` is the binary form of a set with tags, which the library cannot encode.
     """
 
     flavor: Flavor
@@ -85,8 +78,7 @@ class DumpRequest:
     gtid_bytes: bytes = b""
 
     def own_command(self, server_id: int) -> bytes | None:
-        """Return the whole packet to send instead of the library's; None if the library's is
-        right."""
+        """The packet to send instead of the library's; None if the library's is right."""
         if self.flavor == "mariadb":
             name = b"" if self.gtid_set else self.journal.encode()
             offset = 4 if self.gtid_set else self.offset
@@ -103,11 +95,11 @@ def _packet(payload: bytes) -> bytes:
 
 
 class _CommandSent(Exception):
-    """The dump command is on its way; carries control out of the library."""
+    """Carries control out of the library."""
 
 
 class _HandedOver(BoundedConnection):
-    """A connection that hands over its socket when the dump command is written."""
+    """Hands over its socket when the dump command is written."""
 
     own_command: bytes | None = None
 
@@ -120,11 +112,7 @@ class _HandedOver(BoundedConnection):
 
 
 class DumpSocket:
-    """The socket of a running dump. `read` and `stop` may be called from different threads.
-
-    Attributes:
-        address: ``host:port`` for messages.
-    """
+    """The socket of a running dump. `read` and `stop` may be called from different threads."""
 
     def __init__(self, connection: _HandedOver, *, address: str, read_timeout_s: float) -> None:
         self.address = address
@@ -133,24 +121,22 @@ class DumpSocket:
         self._socket.settimeout(read_timeout_s)
 
     def read(self, block: NDArray[Any]) -> int:
-        """Read what is available into `block`, at least a byte; return 0 if the other side closed.
-
-        Raises:
-            OSError: the connection broke, or nothing came for the read timeout (TimeoutError).
+        """Read what is available, at least a byte; 0 if the other side closed. Raises OSError:
+        the connection broke, or nothing came for the read timeout (TimeoutError).
         """
         return self._socket.recv_into(memoryview(block))  # type: ignore[arg-type]
 
     @property
     def descriptor(self) -> int | None:
-        """Return the descriptor of the socket, which does not block, for compiled code to read;
-        None if the stream is encrypted."""
+        """Of the socket, which does not block, for compiled code to read; None if it is
+        encrypted.
+        """
         if self.encrypted or not receiving.is_possible:
             return None
         return self._socket.fileno()
 
     @property
     def encrypted(self) -> bool:
-        """Whether the stream is encrypted."""
         return hasattr(self._socket, "cipher")
 
     def stop(self) -> None:
@@ -160,19 +146,16 @@ class DumpSocket:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection without a quit command: the server is still sending. From the
-        reading thread."""
+        """Without a quit command: the server is still sending. From the reading thread."""
         self.stop()
         self._connection._force_close()  # type: ignore[attr-defined]
 
 
 def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaName) -> DumpSocket:
-    """Start a non-blocking dump: it ends with an EOF packet at the present end of the
-    server's log.
+    """Start a non-blocking dump: it ends with an EOF packet at the present end of the log.
 
-    Raises:
-        PositionError: an offset that the command cannot carry.
-        ServerUnreachableError, MissingGrantError, SourceError: as the server answered.
+    Raises PositionError: an offset that the command cannot carry; ServerUnreachableError,
+    MissingGrantError, SourceError: as the server answered.
     """
     address = f"{config.host}:{config.port}"
     if not request.gtid_set and request.offset > _OFFSET_MAX:

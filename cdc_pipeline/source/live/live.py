@@ -77,11 +77,9 @@ class LiveSource:
     """`cdc_pipeline.source.protocol.Source` over a MySQL or MariaDB server.
 
     Args:
-        config: how to reach it.
         pipeline_name: names the capture to the server and decides its replica server id, unless
             configured.
-        captured: of a server that compares names so, whether a table is captured, by database and
-            name; `check` asks it.
+        captured: whether a table is captured on a server that compares names so; `check` asks it.
     """
 
     def __init__(
@@ -104,24 +102,21 @@ class LiveSource:
 
     @property
     def identity(self) -> ServerIdentity:
-        """Flavor, server id and uuid, from the server."""
         return self.server.identity
 
     @property
     def uses_gtids(self) -> bool:
-        """MySQL: gtid_mode is ON; MariaDB: always."""
         return self.server.uses_gtids
 
     @property
     def heads_are_local(self) -> bool:
-        """False: a head costs a dump."""
+        """A head costs a dump."""
         return False
 
     def journal_created_s(self, journal: str) -> int:
-        """Return the creation time of a journal, by a dump that is ended after its first chunk.
+        """By a dump that is ended after its first chunk.
 
-        Raises:
-            JournalMissingError, ServerUnreachableError, MissingGrantError, BinlogError.
+        Raises JournalMissingError, ServerUnreachableError, MissingGrantError, BinlogError.
         """
         with contextlib.closing(
             self.chunks(Position(journal, 4), Position(journal, 1 << 40))
@@ -132,29 +127,22 @@ class LiveSource:
     def check(self) -> None:
         """Check whether the log is whole, grants, and whether our replica id is free.
 
-        Raises:
-            ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
+        Raises ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
         """
         check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
         check_server(self.server, self.captured_tables, replica=self.replica)
 
     def journals(self) -> list[JournalInfo]:
-        """Return all journals that the server lists, oldest first."""
         return self.server.journals()
 
     def end_position(self) -> Position:
-        """Return the end of the log now, with the GTIDs executed up to there."""
         return self.server.end_position()
 
     def earliest_position(self) -> Position:
-        """Return the start of the oldest journal, with the GTIDs that precede it."""
         return log_positions.earliest(self.server)
 
     def validate_position(self, position: Position) -> None:
-        """Check that reading can start at `position`; see the protocol.
-
-        By its GTID set if it has one and the server uses GTIDs, else by journal and offset.
-        """
+        """By its GTID set if it has one and the server uses GTIDs, else by journal and offset."""
         if self._by_gtid(position):
             log_positions.validate_gtid_set(self.server, position, pipeline_name=self.pipeline_name)
         else:
@@ -166,15 +154,12 @@ class LiveSource:
             )
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """Return no reason: a dump adds none of its own."""
         return ()
 
     def tables(self) -> list[str] | None:
-        """Return the base tables that the account can see."""
         return self.server.tables()
 
     def captured_tables(self) -> list[str]:
-        """Return the captured ones among `tables`."""
         captured = self._captured(self.server.identity.names)
         return [name for name in self.server.tables() if captured(*split_table_name(name))]
 
@@ -185,12 +170,8 @@ class LiveSource:
         since: Position,
         log: Callable[[Source], Source] | None = None,
     ) -> PlacedCatalog | None:
-        """Return the columns of the captured tables and the DDL since a place, over separate
-        connections: a running dump continues.
-
-        Args:
-            log: makes the source of the log from a second such source; by default that source
-                itself.
+        """Over separate connections: a running dump continues. `log` makes the source of the log
+        from a second such source; by default that source itself.
         """
         with self._second("catalog") as second:
             return placed_catalog(
@@ -200,7 +181,6 @@ class LiveSource:
     def programs(
         self, *, since: Position, log: Callable[[Source], Source] | None = None
     ) -> StoredPrograms | None:
-        """Return triggers, views, routines and cascades, as `catalog` does."""
         with self._second("programs") as second:
             return placed_programs(second.server, log(second) if log else second, since=since)
 
@@ -218,23 +198,19 @@ class LiveSource:
             second.close()
 
     def prepared_xids(self) -> frozenset[str] | None:
-        """Return what the server lists; None if the account may not ask."""
+        """None if the account may not ask."""
         return prepared_xids(self.server)
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """Return warnings: foreign keys whose cascades the server does not log; settings that would
-        make captures safer."""
         return cascade_warnings(self.server, tables) + setting_notes(
             self.server, self.captured_tables
         )
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
-        """Yield the chunks from `start` up to `end`; see the protocol.
+        """See the protocol.
 
-        Raises:
-            JournalMissingError, PositionError, SourceIdentityError, ServerUnreachableError,
-            MissingGrantError,
-            BinlogError: with journal and offset; everything before was delivered.
+        Raises JournalMissingError, PositionError, SourceIdentityError, ServerUnreachableError,
+        MissingGrantError, BinlogError: with journal and offset; everything before was delivered.
         """
         by_gtid = self._by_gtid(start)
         if by_gtid:
@@ -256,15 +232,13 @@ class LiveSource:
             dump.close()
 
     def archived(self, start: Position, end: Position) -> None:
-        """Return None: a server sends its log."""
+        pass
 
     def ends_closed(self, position: Position) -> bool:
-        """Return whether the event that ends at `position` is ROTATE or STOP."""
         return log_positions.ends_closed(self.server, position)
 
     def close(self) -> None:
-        """Close all connections; a running `chunks` ends with an error. May be called twice, and
-        from any thread."""
+        """A running `chunks` ends with an error. May be called twice, and from any thread."""
         self._closed = True
         with self._lock:
             if self._dump is not None:
@@ -273,7 +247,6 @@ class LiveSource:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
         return self._closed
 
     def _closed_error(self) -> SourceError:
@@ -292,8 +265,7 @@ class LiveSource:
         return DumpRequest(flavor, start.journal, start.offset, gtid_set, gtid_bytes)
 
     def _first_offset(self, start: Position, end: Position) -> int:
-        """Return the offset of the first event that a dump by offset delivers; that of `end` if
-        there is none."""
+        """Of the first event that a dump by offset delivers; that of `end` if there is none."""
         beginning = self.chunks(dataclasses.replace(start, gtid_set=""), end)
         try:
             chunk = next(beginning, None)
@@ -359,11 +331,11 @@ class _Stream:
         raise stop
 
     def _moves(self, took_s: float) -> bool:
-        """Return whether the server has passed a new place, or sent more of an event, within the
-        read timeout.
+        """Whether the server has passed a new place, or sent more of an event, within the read
+        timeout.
 
-        A server that only sends heartbeats would keep a run running forever (K25). What it takes to
-        read them counts too: they may come faster than they can be read.
+        A server that only sends heartbeats would keep a run running forever (K25). What it takes
+        to read them counts too: they may come faster than they can be read.
         """
         place = (journal_number(self._framer.journal), self._passed_offset())
         partial_bytes = self._packets.partial_bytes
@@ -376,15 +348,15 @@ class _Stream:
         return self._still_s < self._source.config.read_timeout_s
 
     def _left_bytes(self) -> int:
-        """Return the most bytes to read: a server whose log grows continues to send after the
-        end."""
+        """The most bytes to read: a server whose log grows continues to send after the end."""
         if journal_number(self._framer.journal) != self._end_number:
             return _CHUNK_BYTES
         return max(self._end.offset - self._framer.offset, _GOAL_BYTES_MIN)
 
     def _fill(self, goal_bytes: int) -> PacketEnd | CdcError | str | None:
         """Read until there is enough for a chunk and return None, else why nothing more comes (a
-        text: the connection broke)."""
+        text: the connection broke).
+        """
         packets, dump, ahead = self._packets, self._dump, self._framer.ahead()
         journal_format = self._framer.journal_format
         packets.expect_checksums(journal_format is None or journal_format.checksum_bytes > 0)
@@ -452,11 +424,10 @@ class _Stream:
         return (journal_number(journal), offset) >= (self._end_number, self._end.offset)
 
     def _passed_offset(self) -> int:
-        """Return the offset that the server has passed in the framer's journal, by sending or by
-        skipping.
+        """The offset that the server has passed in the framer's journal, by sending or skipping.
 
-        MySQL sends a heartbeat, which the framer follows. MariaDB sends an artificial list of GTIDs
-        where it stops skipping.
+        MySQL sends a heartbeat, which the framer follows. MariaDB sends an artificial list of
+        GTIDs where it stops skipping.
         """
         offset = self._framer.offset
         for event in self._framer.artificial:
@@ -469,7 +440,6 @@ class _Stream:
         return offset
 
     def _cut(self, chunk: Chunk) -> Chunk | None:
-        """Return the part of `chunk` before the end; None if there is none."""
         number = journal_number(chunk.journal)
         if number < self._end_number:
             return chunk
@@ -485,7 +455,6 @@ class _Stream:
         return dataclasses.replace(chunk, events=chunk.events[:stop], end_offset=self._end.offset)
 
     def _check_boundary(self, chunk: Chunk) -> None:
-        """Raise if the end lies inside an event of its journal."""
         if journal_number(chunk.journal) != self._end_number:
             return
         offsets, ends = chunk.events["offset"], chunk.events["next_offset"]
@@ -523,8 +492,7 @@ class _Stream:
             )
 
     def _is_plainly_contiguous(self, chunk: Chunk, used_bytes: int) -> bool:
-        """Return whether the chunk follows the last one and its bytes are those between its ends,
-        as nearly always."""
+        """Whether the chunk directly follows the last one, as nearly always."""
         journal, expected = self._next
         first, following = int(chunk.events["offset"][0]), int(chunk.events["next_offset"][-1])
         if (chunk.journal, first) != (journal, expected):
@@ -562,7 +530,6 @@ class _Stream:
         self._last_type = int(types[-1])
 
     def _end_early(self, ended: PacketEnd) -> CdcError:
-        """Return the error for a server that stopped before the end."""
         at = self._framer
         if ended.code:
             error = server_errors.stream_error(
@@ -606,11 +573,8 @@ class _Stream:
 
 
 def replica_name(config: LiveSourceConfig, pipeline_name: str) -> ReplicaName:
-    """Return the name of a capture for the server: the same for each run of a pipeline on one
-    machine.
-
-    The server id is the configured one, or derived from the pipeline's name into 2**31 .. 2**32 -
-    2.
+    """The same for each run of a pipeline on one machine. The server id is the configured one,
+    or derived from the pipeline's name into 2**31 .. 2**32 - 2.
     """
     server_id = config.replica_server_id
     if server_id is None:

@@ -35,10 +35,8 @@ _HEADER_BYTES = 19
 
 
 def earliest(server: ServerConnection) -> Position:
-    """Return the start of the oldest journal, with the GTID set that precedes it.
-
-    Raises:
-        JournalMissingError: the server has no journal.
+    """The start of the oldest journal, with the GTID set that precedes it. Raises
+    JournalMissingError: the server has no journal.
     """
     journals = server.journals()
     if not journals:
@@ -66,17 +64,14 @@ def validate_offset(
     """Check that the journal is there and that the offset is the start of an event in it, or its
     end.
 
-    SHOW BINLOG EVENTS is no proof: for some offsets inside an event both servers list an event that
-    does not exist. So the event is read, and must carry its own place and a correct checksum.
+    SHOW BINLOG EVENTS is no proof: for some offsets inside an event both servers list an event
+    that does not exist. So the event is read, and must carry its own place and a correct
+    checksum.
 
-    Args:
-        server: control connection.
-        position: the position to check.
-        first_offset: offset of the first event that a dump between two positions delivers; it
-            compares the creation time of the journal with that of the first position.
+    `first_offset` is that of the first event that a dump between two positions delivers; it
+    compares the creation time of the journal with that of the first position.
 
-    Raises:
-        JournalMissingError, PositionError, SourceIdentityError.
+    Raises JournalMissingError, PositionError, SourceIdentityError.
     """
     journals = server.journals()
     sizes = {info.journal: info.size_bytes for info in journals}
@@ -146,15 +141,12 @@ def validate_gtid_set(
 def _check_holds(
     server: ServerConnection, position: Position, start: MariadbGtidSet, pipeline_name: str
 ) -> None:
-    """Check that the very transactions that `start` names are in the log of a MariaDB server (K24).
+    """Check that the very transactions that `start` names are in the log of a MariaDB server
+    (K24).
 
     A number is a place in its domain, regardless of the server that wrote it: a server that
     continued without the last transactions of another one has the same numbers with other
-    transactions.
-
-    Raises:
-        SourceIdentityError: the domain has continued, but not with the transaction's own server up
-            to that number.
+    transactions. Raises SourceIdentityError.
     """
     state = _set(server.text("SELECT @@GLOBAL.gtid_binlog_state"), "mariadb")
     # The place that a replica started after (a restored backup) need not be in its own log.
@@ -182,9 +174,8 @@ def _check_holds(
 
 
 def ends_closed(server: ServerConnection, position: Position) -> bool:
-    """Return whether the event that ends at `position`, the end of its journal, is ROTATE or STOP.
-
-    Only these two are searched, at the places that their lengths imply.
+    """Whether the event that ends at `position`, its journal's end, is ROTATE or STOP. Only
+    these two are searched, at the places that their lengths imply.
     """
     rotate_bytes = {_HEADER_BYTES + 8 + len(position.journal) + longer for longer in (0, 1)}
     for length in sorted({_HEADER_BYTES, *rotate_bytes}):
@@ -207,23 +198,13 @@ def ends_closed(server: ServerConnection, position: Position) -> bool:
 
 
 def contains(flavor: Flavor, outer: str, inner: str) -> bool:
-    """Return whether all transactions of `inner` are in `outer`; False if `inner` is not known
-    ("").
-
-    Raises:
-        PositionError: not a GTID set.
-    """
+    """False if `inner` is not known (""). Raises PositionError: not a GTID set."""
     return bool(inner) and not _set(inner, flavor).subtract(_set(outer, flavor))
 
 
 def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
-    """Return a GTID set in the form of a dump request: its text, and its binary form if it has
-    tags.
-
-    The library cannot encode tags.
-
-    Raises:
-        PositionError: not a GTID set.
+    """A dump request's text of a set, and its binary form if it has tags, which the library
+    cannot encode. Raises PositionError: not a GTID set.
     """
     parsed = parse_gtid_set(gtid_set, flavor)
     if isinstance(parsed, MariadbGtidSet):
@@ -234,7 +215,7 @@ def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
 def renumbered(
     position: Position, created_s: int, *, pipeline_name: str = ""
 ) -> SourceIdentityError:
-    """Return the error for a journal that has the position's name but is another one."""
+    """The error for a journal that has the position's name but is another one."""
     return SourceIdentityError(
         "the journal is not the one that the position was taken from: the log was reset, or it "
         "is another server",

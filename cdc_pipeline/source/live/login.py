@@ -39,12 +39,12 @@ _NO_KEY: Final = b"no key is taken from this server"
 
 
 class LoginPlugins:
-    """pymysql's `auth_plugin_map`: returns a handler by the name of the plugin that a server
-    requests."""
+    """pymysql's `auth_plugin_map`: a handler by the name of the plugin that a server requests."""
 
     def get(self, name: bytes | str) -> Callable[[Any], object]:
-        """Return the factory of the handler of plugin `name` for a connection; it returns None for
-        pymysql's own answer."""
+        """The factory of the plugin's handler for a connection; it returns None for pymysql's
+        own answer.
+        """
         text = name if isinstance(name, str) else name.decode("ascii", "backslashreplace")
         return partial(_handler, text)
 
@@ -58,7 +58,7 @@ def _handler(name: str, connection: Any) -> object:
 
 
 class _Refused:
-    """A plugin that is not answered. pymysql closes the connection."""
+    """pymysql closes the connection."""
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -69,8 +69,9 @@ class _Refused:
 
 
 class _Sha2:
-    """`caching_sha2_password` and `sha256_password`: no key is taken from another machine without
-    TLS."""
+    """`caching_sha2_password`, `sha256_password`: without TLS no key is taken from
+    another machine.
+    """
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -96,7 +97,6 @@ class _Sha2:
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether `host` is a loopback address or `localhost`."""
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -104,8 +104,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def _is_verified(connection: Any) -> bool:
-    """Return whether the server's certificate was checked, according to the socket and not the
-    settings."""
+    """According to the socket and not the settings."""
     wire = connection._sock
     return isinstance(wire, ssl.SSLSocket) and wire.context.verify_mode == ssl.CERT_REQUIRED
 

@@ -63,11 +63,8 @@ _MOVES: Final = frozenset({_K.DROP_TABLE, _K.RENAME_TABLE, _K.ALTER_TABLE})
 def placed_programs(
     server: ServerConnection, source: Source, *, since: Position
 ) -> StoredPrograms | None:
-    """Return all programs, with what disturbed them between `since` and now; None if the account
-    may not see all.
-
-    Raises:
-        SourceError, BinlogError: what reading the log raises; no connection.
+    """All programs, with what changed them between `since` and now; None if the account may not
+    see all. Raises what reading the log raises: SourceError, BinlogError; no connection.
     """
     try:
         if not _sees_all(server):

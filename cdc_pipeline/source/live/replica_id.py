@@ -26,10 +26,8 @@ _NEXT_STEP = (
 
 
 def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_name: str) -> None:
-    """Raise if another replica, or the server itself, uses our server id.
-
-    Raises:
-        ReplicaIdError: with both names.
+    """Raises ReplicaIdError, with both names: another replica, or the server, uses our
+    server id.
     """
     what = "this pipeline's replica server id is already in use"
     if server.identity.server_id == own.server_id:
@@ -59,8 +57,9 @@ def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_nam
 def thrown_out(
     server: ServerConnection, own: ReplicaName, *, got: str, journal: str | None, offset: int | None
 ) -> ReplicaIdError:
-    """Return the error for a dump that the server ended because another reader came with its server
-    id; `got` is what it said."""
+    """The error for a dump that the server ended because another reader came with its server id;
+    `got` is what it said.
+    """
     return ReplicaIdError(
         f"{server.address} ended this capture's dump: another reader has connected with the same "
         "replica server id",
@@ -92,8 +91,7 @@ def _others(server: ServerConnection, own: ReplicaName) -> str:
 
 
 def _hosts(server: ServerConnection, server_id: int) -> list[str] | None:
-    """Return the names of the listed replicas with `server_id`; None if the account may not see
-    them."""
+    """None if the account may not see them."""
     replicas = server.replicas()
     if replicas is None:
         return None

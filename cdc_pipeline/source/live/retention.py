@@ -24,13 +24,11 @@ _NUMBER_MAX: Final = float(1 << 63)
 
 @dataclass(frozen=True, slots=True)
 class JournalRetention:
-    """How long, and how much, a server keeps.
+    """How long a server keeps a journal after its last write, and how many bytes of all
+    together; None without a limit.
 
-    Attributes:
-        expire_s: seconds after a journal's last write; None if forever.
-        total_bytes: all journals together; None without a limit.
-        setting: the variables that say so, with their values.
-        variable: what to set; its unit is a second, or a day if `in_days`.
+    `setting` has the variables that say so, with values; `variable` is what to set, in seconds,
+    or days if `in_days`.
     """
 
     expire_s: float | None
@@ -40,16 +38,11 @@ class JournalRetention:
     in_days: bool = False
 
     def value_for(self, seconds: float) -> str:
-        """Return what to set `variable` to, so that journals are kept for at least `seconds`."""
         return f"{seconds / _DAY_S:g}" if self.in_days else f"{seconds:.0f}"
 
 
 def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
-    """Return the retention that global variables, by name in lower case, say.
-
-    Raises:
-        ServerAnswerError: one of them is no number.
-    """
+    """From global variables by name in lower case. Raises ServerAnswerError: one is no number."""
     seconds = variables.get("binlog_expire_logs_seconds")
     days = variables.get("expire_logs_days")
     limit = int(_number(variables, "max_binlog_total_size"))
@@ -78,7 +71,6 @@ def journal_retention(variables: Mapping[str, str]) -> JournalRetention:
 
 
 def _number(variables: Mapping[str, str], name: str) -> float:
-    """Return a variable that is a number of 0 or more, whole or of parts; 0 if it is not there."""
     text = variables.get(name) or "0"
     try:
         value = float(text)

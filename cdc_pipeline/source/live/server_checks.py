@@ -55,10 +55,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A variable, its acceptable values, and the fix. Absent variables are acceptable.
-
-    `only_with` is another variable with a value; without that, every value of this one is
-    acceptable.
+    """A variable, its acceptable values, and the fix. Absent variables are acceptable, and so is
+    every value if the other variable `only_with` has not the value.
     """
 
     variable: str
@@ -87,16 +85,11 @@ _RULES: Final = (
 
 
 def check_server(server: ServerConnection, tables: Tables, *, replica: ReplicaName) -> None:
-    """Check the log and the grants.
+    """Check the log and the grants; `replica` is how the dump will register, clashes are checked
+    elsewhere.
 
-    Args:
-        server: control connection.
-        tables: the captured tables.
-        replica: how the dump will register; clashes are checked elsewhere.
-
-    Raises:
-        ServerSettingError, MissingGrantError: all findings in one text.
-        ServerUnreachableError, SourceError: no connection.
+    Raises ServerSettingError, MissingGrantError: all findings in one text;
+    ServerUnreachableError, SourceError: no connection.
     """
     of_log = [found for found in log_findings(server, tables) if found.severity == "error"]
     findings = [*of_log, *grant_findings(server, replica)]
@@ -128,13 +121,9 @@ def check_server(server: ServerConnection, tables: Tables, *, replica: ReplicaNa
 
 
 def log_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
-    """Return all that keeps the log from being whole, or would if this server took over.
-
-    Args:
-        tables: returns the captured tables (``schema.table``).
-
-    Raises:
-        ServerUnreachableError, SourceError: no connection.
+    """All that keeps the log from being whole, or would if this server took over; `tables`
+    returns the captured ones as ``schema.table``. Raises ServerUnreachableError, SourceError: no
+    connection.
     """
     found = _variable_findings(server)
     if any(finding.setting == "log_bin" for finding in found):
@@ -144,7 +133,6 @@ def log_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
 
 
 def _variable_findings(server: ServerConnection) -> list[Finding]:
-    """Return the variables with values that capture cannot work with."""
     values = server.variables(
         [name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name]
     )
@@ -170,7 +158,7 @@ def _variable_findings(server: ServerConnection) -> list[Finding]:
 
 
 def _log_filter_findings(server: ServerConnection) -> list[Finding]:
-    """Return the options that leave databases out of the log.
+    """Options that leave databases out of the log.
 
     A statement is left out by its session's database, so that each of them loses a TRUNCATE or a
     DDL of any other database as well.
@@ -196,7 +184,7 @@ def _log_filter_findings(server: ServerConnection) -> list[Finding]:
 
 
 def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
-    """Return what a server that replicates from another one leaves out of its own log."""
+    """What a server that replicates from another one leaves out of its own log."""
     rows = server.replication()
     if not is_replica(server, rows):
         return []
@@ -245,8 +233,9 @@ def _replica_findings(server: ServerConnection, tables: Tables) -> list[Finding]
 
 
 def is_replica(server: ServerConnection, rows: Sequence[AnswerRow] | None) -> bool:
-    """Return whether a server is a replica, by `ServerConnection.replication`; for an account that
-    may not see that, whether it is or was one."""
+    """By `ServerConnection.replication`; for an account that may not see that, whether it is or
+    was a replica.
+    """
     if rows is not None:
         return bool(rows)
     if server.variables(["gtid_slave_pos"]).get("gtid_slave_pos"):
@@ -258,7 +247,7 @@ def is_replica(server: ServerConnection, rows: Sequence[AnswerRow] | None) -> bo
 def _replication_filter_findings(
     server: ServerConnection, rows: Sequence[AnswerRow], tables: Tables
 ) -> list[Finding]:
-    """Return the filters with which a replica leaves captured tables out.
+    """Filters with which a replica leaves captured tables out.
 
     Its own log is as whole as its own tables, so this is an error only where a run may have read
     the primary before.
@@ -289,7 +278,7 @@ def _replication_filter_findings(
 
 
 def _leaves_out(option: str, value: str, name: str) -> bool:
-    """Return whether a filter of a replica may leave changes of the table `name` out."""
+    """Whether a filter of a replica may leave changes of the table `name` out."""
     database, table = split_table_name(name)
     items = [item.strip() for item in value.split(",")]
     if option == "replicate_rewrite_db":
@@ -306,7 +295,6 @@ def _leaves_out(option: str, value: str, name: str) -> bool:
 
 
 def _like(pattern: str) -> re.Pattern[str]:
-    """Return the pattern of LIKE as a regular expression."""
     parts = re.findall(r"\\.|.", pattern)
     return re.compile(
         "".join({"%": ".*", "_": "."}.get(part, re.escape(part[-1])) for part in parts)
@@ -314,8 +302,7 @@ def _like(pattern: str) -> re.Pattern[str]:
 
 
 def metadata_finding(server: ServerConnection) -> Finding | None:
-    """Return the finding for row metadata below the recommended level; None if it is FULL, or the
-    server knows no levels."""
+    """For row metadata below the recommended level; None if the server knows no levels."""
     value = server.variables(["binlog_row_metadata"]).get("binlog_row_metadata", "FULL")
     if value.upper() == "FULL":
         return None
@@ -330,7 +317,7 @@ def metadata_finding(server: ServerConnection) -> Finding | None:
 
 
 def setting_notes(server: ServerConnection, tables: Tables) -> tuple[str, ...]:
-    """Return what would make captures of a server safer, but is not required."""
+    """What would make captures safer, but is not required."""
     found = metadata_finding(server)
     filters = tuple(
         f"{one.what}: {one.got}; {one.next_step}"
@@ -359,7 +346,7 @@ def setting_notes(server: ServerConnection, tables: Tables) -> tuple[str, ...]:
 
 
 def grant_findings(server: ServerConnection, replica: ReplicaName) -> list[Finding]:
-    """Return the privileges that the account lacks, each with its GRANT."""
+    """The privileges that the account lacks, each with its GRANT."""
     missing: list[tuple[str, str]] = []
     if not server.may_register_replica(replica.server_id, replica.host):
         missing.append(("REPLICATION SLAVE", "reading the log"))

@@ -54,8 +54,7 @@ _TLS_DISAGREEMENTS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """One cause among the errors of the dump stream, known by pieces of the server's text in lower
-    case."""
+    """An error of the dump stream, known by pieces of the server's text in lower case."""
 
     error: type[CdcError]
     what: str
@@ -155,8 +154,7 @@ _STREAM_CAUSES: Final = (
 
 
 def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
-    """Return the error for a connection to `address` that was not made. `error` is pymysql's or
-    TLS's."""
+    """`error`, pymysql's or TLS's, kept the connection from being made."""
     number, text = error_parts(error)
     original = getattr(error, "original_exception", error)
     if isinstance(original, ssl.SSLError):
@@ -244,8 +242,9 @@ def stream_error(
     address: str,
     has_moved: bool = False,
 ) -> CdcError:
-    """Return the error for an error packet that ended a dump; `journal` and `offset` tell how far
-    it had been read, `has_moved` whether that is behind its start."""
+    """For an error packet that ended a dump; `journal` and `offset` tell how far it had been
+    read, `has_moved` whether that is behind its start.
+    """
     got = f"error {number}: {text}"
     if number == ACCESS_DENIED_PRIVILEGE:
         return MissingGrantError(
@@ -288,7 +287,6 @@ def stream_error(
 def lost_connection(
     address: str, got: object, *, journal: str | None, offset: int | None
 ) -> ServerUnreachableError:
-    """Return the error for a dump whose connection broke."""
     return ServerUnreachableError(
         f"the connection to {address} broke while the log was being read",
         journal=journal,
@@ -300,8 +298,9 @@ def lost_connection(
 
 
 def asks_for_file(address: str) -> SourceError:
-    """Return the error for a server that answers a statement by asking for a file of this machine
-    (LOAD DATA LOCAL)."""
+    """For a server that answers a statement by asking for a file of this machine (LOAD
+    DATA LOCAL).
+    """
     return SourceError(
         f"{address} answered a statement by requesting a local file, which is refused",
         expected="rows, or an error",
@@ -315,7 +314,7 @@ def asks_for_file(address: str) -> SourceError:
 def lost_table_connection(
     address: str, got: object, *, table: str | None = None
 ) -> ServerUnreachableError:
-    """Return the error for a broken connection over which tables are read."""
+    """For a broken connection over which tables are read."""
     return ServerUnreachableError(
         f"the connection to {address} broke while tables were being read",
         table=table,
@@ -325,8 +324,7 @@ def lost_table_connection(
 
 
 def error_parts(error: BaseException) -> tuple[int | None, str]:
-    """Return number and words of a pymysql error; (None, words) for any other. No value is among
-    them."""
+    """Number and words of a pymysql error; (None, words) for any other. No value is among them."""
     # The operating system's errors have numbers too, which are not the server's.
     if not isinstance(error, OSError) and len(error.args) >= 2 and isinstance(error.args[0], int):
         return error.args[0], said_by_server(error.args[0], str(error.args[1]))

@@ -18,27 +18,25 @@ from cdc_pipeline.source.live.connection import ServerConnection
 
 
 class ServerChoice(NamedTuple):
-    """A server, and why it was chosen; `reason` is "" if there is no choice."""
+    """`reason` is "" if there is no choice."""
 
     config: LiveSourceConfig
     reason: str
 
 
 def addresses(config: LiveSourceConfig) -> tuple[str, ...]:
-    """``host:port`` of the primary and of the standby, if there is one: as `ServerIdentity.address`
-    has them."""
+    """``host:port`` of primary and standby, as `ServerIdentity.address` has them."""
     primary = f"{config.host}:{config.port}"
     standby = config.standby
     return (primary,) if standby is None else (primary, f"{standby.host}:{standby.port}")
 
 
 def choose_server(config: LiveSourceConfig) -> ServerChoice:
-    """Return the primary, or the standby if one is configured and the primary cannot be reached.
+    """The primary, or the standby if one is configured and the primary cannot be reached.
     Account and TLS are the same.
 
-    Raises:
-        ServerUnreachableError: neither answers.
-        SourceError: the server that answers refuses the connection.
+    Raises ServerUnreachableError: neither answers; SourceError: the one that answers refuses the
+    connection.
     """
     standby = config.standby
     if standby is None:

@@ -63,17 +63,14 @@ class TableFacts:
 
     @property
     def has_rows(self) -> bool:
-        """Whether it is a table."""
         return self.kind in TABLE_TYPES
 
 
 def read_table_facts(
     server: ServerConnection, captured: Callable[[str, str], bool]
 ) -> list[TableFacts]:
-    """Return the captured tables, views and sequences that the account can see, by name.
-
-    Raises:
-        ServerUnreachableError, SourceError: no connection.
+    """Captured tables, views and sequences that the account can see, by name. Raises
+    ServerUnreachableError, SourceError: no connection.
     """
     marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
     listed = [

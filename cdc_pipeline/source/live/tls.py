@@ -20,10 +20,8 @@ from cdc_pipeline.errors import ConfigError
 
 
 def tls_arguments(tls: TlsConfig) -> dict[str, Any]:
-    """Return the keyword arguments for `pymysql.connections.Connection`.
-
-    Raises:
-        ConfigError: a certificate or key file is missing or invalid.
+    """For `pymysql.connections.Connection`. Raises ConfigError: a certificate or key file is
+    missing or invalid.
     """
     if tls.mode == "off":
         return {"ssl_disabled": True}

@@ -41,22 +41,12 @@ class LocksUnseenError(CdcError):
 
 
 class CommitLocks:
-    """Reads the locks.
-
-    Args:
-        rows: the rows of a statement; raises StatementError.
-    """
-
     def __init__(self, rows: Callable[[str], Sequence[AnswerRow]]) -> None:
         self._rows = rows
         self._are_recorded = False
 
     def held(self) -> frozenset[tuple[int, int]]:
-        """Return the thread and event of each commit under way.
-
-        Raises:
-            LocksUnseenError: they cannot be seen.
-        """
+        """Thread and event of each commit under way. Raises LocksUnseenError."""
         try:
             if not self._are_recorded:
                 self._check(self._rows(_ARE_RECORDED))
@@ -67,11 +57,7 @@ class CommitLocks:
             raise LocksUnseenError(f"its locks cannot be read: error {error.number}") from None
 
     def wait_over(self, *, timeout_s: float) -> bool:
-        """Return whether every commit that is under way now ended within the time.
-
-        Raises:
-            LocksUnseenError: they cannot be seen.
-        """
+        """Whether every commit that is under way now ended in time. Raises LocksUnseenError."""
         deadline_s = time.monotonic() + timeout_s
         pending = self.held()
         while pending:

@@ -64,12 +64,8 @@ _HARMLESS: Final = frozenset(
 
 
 class LogTail:
-    """The end of one server's log, with regard to some tables.
-
-    Args:
-        reader: queries the server, in its view if there is one.
-        tables: (database, table) of the tables that are read.
-        since: a place with the set of all transactions before it.
+    """The end of one server's log, with regard to `tables`. `reader` queries in its view if
+    there is one; `since` has the set of all transactions before it.
     """
 
     def __init__(
@@ -83,15 +79,12 @@ class LogTail:
         self._is_proved = False  # the base, for every lookup from now on
 
     def set_at(self, executed: str, place: Position) -> str | None:
-        """Return the set of all transactions before `place`, if the view holds exactly their
-        changes of the tables.
+        """The set of all transactions before `place`, if the view holds exactly their changes of
+        the tables; None if that is not known: the next view may succeed.
 
         Args:
             executed: gtid_executed before the view was opened.
             place: the log's end, read after it was opened.
-
-        Returns:
-            None if that is not known: the next view may succeed.
         """
         if not self._has_base(executed, place):
             return None
@@ -120,8 +113,9 @@ class LogTail:
         return self._is_proved
 
     def _read_events(self, place: Position) -> tuple[list[str], list[str] | None] | None:
-        """Return the GTIDs from the base up to `place`, and of those that touch the tables; None in
-        their place if one is not known. None for both if the log could not be read up to there."""
+        """The GTIDs from the base up to `place`, and of those that touch the tables, None if one
+        is not known. None for both if the log could not be read up to there.
+        """
         until_s = time.monotonic() + _READABLE_WITHIN_S
         sql = f"SHOW BINLOG EVENTS IN %s FROM {self._base.offset:d} LIMIT {EVENTS_MAX:d}"
         while True:

@@ -85,13 +85,7 @@ _Query = Callable[[str], tuple[list[str], list[Row]]]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the log of one server: between two transactions.
-
-    Attributes:
-        journal: journal name.
-        offset: byte offset in it.
-        gtid_set: transactions that are executed there; "" if there are no GTIDs.
-    """
+    """A place in the log of one server between two transactions; `gtid_set` is executed there."""
 
     journal: str
     offset: int
@@ -99,21 +93,17 @@ class Mark:
 
     @property
     def position(self) -> Position:
-        """The mark as a position."""
         return Position(self.journal, self.offset, gtid_set=self.gtid_set)
 
     @classmethod
     def at(cls, position: Position) -> Mark:
-        """Return the mark at a position."""
         return cls(position.journal, position.offset, position.gtid_set)
 
 
 def committed(server: ServerConnection, position: Position) -> bool:
-    """Return whether every transaction before `position` is proved to be committed in the engines,
-    and so is in each view that is opened from now on.
-
-    Raises:
-        SourceError, ServerUnreachableError: as the server answered.
+    """Whether every transaction before `position` is proved to be committed in the engines, and
+    so is in each view opened from now on. Raises SourceError, ServerUnreachableError: as the
+    server answered.
     """
     if server.flavor == "mariadb":
         with closing(_connection(server)) as connection:
@@ -124,12 +114,11 @@ def committed(server: ServerConnection, position: Position) -> bool:
 def wait_committed(
     server: ServerConnection, position: Position, *, timeout_s: float = 30
 ) -> Position:
-    """Return the low mark for a load from `position`: `position` itself as soon as it is proved;
-    for MySQL without GTIDs the beginning of the newest journal, if that is earlier.
+    """The low mark for a load from `position`: that itself as soon as it is proved; for MySQL
+    without GTIDs the beginning of the newest journal, if that is earlier.
 
-    Raises:
-        TableReadInterruptedError: a transaction before it is not committed within the time.
-        SourceError, ServerUnreachableError: as the server answered.
+    Raises TableReadInterruptedError: a transaction before it is not committed in time;
+    SourceError, ServerUnreachableError: as the server answered.
     """
     deadline_s = time.monotonic() + timeout_s
     while not committed(server, position):
@@ -173,8 +162,9 @@ def _newest_journal(server: ServerConnection) -> Position:
 def _proved_without_gtids(
     server: ServerConnection, position: Position, *, timeout_s: float
 ) -> Position:
-    """Return `position` as soon as all commits that were under way after it are done; an earlier
-    boundary if that cannot be seen or takes too long."""
+    """`position` as soon as all commits that were under way after it are done; an earlier
+    boundary if that cannot be seen or takes too long.
+    """
     if position.order <= server.end_position().order:
         with suppress(LocksUnseenError):
             if CommitLocks(server.rows).wait_over(timeout_s=timeout_s):
@@ -183,11 +173,7 @@ def _proved_without_gtids(
 
 
 def end_mark(server: ServerConnection) -> Mark:
-    """Return the end of the log now: nothing after it is in a view that is already open.
-
-    Raises:
-        as `ServerConnection.end_position`.
-    """
+    """The log's end now: nothing after it is in a view that is already open."""
     return Mark.at(server.end_position())
 
 
@@ -251,7 +237,7 @@ def exact_view(
 
 
 def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | None, str]:
-    """Try once: return the mark of the view that is then open, or None and what prevented it."""
+    """Try once: the mark of the view that is then open, or None and what prevented it."""
     before = _value(reader, "SELECT @@GLOBAL.gtid_executed")
     reader.begin_view()
     place = _log_end(reader)
@@ -265,11 +251,7 @@ def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | N
 
 
 def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
-    """Do what `_exact_by_gtids` does, without GTIDs and for all tables.
-
-    Raises:
-        LocksUnseenError: the locks cannot be seen.
-    """
+    """The same without GTIDs and for all tables. Raises LocksUnseenError."""
     place = _log_end(reader)
     held = CommitLocks(reader.rows).held()
     if not held:
@@ -302,7 +284,7 @@ def _log_end(reader: TableReader) -> Position:
 
 
 def _snapshot_place(connection: RowConnection) -> Position:
-    """Return the place of a snapshot that is opened and closed just for this (MariaDB)."""
+    """The place of a snapshot that is opened and closed just for this (MariaDB)."""
     connection.query(_SNAPSHOT)
     place = _place_of(connection.query, connection.address)
     connection.query("COMMIT")
@@ -310,7 +292,6 @@ def _snapshot_place(connection: RowConnection) -> Position:
 
 
 def _place_of(query: _Query, address: str) -> Position:
-    """Return the place of the snapshot that is open (MariaDB)."""
     rows = named(*query(_SNAPSHOT_STATUS), address=address, asked=_SNAPSHOT_STATUS)
     found = {row.text("variable_name").lower(): _text(row["value"]) for row in rows}
     journal = found.get("binlog_snapshot_file", "")
@@ -326,8 +307,7 @@ def _place_of(query: _Query, address: str) -> Position:
 
 
 def _connection(server: ServerConnection) -> RowConnection:
-    """Return a separate connection: the control connection may be reopened between two
-    statements, which would silently end the snapshot."""
+    """The control connection may be reopened, which would silently end the snapshot."""
     return RowConnection(server.config)
 
 

@@ -43,12 +43,7 @@ _KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT"
 
 
 class RowConnection:
-    """One connection to a server, for statements and for results as Arrow.
-
-    Attributes:
-        address: ``host:port`` for messages.
-        broken: True once it can no longer be used.
-    """
+    """One connection to a server, for statements and for results as Arrow."""
 
     def __init__(self, config: LiveSourceConfig) -> None:
         self.address = f"{config.host}:{config.port}"
@@ -67,22 +62,18 @@ class RowConnection:
                 self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def allow_slow_answers(self) -> None:
-        """Wait for `row_timeout_s` from now on: the server computes over whole tables."""
+        """From now on the server computes over whole tables."""
         self._connection._read_timeout = max(  # type: ignore[attr-defined]
             self._config.read_timeout_s, self._config.row_timeout_s
         )
 
     @property
     def encrypted(self) -> bool:
-        """Whether the connection is encrypted."""
         return hasattr(self._socket, "cipher")
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """Return the column names and rows of one statement, as pymysql reads them.
-
-        Raises:
-            StatementError: the server refused the statement.
-            ServerUnreachableError: the connection broke.
+        """As pymysql reads them. Raises StatementError: refused; ServerUnreachableError: the
+        connection broke.
         """
         try:
             with self._connection.cursor() as cursor:
@@ -99,14 +90,11 @@ class RowConnection:
             raise self._failed(error) from None
 
     def rows(self, sql: str, result: ResultSet) -> Iterator[SelectedRows]:
-        """Yield the batches of one SELECT; `result` takes its bytes. What ended it is in
-        `result.end`.
+        """Yield the batches of one SELECT; `result` takes its bytes. What ended it, also an
+        error in the middle of the rows, is in `result.end`.
 
-        Raises:
-            StatementError: the server refused the statement. Errors in the middle of the rows are
-                in `result.end`.
-            ServerUnreachableError: the connection broke.
-            TableChangedError, BinlogError: as `ResultSet.take`.
+        Raises StatementError: the server refused it; ServerUnreachableError: the connection
+        broke; TableChangedError, BinlogError: as `ResultSet.take`.
         """
         try:
             statement = self._prepare(sql)
@@ -138,8 +126,6 @@ class RowConnection:
             self._connection._execute_command(_CLOSE, struct.pack("<I", statement))
 
     def _prepare(self, sql: str) -> int:
-        """Return the id of a prepared statement. Its column definitions are repeated with the
-        result."""
         connection: Any = self._connection
         connection._execute_command(_PREPARE, sql)
         head = connection._read_packet()._data
@@ -172,8 +158,7 @@ class RowConnection:
         )
 
     def abandon(self) -> None:
-        """Abandon a running result: make the server stop working on it, and close the
-        connection."""
+        """Make the server stop working on a running result, and close the connection."""
         if self.broken:
             self._connection._force_close()  # type: ignore[attr-defined]
             return
@@ -187,7 +172,7 @@ class RowConnection:
         self._connection._force_close()  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Close the connection. May be called twice."""
+        """May be called twice."""
         if not self.broken:
             self.broken = True
             with contextlib.suppress(pymysql.Error, OSError):

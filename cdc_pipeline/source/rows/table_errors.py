@@ -37,10 +37,8 @@ _OF_THE_CONDITION: Final = frozenset(
 
 
 def table_error(number: int, text: str, *, address: str, table: str, where: str = "") -> CdcError:
-    """Return the error for a SELECT of `table` that the server refused or broke off.
-
-    Args:
-        where: the user's own condition.
+    """The error for a SELECT of `table` that the server refused or broke off; `where` is the
+    user's own condition.
     """
     got = f"error {number}: {said_by_server(number, text)}"
     if where and (

@@ -38,12 +38,8 @@ from cdc_pipeline.source.rows.table_errors import table_error
 
 
 class TableReader:
-    """One connection that reads tables.
-
-    Args:
-        config: the server.
-        batch_bytes: a batch ends with the row that would exceed so many bytes, as the server sends
-            them.
+    """One connection that reads tables. A batch ends with the row that would exceed
+    `batch_bytes`, as the server sends them.
     """
 
     def __init__(self, config: LiveSourceConfig, *, batch_bytes: int = BATCH_BYTES) -> None:
@@ -68,17 +64,13 @@ class TableReader:
 
     @property
     def flavor(self) -> Flavor:
-        """Kind of the server."""
         self._open()
         assert self._flavor is not None
         return self._flavor
 
     def begin_view(self) -> None:
-        """Open a view: until `end_view` everything selected is of one moment, the one at which this
-        returns.
-
-        Raises:
-            ServerUnreachableError, SourceError: as the server answered.
+        """Until `end_view` everything selected is of the moment at which this returns. Raises
+        ServerUnreachableError, SourceError: as the server answered.
         """
         if self.in_view:
             raise SourceError("a view is open already", next_step="end it first")
@@ -86,18 +78,14 @@ class TableReader:
         self.in_view = True
 
     def end_view(self) -> None:
-        """Close the view; without one nothing happens."""
         if self.in_view:
             self.in_view = False
             if self._connection is not None and not self._connection.broken:
                 self.query("COMMIT")
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """Return the column names and rows of one small statement in this session, in the view if
-        there is one.
-
-        Raises:
-            CdcError: the server refused it, or the connection broke.
+        """One small statement in this session, in the view if there is one. Raises CdcError:
+        refused, or the connection broke.
         """
         try:
             return self.try_query(sql, arguments)
@@ -109,23 +97,18 @@ class TableReader:
             ) from None
 
     def try_query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """Run `query`, but raise StatementError if the server refuses."""
+        """`query` that raises StatementError if the server refuses."""
         return self._open().query(sql, arguments)
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[AnswerRow]:
-        """Return the rows of one small statement by column name in lower case.
-
-        Raises:
-            StatementError: the server refused it.
-            CdcError: the connection broke, or what came is no answer.
+        """By column name in lower case. Raises StatementError: refused; CdcError: the connection
+        broke, or what came is no answer.
         """
         return named(*self.try_query(sql, arguments), address=self.address, asked=sql)
 
     def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
-        """Return the first value of the first row of one small statement.
-
-        Raises:
-            CdcError: the server refused it, the connection broke, or there is no row.
+        """The first value of the first row. Raises CdcError: refused, the connection broke, or
+        there is no row.
         """
         return first_value(self.query(sql, arguments)[1], address=self.address, asked=sql)
 
@@ -137,26 +120,22 @@ class TableReader:
         where: str = "",
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[SelectedRows]:
-        """Yield the rows of a table, in batches; without a view the whole result is one consistent
-        view of its own.
+        """Yield all columns of a table, in batches of `batch_rows`, fewer if it has very many
+        columns; without a view the whole result is one consistent view of its own. Closing the
+        iterator early stops the statement on the server, and ends the view.
 
         Args:
-            schema: the table's columns, all of which are read.
             bounds: the keys to read; the rows come in key order then. Its `key` names the key's
                 columns; if it has none, they are the schema's primary key.
             where: the user's own condition, in the server's SQL: it is passed on as written, in
                 parentheses, and can do what the account's SELECT right can do.
-            batch_rows: at most so many rows a batch; fewer if the table has very many columns.
-
-        Returns:
-            An iterator; closing it before its end stops the statement on the server, and ends the
-            view.
 
         Raises:
             TableChangedError: the table's columns are not the schema's.
-            UnknownColumnTypeError: a column that cannot be decoded. MissingGrantError, ConfigError
-                (of `where`), TableReadInterruptedError, ServerUnreachableError,
-            TableReadError: as the server answered; earlier batches are complete.
+            UnknownColumnTypeError: a column that cannot be decoded.
+            MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
+                ServerUnreachableError, TableReadError: as the server answered; earlier batches are
+                complete.
         """
         plan = result_plan(schema)
         return self._select(
@@ -235,7 +214,7 @@ class TableReader:
         return connection
 
     def close(self) -> None:
-        """Close the connection; the view ends. May be called twice."""
+        """The view ends. May be called twice."""
         self.in_view = False
         if self._connection is not None:
             self._connection.close()
@@ -243,7 +222,6 @@ class TableReader:
 
 
 def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where: str = "") -> str:
-    """Return the SELECT of a table's rows; all names quoted."""
     schema = plan.schema
     table = f"{quoted(schema.database)}.{quoted(schema.table)}"
     sql = f"SELECT {', '.join(plan.expressions)} FROM {table}"  # noqa: S608
@@ -263,7 +241,6 @@ def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where
 
 
 def _knows(connection: RowConnection, sql: str) -> bool:
-    """Run a statement; return False if the server does not know its variable."""
     try:
         connection.query(sql)
     except StatementError as error:
